@@ -1,0 +1,79 @@
+"""Streaming, zero-copy codec for the Binary Tensor Data Extension of the V2 inference protocol.
+
+This module is the whole public codec. It needs numpy alone; `streamcodec.http`, `streamcodec.service`,
+`streamcodec.client` and `streamcodec.server` add HTTP, the V2 service and programs, and import h11 and anyio.
+"""
+
+from streamcodec.core.compression import ENCODINGS, Inflater
+from streamcodec.core.datatypes import DATATYPES, Datatype, datatype_of
+from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder, response_decoder
+from streamcodec.core.encoder import EncodedMessage, Tensor, encode_request, encode_response
+from streamcodec.core.errors import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    NotRepresentableError,
+    ProtocolError,
+    RemoteProtocolError,
+)
+from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, HeaderReceived, NeedData, TensorReceived
+from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
+from streamcodec.core.header import (
+    RequestedOutput,
+    RequestHeader,
+    ResponseHeader,
+    TensorSpec,
+    parse_request_header,
+    parse_response_header,
+)
+from streamcodec.core.jsondata import NonFiniteOutput
+from streamcodec.core.limits import DEFAULT_LIMITS, Limits
+from streamcodec.core.placement import Into, NewArray, Place, Placement, Slab, new_array
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DATATYPES",
+    "DEFAULT_LIMITS",
+    "ENCODINGS",
+    "HEADER_LENGTH_FIELD",
+    "NEED_DATA",
+    "Datatype",
+    "Decoder",
+    "EncodedMessage",
+    "EndOfMessage",
+    "ErrorCode",
+    "Event",
+    "HeaderReceived",
+    "Inflater",
+    "Into",
+    "LimitExceededError",
+    "Limits",
+    "LocalProtocolError",
+    "NeedData",
+    "NewArray",
+    "NonFiniteOutput",
+    "NotRepresentableError",
+    "Place",
+    "Placement",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "RequestHeader",
+    "RequestedOutput",
+    "ResponseHeader",
+    "Slab",
+    "Tensor",
+    "TensorReceived",
+    "TensorSpec",
+    "datatype_of",
+    "encode_request",
+    "encode_response",
+    "new_array",
+    "parse_content_encoding",
+    "parse_header_length",
+    "parse_request_header",
+    "parse_response_header",
+    "raw_request_decoder",
+    "request_decoder",
+    "response_decoder",
+]

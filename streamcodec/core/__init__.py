@@ -1,0 +1,1 @@
+"""The codec: sans-IO, with numpy and the standard library alone."""

@@ -1,0 +1,117 @@
+"""Compression: a compressed body to plain bytes, piece by piece, with bounds on what comes out.
+
+`Content-Encoding` gzip (RFC 1952, one or several members) and deflate (RFC 9110: the zlib format; also the bare deflate
+stream that some clients send under that name). The declared lengths of the protocol count decompressed bytes, so this
+sits between HTTP and the decoder and knows neither.
+
+A bomb cannot go off here: no more than one small piece is ever decompressed ahead of whoever consumes the pieces, and
+the ratio of output to input is limited.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec.core.limits import Limits
+
+ENCODINGS: Final = ("gzip", "deflate")
+"""The values of `Content-Encoding` that are understood, besides `identity`."""
+
+_PIECE_BYTES: Final = 64 << 10
+_FREE_BYTES: Final = 64 << 10
+"""The ratio counts only beyond this much output: tiny bodies may compress very well."""
+
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_ZLIB_WINDOW: Final = zlib.MAX_WBITS
+_RAW_WINDOW: Final = -zlib.MAX_WBITS
+
+
+class Inflater:
+    """Decompresses one body."""
+
+    def __init__(self, encoding: str, limits: Limits) -> None:
+        """Prepare for the first byte.
+
+        Args:
+            encoding: one of `ENCODINGS`.
+            limits: `max_compression_ratio` applies.
+        """
+        self._is_gzip = encoding == "gzip"
+        self._limits = limits
+        self._stream = zlib.decompressobj(_GZIP_WINDOW) if self._is_gzip else None
+        self._start = b""
+        self._taken = 0
+        self._given = 0
+
+    def inflate(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Yield what the next compressed bytes decompress to, in pieces of at most 64 KiB.
+
+        The iterator must be exhausted before the next call; leaving it early means giving up the body.
+
+        Raises:
+            RemoteProtocolError: `invalid-compression`: damaged, or bytes after the end.
+            LimitExceededError: the output is more than `max_compression_ratio` times the input.
+        """
+        # zlib copies what it has not consumed at every call, so a large chunk goes in as small ones.
+        for start in range(0, len(chunk), _PIECE_BYTES):
+            yield from self._inflate(bytes(chunk[start : start + _PIECE_BYTES]))
+
+    def finish(self) -> None:
+        """Tell that the compressed bytes have ended.
+
+        Raises:
+            RemoteProtocolError: `invalid-compression`: they ended too early.
+        """
+        if self._stream is None or not self._stream.eof:
+            msg = "the compressed body ends too early"
+            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION)
+
+    def _inflate(self, data: bytes) -> Iterator[bytes]:
+        self._taken += len(data)
+        stream, data = self._stream, self._start + data
+        self._start = b""
+        if stream is None:
+            if len(data) < _ZLIB_HEADER_BYTES:
+                self._start = data
+                return
+            stream = self._stream = zlib.decompressobj(_ZLIB_WINDOW if _is_zlib(data) else _RAW_WINDOW)
+        has_more = False
+        while data or has_more:
+            if stream.eof:
+                stream = self._stream = self._next_member()
+            try:
+                piece = stream.decompress(data, _PIECE_BYTES)
+            except zlib.error as error:
+                msg = f"the compressed body is damaged: {error}"
+                raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION) from None
+            data = stream.unused_data if stream.eof else stream.unconsumed_tail
+            # A full piece may leave output behind in zlib although all input is consumed.
+            has_more = len(piece) == _PIECE_BYTES and not stream.eof
+            self._check_ratio(len(piece))
+            if piece:
+                yield piece
+
+    def _next_member(self) -> zlib._Decompress:
+        if self._is_gzip:
+            return zlib.decompressobj(_GZIP_WINDOW)
+        msg = "bytes follow the end of the compressed body"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION)
+
+    def _check_ratio(self, nbytes: int) -> None:
+        self._given += nbytes
+        limit = self._limits.max_compression_ratio
+        if self._given > _FREE_BYTES + limit * self._taken:
+            msg = f"the body decompresses to more than {limit} times its size"
+            raise LimitExceededError(msg, limit="max_compression_ratio")
+
+
+_ZLIB_HEADER_BYTES: Final = 2
+
+
+def _is_zlib(data: bytes) -> bool:
+    """Tell the zlib format from a bare deflate stream by the two bytes of its header (RFC 1950, section 2.2)."""
+    deflate_method = 8
+    return data[0] & 15 == deflate_method and (data[0] << 8 | data[1]) % 31 == 0

@@ -1,0 +1,177 @@
+"""Errors: whose fault, which rule, and where.
+
+Two questions matter to whoever catches an error, and the class answers both. *Whose fault is it?* A
+`LocalProtocolError` says that this program misused the library; a `RemoteProtocolError` says that the peer sent
+something the protocol forbids. *What do I answer?* A remote error carries `status_hint`, the HTTP status that fits.
+
+A remote error is also exact about the place: `code` is a stable slug for programs, `offset` counts bytes from the start
+of the message body, `path` points into the JSON header. Messages say what was found and what was expected, and never
+quote tensor content. Any exception other than these, raised by bytes from a peer, is a bug of this library.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import final
+
+
+@final
+class ErrorCode(StrEnum):
+    """Stable names of everything a peer can do wrong; `RemoteProtocolError.code` is one of them."""
+
+    # Framing of the message
+    INVALID_HEADER_LENGTH = "invalid-header-length"
+    """`Inference-Header-Content-Length` is not one plain decimal number."""
+    HEADER_EXCEEDS_BODY = "header-exceeds-body"
+    """`Inference-Header-Content-Length` is larger than the body."""
+    EMPTY_BODY = "empty-body"
+    """There is no body where a message was expected."""
+    TRUNCATED = "truncated"
+    """The bytes end before the message does."""
+    TRAILING_BYTES = "trailing-bytes"
+    """The body goes on after the message has ended."""
+    BODY_LENGTH_MISMATCH = "body-length-mismatch"
+    """The header and its tensors do not add up to the length of the body."""
+    LENGTH_REQUIRED = "length-required"
+    """The form of the request needs a `Content-Length`."""
+
+    # JSON text
+    INVALID_UTF8 = "invalid-utf8"
+    """The header is not strict UTF-8, has a byte order mark, or holds a lone surrogate."""
+    INVALID_JSON = "invalid-json"
+    """The header is not JSON by RFC 8259."""
+    DUPLICATE_KEY = "duplicate-key"
+    """An object of the header has a member twice."""
+    NON_FINITE_NUMBER = "non-finite-number"
+    """NaN or Infinity somewhere else than in the data of an FP32 or FP64 tensor."""
+
+    # The header's members
+    INVALID_HEADER = "invalid-header"
+    """The header is not a JSON object."""
+    MISSING_MEMBER = "missing-member"
+    """A required member is absent or null."""
+    INVALID_MEMBER = "invalid-member"
+    """A member has the wrong JSON type or an impossible value."""
+    DUPLICATE_NAME = "duplicate-name"
+    """Two tensors, or two requested outputs, have one name."""
+    UNKNOWN_DATATYPE = "unknown-datatype"
+    """`datatype` is none of the 14 of the specification."""
+    INVALID_SHAPE = "invalid-shape"
+    """`shape` is not an array of integers >= 0."""
+    AMBIGUOUS_SOURCE = "ambiguous-source"
+    """A tensor has both `data` and `binary_data_size`."""
+    BINARY_SIZE_MISMATCH = "binary-size-mismatch"
+    """`binary_data_size` is not what shape and datatype need."""
+
+    # Tensor content
+    INVALID_DATA = "invalid-data"
+    """`data` does not have the shape, or holds a value that is not of the datatype."""
+    JSON_NOT_SUPPORTED = "json-not-supported"
+    """FP16 and BF16 have no JSON form."""
+    INVALID_BOOL = "invalid-bool"
+    """A byte of a binary BOOL tensor is neither 0 nor 1."""
+    INVALID_ELEMENTS = "invalid-elements"
+    """The length prefixes of a BYTES tensor do not fill it exactly."""
+
+    # Compression
+    UNSUPPORTED_ENCODING = "unsupported-encoding"
+    """`Content-Encoding` is none that is understood."""
+    INVALID_COMPRESSION = "invalid-compression"
+    """The compressed body is damaged, cut short or followed by something else."""
+
+    # Resources
+    LIMIT_EXCEEDED = "limit-exceeded"
+    """Well formed, but larger than the receiver's `Limits` allow."""
+
+    # HTTP
+    INVALID_HTTP = "invalid-http"
+    """The bytes are not HTTP/1.1 as RFC 9112 has it."""
+    AMBIGUOUS_FRAMING = "ambiguous-framing"
+    """`Content-Length` together with `Transfer-Encoding`: a request smuggler's tool."""
+    CONNECTION_CLOSED = "connection-closed"
+    """The peer closed the connection in the middle of a message."""
+    UNSUPPORTED_EXPECTATION = "unsupported-expectation"
+    """An `Expect` other than `100-continue`."""
+
+    # The V2 service
+    NOT_FOUND = "not-found"
+    """No such route, model or version."""
+    METHOD_NOT_ALLOWED = "method-not-allowed"
+    """The route exists, but not for this method."""
+    MODEL_MISMATCH = "model-mismatch"
+    """The request is well formed, but not for this model: its tensors have other names, datatypes or shapes."""
+    ERROR_RESPONSE = "error-response"
+    """The server answered with an error status."""
+
+
+class ProtocolError(Exception):
+    """Base class of everything this library raises on purpose."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This program misused the library; the peer has done nothing wrong."""
+
+
+class NotRepresentableError(LocalProtocolError):
+    """A tensor was to be written in a form that cannot hold it, such as FP16 as JSON."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something that the protocol forbids.
+
+    Attributes:
+        code: stable slug of the rule that was broken.
+        message: what was found and what was expected, for people.
+        offset: byte of the message body at which it shows, counted from 0, if it has one.
+        path: member of the JSON header, as `$.inputs[0].shape`, if it is about one.
+        status_hint: HTTP status that fits as an answer.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: ErrorCode,
+        offset: int | None = None,
+        path: str | None = None,
+        status_hint: int = 400,
+    ) -> None:
+        """Describe what the peer did; see the class for the meaning of each argument."""
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.offset = offset
+        self.path = path
+        self.status_hint = status_hint
+
+    def __str__(self) -> str:
+        """Return the message, followed by the place where there is one."""
+        place = [part for part in (self.path, None if self.offset is None else f"byte {self.offset}") if part]
+        return f"{self.message} ({', '.join(place)})" if place else self.message
+
+
+class LimitExceededError(RemoteProtocolError):
+    """The message may be well formed, but it is larger than this receiver allows.
+
+    Attributes:
+        limit: name of the field of `Limits` that was exceeded.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        limit: str,
+        offset: int | None = None,
+        path: str | None = None,
+        status_hint: int = 413,
+    ) -> None:
+        """Describe the excess; `limit` is the field's name."""
+        super().__init__(message, code=ErrorCode.LIMIT_EXCEEDED, offset=offset, path=path, status_hint=status_hint)
+        self.limit = limit
+
+
+def shown(text: str) -> str:
+    """Quote a name from the peer for a message: escaped, and cut so that the peer cannot choose our log volume."""
+    longest = 60
+    return repr(text) if len(text) <= longest else f"{text[:longest]!r}..."

@@ -1,0 +1,400 @@
+"""The JSON header: a typed, immutable model of it, and every rule that it must obey.
+
+This room turns the text of a header into a `RequestHeader` or `ResponseHeader`. When it returns one, everything the
+header can promise has been checked: each tensor's name, datatype, shape and size, and the exact byte plan: where in
+the body each binary tensor starts and where the message ends. It allocates nothing for binary tensors and knows
+nothing of how bytes arrive.
+
+Members that this library does not know are ignored, and `parameters` it does not know are kept for the model. `null` of
+an optional member means absent; KServe writes such members. The model's name and version in a request are ignored: the
+URL decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, NoReturn, TypeVar
+
+import numpy as np
+
+from streamcodec.core.datatypes import DATATYPES, Datatype
+from streamcodec.core.elements import PREFIX_BYTES
+from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
+from streamcodec.core.jsondata import decode_data
+from streamcodec.core.jsontext import NonFinite, find, parse_json
+from streamcodec.core.limits import Limits
+
+_T = TypeVar("_T")
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[str, Any]:
+    return _NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorSpec:
+    """What a header says of one tensor."""
+
+    name: str
+    """Unique within its message."""
+    datatype: Datatype
+    """One of the specification's 14."""
+    shape: tuple[int, ...]
+    """Sizes of the dimensions; `()` is a scalar."""
+    nbytes: int
+    """Bytes of the binary form in the body: `binary_data_size`; 0 for a JSON tensor."""
+    offset: int | None = None
+    """Where the binary form starts in the body; None for a JSON tensor."""
+    data: np.ndarray[Any, Any] | None = None
+    """The values of a JSON tensor, of that shape; None for a binary one."""
+    is_single_element: bool = False
+    """Whether the bytes are one BYTES element without length prefix, as in a raw binary request."""
+    parameters: Mapping[str, Any] = field(default_factory=_nothing)
+    """The tensor's `parameters`, as sent."""
+
+    @property
+    def count(self) -> int:
+        """Number of elements: the product of the shape, 1 for a scalar."""
+        return math.prod(self.shape)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the tensor's bytes follow the header."""
+        return self.data is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedOutput:
+    """One entry of a request's `outputs`."""
+
+    name: str
+    """Name of the output."""
+    binary_data: bool | None = None
+    """The explicit wish for a form; None if there is none."""
+    parameters: Mapping[str, Any] = field(default_factory=_nothing)
+    """The entry's `parameters`, as sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestHeader:
+    """The header of an inference request."""
+
+    tensors: tuple[TensorSpec, ...]
+    """The `inputs`, in order."""
+    outputs: tuple[RequestedOutput, ...] | None = None
+    """The outputs asked for; None means all that the model has."""
+    id: str | None = None
+    """To be echoed in the response."""
+    parameters: Mapping[str, Any] = field(default_factory=_nothing)
+    """The request's `parameters`, as sent."""
+
+    def wants_binary(self, output: RequestedOutput | None) -> bool:
+        """Tell in which form an output is to be answered.
+
+        Specification: an explicit `binary_data` wins, else `binary_data_output` of the request, else JSON.
+
+        Args:
+            output: the entry that asks for it, or None if the request lists no outputs.
+        """
+        if output is not None and output.binary_data is not None:
+            return output.binary_data
+        return bool(self.parameters.get("binary_data_output"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResponseHeader:
+    """The header of an inference response."""
+
+    tensors: tuple[TensorSpec, ...]
+    """The `outputs`, in order."""
+    model_name: str | None = None
+    """Name of the model that answered."""
+    model_version: str | None = None
+    """Version of the model that answered."""
+    id: str | None = None
+    """The request's id."""
+    parameters: Mapping[str, Any] = field(default_factory=_nothing)
+    """The response's `parameters`, as sent."""
+
+
+def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -> RequestHeader:
+    """Parse and validate the JSON header of an inference request.
+
+    Args:
+        data: exactly the header; tensors are laid out from its end.
+        limits: caps on what it may declare.
+
+    Raises:
+        RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
+        LimitExceededError: the header declares more than `limits` allow.
+    """
+    root, constants = _parse_object(data, limits)
+    reader = _TensorReader(start=len(data), limits=limits, may_lack_source=False)
+    parameters = _parameters(root, "$")
+    _optional(parameters, "binary_data_output", bool, "$.parameters")
+    header = RequestHeader(
+        tensors=reader.read(root, "inputs"),
+        outputs=_requested_outputs(root, limits),
+        id=_optional(root, "id", str, "$"),
+        parameters=parameters,
+    )
+    _check_constants(root, constants, header.tensors)
+    return header
+
+
+def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) -> ResponseHeader:
+    """Parse and validate the JSON header of an inference response.
+
+    More tolerant than for requests in one point: a tensor of zero elements may have neither data nor size, as real
+    servers answer. No attack opens: there is only one such tensor.
+
+    Raises:
+        RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
+        LimitExceededError: the header declares more than `limits` allow.
+    """
+    root, constants = _parse_object(data, limits)
+    reader = _TensorReader(start=len(data), limits=limits, may_lack_source=True)
+    header = ResponseHeader(
+        tensors=reader.read(root, "outputs"),
+        model_name=_optional(root, "model_name", str, "$"),
+        model_version=_optional(root, "model_version", str, "$"),
+        id=_optional(root, "id", str, "$"),
+        parameters=_parameters(root, "$"),
+    )
+    _check_constants(root, constants, header.tensors)
+    return header
+
+
+def raw_request_header(spec: TensorSpec) -> RequestHeader:
+    """Return the header that a raw binary request (header length 0) stands for.
+
+    Specification, "Raw Binary Request": one input, and "all the model output will be requested to be returned in binary
+    tensor form".
+    """
+    return RequestHeader(tensors=(spec,), parameters=MappingProxyType({"binary_data_output": True}))
+
+
+class _TensorReader:
+    """Reads one array of tensors and lays out their bytes, one after the other, from the end of the header."""
+
+    def __init__(self, *, start: int, limits: Limits, may_lack_source: bool) -> None:
+        self._offset = start
+        self._limits = limits
+        self._may_lack_source = may_lack_source
+
+    def read(self, root: dict[str, Any], key: str) -> tuple[TensorSpec, ...]:
+        entries = _entries(root, key, self._limits)
+        if entries is None:
+            _missing(key, "$")
+        names: set[str] = set()
+        return tuple(self._read_tensor(entry, f"$.{key}[{index}]", names) for index, entry in enumerate(entries))
+
+    def _read_tensor(self, entry: Any, path: str, names: set[str]) -> TensorSpec:  # noqa: ANN401 - any JSON value
+        name = _unique_name(entry, path, names)
+        datatype = _datatype(entry, path)
+        shape = self._shape(entry, path)
+        parameters = _parameters(entry, path)
+        size = _optional(parameters, "binary_data_size", int, f"{path}.parameters")
+        data = entry.get("data")
+        if size is None and data is None:
+            if not self._may_lack_source or 0 not in shape:
+                msg = "the tensor has neither data nor parameters.binary_data_size"
+                raise RemoteProtocolError(msg, code=ErrorCode.MISSING_MEMBER, path=path)
+            size = 0
+        if size is not None:
+            if data is not None:
+                msg = "the tensor has both data and parameters.binary_data_size"
+                raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_SOURCE, path=path)
+            return self._binary(name, datatype, shape, size, parameters, path)
+        array = decode_data(data, datatype=datatype, shape=shape, path=f"{path}.data")
+        return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
+
+    def _binary(  # noqa: PLR0913, PLR0917 - the members of one tensor
+        self,
+        name: str,
+        datatype: Datatype,
+        shape: tuple[int, ...],
+        size: int,
+        parameters: Mapping[str, Any],
+        path: str,
+    ) -> TensorSpec:
+        check_binary_size(size, datatype, shape, self._limits, f"{path}.parameters.binary_data_size")
+        offset = self._offset
+        self._offset = end = offset + size
+        if end > self._limits.max_message_bytes:
+            msg = f"the message would be {end} bytes long, {self._limits.max_message_bytes} are allowed"
+            raise LimitExceededError(msg, limit="max_message_bytes", path=path)
+        return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=size, offset=offset, parameters=parameters)
+
+    def _shape(self, entry: dict[str, Any], path: str) -> tuple[int, ...]:
+        shape = entry.get("shape")
+        if shape is None:
+            _missing("shape", path)
+        if type(shape) is not list:
+            msg = "shape is not an array"
+            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_SHAPE, path=f"{path}.shape")
+        check_rank(len(shape), self._limits, f"{path}.shape")
+        elements = 1
+        for axis, size in enumerate(shape):
+            if type(size) is not int or size < 0:
+                msg = "a dimension is not an integer >= 0"
+                raise RemoteProtocolError(msg, code=ErrorCode.INVALID_SHAPE, path=f"{path}.shape[{axis}]")
+            # Zeros are left out: numpy refuses the other dimensions' product even when nothing is in the array.
+            elements *= size or 1
+        if elements > self._limits.max_elements:
+            msg = f"the shape has more than {self._limits.max_elements} elements"
+            raise LimitExceededError(msg, limit="max_elements", path=f"{path}.shape")
+        return tuple(shape)
+
+
+def check_rank(rank: int, limits: Limits, path: str) -> None:
+    """Refuse more dimensions than `max_rank`.
+
+    Raises:
+        LimitExceededError: with that path.
+    """
+    if rank > limits.max_rank:
+        msg = f"the shape has {rank} dimensions, {limits.max_rank} are allowed"
+        raise LimitExceededError(msg, limit="max_rank", path=path)
+
+
+def check_binary_size(size: int, datatype: Datatype, shape: tuple[int, ...], limits: Limits, path: str | None) -> None:
+    """Refuse a binary size that is not what the shape and the datatype need, or is over the limits.
+
+    Raises:
+        RemoteProtocolError: `binary-size-mismatch`.
+        LimitExceededError: over `max_tensor_bytes` or `max_bytes_elements`.
+    """
+    count = math.prod(shape)
+    least = count * datatype.itemsize
+    if datatype.is_bytes:
+        fits = size >= least if count else size == 0
+        wanted = f"at least {least}: a {PREFIX_BYTES}-byte length for each of {count} elements"
+        if count > limits.max_bytes_elements:
+            msg = f"the BYTES tensor has {count} elements, {limits.max_bytes_elements} are allowed"
+            raise LimitExceededError(msg, limit="max_bytes_elements", path=path)
+    else:
+        fits = size == least
+        wanted = f"{least}: {count} elements of {datatype.itemsize} bytes"
+    if not fits:
+        msg = f"binary_data_size is {size}, datatype and shape need {wanted}"
+        raise RemoteProtocolError(msg, code=ErrorCode.BINARY_SIZE_MISMATCH, path=path)
+    if size > limits.max_tensor_bytes:
+        msg = f"the tensor has {size} bytes, {limits.max_tensor_bytes} are allowed"
+        raise LimitExceededError(msg, limit="max_tensor_bytes", path=path)
+
+
+def _parse_object(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[dict[str, Any], int]:
+    root, constants = parse_json(data, limits)
+    if not isinstance(root, dict):
+        msg = f"the header is a JSON {_JSON_NAMES[type(root)]}, not an object"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER, path="$")
+    return root, constants
+
+
+def _check_constants(root: dict[str, Any], constants: int, tensors: tuple[TensorSpec, ...]) -> None:
+    """Refuse NaN and Infinity literals that are not values of an FP32 or FP64 tensor."""
+    if not constants:
+        return
+    accepted = sum(
+        int(np.count_nonzero(~np.isfinite(tensor.data)))
+        for tensor in tensors
+        if tensor.data is not None and tensor.datatype.kind == "f"
+    )
+    if accepted == constants:
+        return
+    outside = {key: value for key, value in root.items() if key not in {"inputs", "outputs"}}
+    path = find(outside, lambda value: type(value) is NonFinite)
+    for key in ("inputs", "outputs"):
+        for index, entry in enumerate(root.get(key) or ()):
+            members = {name: value for name, value in entry.items() if name != "data"}
+            path = path or find(members, lambda value: type(value) is NonFinite, f"$.{key}[{index}]")
+    msg = "NaN and Infinity may stand only in the data of an FP32 or FP64 tensor"
+    raise RemoteProtocolError(msg, code=ErrorCode.NON_FINITE_NUMBER, path=path)
+
+
+def _requested_outputs(root: dict[str, Any], limits: Limits) -> tuple[RequestedOutput, ...] | None:
+    entries = _entries(root, "outputs", limits)
+    if entries is None:
+        return None
+    names: set[str] = set()
+    return tuple(_requested_output(entry, f"$.outputs[{index}]", names) for index, entry in enumerate(entries))
+
+
+def _requested_output(entry: Any, path: str, names: set[str]) -> RequestedOutput:  # noqa: ANN401 - any JSON value
+    name = _unique_name(entry, path, names)
+    parameters = _parameters(entry, path)
+    binary_data = _optional(parameters, "binary_data", bool, f"{path}.parameters")
+    return RequestedOutput(name=name, binary_data=binary_data, parameters=parameters)
+
+
+def _entries(root: dict[str, Any], key: str, limits: Limits) -> list[Any] | None:
+    entries: list[Any] | None = _optional(root, key, list, "$")
+    if entries is not None and len(entries) > limits.max_tensors:
+        msg = f"{key} has {len(entries)} entries, {limits.max_tensors} are allowed"
+        raise LimitExceededError(msg, limit="max_tensors", path=f"$.{key}")
+    return entries
+
+
+def _unique_name(entry: Any, path: str, names: set[str]) -> str:  # noqa: ANN401 - any JSON value
+    if not isinstance(entry, dict):
+        msg = f"an object belongs here, not a {_JSON_NAMES[type(entry)]}"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=path)
+    name = _optional(entry, "name", str, path)
+    if name is None:
+        _missing("name", path)
+    if not name:
+        msg = "the name is empty"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=f"{path}.name")
+    if name in names:
+        msg = f"the name {shown(name)} is used twice"
+        raise RemoteProtocolError(msg, code=ErrorCode.DUPLICATE_NAME, path=f"{path}.name")
+    names.add(name)
+    return name
+
+
+def _datatype(entry: dict[str, Any], path: str) -> Datatype:
+    name = _optional(entry, "datatype", str, path)
+    if name is None:
+        _missing("datatype", path)
+    datatype = DATATYPES.get(name)
+    if datatype is None:
+        hint = "; datatypes are upper case" if name.upper() in DATATYPES else ""
+        msg = f"{shown(name)} is not a datatype of the protocol{hint}"
+        raise RemoteProtocolError(msg, code=ErrorCode.UNKNOWN_DATATYPE, path=f"{path}.datatype")
+    return datatype
+
+
+def _parameters(entry: dict[str, Any], path: str) -> Mapping[str, Any]:
+    parameters = _optional(entry, "parameters", dict, path)
+    return MappingProxyType(parameters) if parameters else _NOTHING
+
+
+def _optional(members: Mapping[str, Any], key: str, kind: type[_T], path: str) -> _T | None:
+    """Return a member of exactly that JSON type (`true` is no integer), or None if it is absent or null."""
+    value = members.get(key)
+    if value is None or type(value) is kind:
+        return value
+    msg = f"{key} is a JSON {_JSON_NAMES[type(value)]}, not a {_JSON_NAMES[kind]}"
+    raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=f"{path}.{key}")
+
+
+def _missing(key: str, path: str) -> NoReturn:
+    msg = f"the member {key} is missing"
+    raise RemoteProtocolError(msg, code=ErrorCode.MISSING_MEMBER, path=f"{path}.{key}")
+
+
+_JSON_NAMES: Final[dict[type, str]] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number with a fraction or exponent",
+    NonFinite: "non-finite number",
+    str: "string",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}

@@ -1,0 +1,185 @@
+"""JSON data: the `data` member of a tensor to an array, and back.
+
+The form is a list, flat or nested exactly like the shape. Values must be of the datatype: nothing is rounded to an
+integer, wrapped, or read out of a string. All checks run over whole lists at C speed; when one fails, a second look
+finds the place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from itertools import chain
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamcodec.core.datatypes import Datatype
+from streamcodec.core.elements import elements_as_text
+from streamcodec.core.errors import ErrorCode, NotRepresentableError, RemoteProtocolError
+from streamcodec.core.jsontext import NonFinite
+
+_Refuse = Callable[[str, Callable[[Any], bool]], NoReturn]
+"""Raises for the first value that does not fit, given what was wanted and the test."""
+
+
+class NonFiniteOutput(StrEnum):
+    """How NaN and the infinities are written in JSON, which has no form for them."""
+
+    LITERAL = "literal"
+    """`NaN`, `Infinity`, `-Infinity`, as Triton writes them and every known client reads them."""
+    NULL = "null"
+    """`null`, as KServe writes them: legal JSON, but the value is lost."""
+    ERROR = "error"
+    """Refuse: the answer must be asked for in binary."""
+
+
+def decode_data(
+    data: Any,  # noqa: ANN401 - any JSON value
+    *,
+    datatype: Datatype,
+    shape: tuple[int, ...],
+    path: str,
+) -> np.ndarray[Any, Any]:
+    """Convert the `data` member of one tensor.
+
+    Args:
+        data: what the JSON parser made of it.
+        datatype: of the tensor.
+        shape: of the tensor.
+        path: of the member, for errors.
+
+    Returns:
+        A new array of that shape and the datatype's dtype; BYTES are `bytes` objects (the strings as UTF-8).
+
+    Raises:
+        RemoteProtocolError: `json-not-supported` for FP16 and BF16; `invalid-data` where count, nesting or a value does
+            not fit, with the path of the first wrong value.
+    """
+    if not datatype.has_json:
+        msg = f"{datatype.name} has no JSON form; send it as binary data with binary_data_size"
+        raise RemoteProtocolError(msg, code=ErrorCode.JSON_NOT_SUPPORTED, path=path)
+    values = _flatten(data, shape, path)
+    nested = values is not data and bool(shape)
+
+    def refuse(wanted: str, fits: Callable[[Any], bool]) -> NoReturn:
+        index = next(index for index, value in enumerate(values) if not fits(value))
+        msg = f"a value is not {wanted}"
+        place = _place(path, shape, index) if nested else f"{path}[{index}]"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=place)
+
+    match datatype.kind:
+        case "b":
+            array = _booleans(values, refuse)
+        case "f":
+            array = _floats(values, datatype, refuse)
+        case "O":
+            array = _texts(values, refuse)
+        case _:
+            array = _integers(values, datatype, refuse)
+    return array.reshape(shape)
+
+
+def encode_data(array: np.ndarray[Any, Any], datatype: Datatype, nonfinite: NonFiniteOutput) -> list[Any]:
+    """Return the values of an array for `json.dumps`, flat, in row-major order.
+
+    Raises:
+        NotRepresentableError: the datatype or a value has no JSON form.
+    """
+    if not datatype.has_json:
+        msg = f"{datatype.name} has no JSON form; ask for binary data"
+        raise NotRepresentableError(msg)
+    if datatype.is_bytes:
+        return elements_as_text(array)
+    values: list[Any] = array.reshape(-1).tolist()
+    if datatype.kind != "f" or nonfinite is NonFiniteOutput.LITERAL or bool(np.isfinite(array).all()):
+        return values
+    if nonfinite is NonFiniteOutput.ERROR:
+        msg = "a value is not finite, which JSON cannot say; ask for binary data"
+        raise NotRepresentableError(msg)
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def dump_json(value: object) -> bytes:
+    """Write JSON without superfluous space, as UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _booleans(values: list[Any], refuse: _Refuse) -> np.ndarray[Any, Any]:
+    if not set(map(type, values)) <= {bool}:
+        refuse("true or false", lambda value: type(value) is bool)
+    return np.array(values, dtype=np.bool_)
+
+
+def _integers(values: list[Any], datatype: Datatype, refuse: _Refuse) -> np.ndarray[Any, Any]:
+    if not set(map(type, values)) <= {int}:
+        refuse("an integer", lambda value: type(value) is int)
+    bounds = np.iinfo(datatype.dtype)
+    low, high = int(bounds.min), int(bounds.max)
+    if values and not (low <= min(values) and max(values) <= high):
+        refuse(f"within {datatype.name}", lambda value: low <= value <= high)
+    return np.array(values, dtype=datatype.dtype)
+
+
+def _floats(values: list[Any], datatype: Datatype, refuse: _Refuse) -> np.ndarray[Any, Any]:
+    def fits(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        if type(value) is NonFinite:
+            return True
+        try:
+            with np.errstate(over="ignore"):
+                return math.isfinite(datatype.dtype.type(float(value)))
+        except OverflowError:
+            return False
+
+    types = set(map(type, values))
+    if not types <= {float, int, NonFinite}:
+        refuse("a number", lambda value: type(value) in {float, int, NonFinite})
+    try:
+        with np.errstate(over="ignore"):
+            array = np.array(values, dtype=np.float64).astype(datatype.dtype)
+    except OverflowError:  # an integer beyond the largest double
+        refuse(f"within {datatype.name}", fits)
+    literals = sum(type(value) is NonFinite for value in values) if NonFinite in types else 0
+    if len(values) - int(np.count_nonzero(np.isfinite(array))) != literals:
+        refuse(f"within {datatype.name}", fits)
+    return array
+
+
+def _texts(values: list[Any], refuse: _Refuse) -> np.ndarray[Any, Any]:
+    if not set(map(type, values)) <= {str}:
+        refuse("a string", lambda value: type(value) is str)
+    array = np.empty(len(values), dtype=object)
+    array[:] = [value.encode() for value in values]
+    return array
+
+
+def _flatten(data: Any, shape: tuple[int, ...], path: str) -> list[Any]:  # noqa: ANN401 - any JSON value
+    """Return the values in row-major order; `data` itself if it is flat already."""
+    if type(data) is not list:
+        if shape == ():
+            return [data]
+        msg = "data is not an array"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=path)
+    if len(shape) > 1 and data and type(data[0]) is list:
+        return _flatten_nested(data, shape, path)
+    if len(data) != (count := math.prod(shape)):
+        msg = f"data has {len(data)} values, the shape needs {count}"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=path)
+    return data
+
+
+def _flatten_nested(data: list[Any], shape: tuple[int, ...], path: str) -> list[Any]:
+    level: list[Any] = [data]
+    for axis, size in enumerate(shape):
+        if not all(type(item) is list and len(item) == size for item in level):
+            index = next(i for i, item in enumerate(level) if type(item) is not list or len(item) != size)
+            msg = f"data is not nested like the shape: here an array of {size} belongs"
+            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=_place(path, shape[:axis], index))
+        level = list(chain.from_iterable(level))
+    return level
+
+
+def _place(path: str, shape: Sequence[int], index: int) -> str:
+    return path + "".join(f"[{int(i)}]" for i in np.unravel_index(index, shape)) if shape else path

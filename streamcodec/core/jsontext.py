@@ -1,0 +1,178 @@
+"""JSON text: bytes to Python values, strictly.
+
+This room knows RFC 8259 and nothing of tensors. Python's own parser does the work, but alone it would let too much
+pass: it guesses UTF-16, takes a byte order mark, lets the last of two equal keys win, accepts NaN anywhere, recurses as
+deep as the interpreter allows. Each of these has a check here. The cheap ones run before the parser; the ones that
+can only be seen afterwards leave a mark while parsing and are located on the error path alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
+from streamcodec.core.limits import Limits
+
+
+class NonFinite(float):
+    """A literal NaN, Infinity or -Infinity of the text; a number that merely overflows is a plain `float`."""
+
+    __slots__ = ()
+
+
+class _DuplicateKeys(dict[str, Any]):
+    """An object that had a member twice, kept until its path is known."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        counts = Counter(key for key, _ in pairs)
+        self.key = counts.most_common(1)[0][0]
+
+
+def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[Any, int]:
+    """Parse one JSON value with optional white space around it.
+
+    Args:
+        data: the text, all of it.
+        limits: `max_json_depth` applies.
+
+    Returns:
+        The value, and how many `NonFinite` literals it holds: the caller accepts them where its rules allow.
+
+    Raises:
+        RemoteProtocolError: `invalid-utf8`, `invalid-json` or `duplicate-key`, with offset or path.
+        LimitExceededError: nested deeper than `max_json_depth`.
+    """
+    text = _decode_utf8(data)
+    _check_depth(data, text, limits.max_json_depth)
+    marks: list[bool] = []
+    constants: list[NonFinite] = []
+
+    def pairs_to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) == len(pairs):
+            return members
+        marks.append(True)
+        return _DuplicateKeys(pairs)
+
+    def constant(literal: str) -> NonFinite:
+        constants.append(NonFinite(literal))
+        return constants[-1]
+
+    try:
+        value = json.loads(text, object_pairs_hook=pairs_to_dict, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        offset = len(text[: error.pos].encode())
+        msg = f"the header is not JSON: {error.msg.removesuffix(' at').lower()}"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON, offset=offset) from None
+    except ValueError:  # the interpreter's bound on the digits of an integer, which keeps parsing linear
+        msg = "the header holds an integer with thousands of digits"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON) from None
+    if marks:
+        _refuse_duplicate(value)
+    if "\\u" in text:
+        _check_surrogates(value)
+    return value, len(constants)
+
+
+def find(value: Any, wanted: Callable[[Any], bool], path: str = "$") -> str | None:  # noqa: ANN401 - any JSON value
+    """Return the path of the first value (or member name) that is `wanted`, in the order of the text.
+
+    Only the error path calls this, with a value whose depth has been checked.
+    """
+    return next(_walk(value, wanted, path), None)
+
+
+def _walk(value: Any, wanted: Callable[[Any], bool], path: str) -> Iterator[str]:  # noqa: ANN401 - any JSON value
+    if wanted(value):
+        yield path
+    if isinstance(value, dict):
+        for key, member in value.items():
+            if wanted(key):
+                yield f"{path} (a member's name)"
+            yield from _walk(member, wanted, f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _walk(item, wanted, f"{path}[{index}]")
+
+
+def _decode_utf8(data: bytes | bytearray | memoryview) -> str:
+    try:
+        text = str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        msg = "the header is not UTF-8"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, offset=error.start) from None
+    if text.startswith("\ufeff"):
+        msg = "the header starts with a byte order mark, which RFC 8259 forbids"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, offset=0)
+    return text
+
+
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_BLOCK = 1 << 16
+_QUOTE = ord('"')
+_STEP = np.zeros(256, np.int8)
+_STEP[[ord("["), ord("{")]] = 1
+_STEP[[ord("]"), ord("}")]] = -1
+
+
+def _check_depth(data: bytes | bytearray | memoryview, text: str, limit: int) -> None:
+    """Refuse deep nesting before the parser recurses into it.
+
+    Text with few brackets cannot be deep, and counting them costs nothing; only beyond that the exact depth is found,
+    block by block in arrays: time linear, memory constant.
+    """
+    if text.count("[") + text.count("{") <= limit:
+        return
+    escaped = "\\" in text
+    depth = inside = 0
+    position = 0
+    raw = _ESCAPE.sub(b"__", bytes(data)) if escaped else data
+    while position < len(raw):
+        block = np.frombuffer(raw, np.uint8, min(_BLOCK, len(raw) - position), position)
+        in_string = (np.cumsum(block == _QUOTE, dtype=np.int32) + inside) & 1
+        depths = np.cumsum(_STEP[block] * (in_string == 0), dtype=np.int32) + depth
+        if int(depths.max()) > limit:
+            offset = position + int(np.argmax(depths > limit))
+            msg = f"the header nests deeper than {limit} arrays and objects"
+            raise LimitExceededError(msg, limit="max_json_depth", offset=offset, status_hint=400)
+        depth, inside = int(depths[-1]), int(in_string[-1])
+        position += len(block)
+
+
+def _refuse_duplicate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
+    """Locate a marked object. Where a duplicate replaced the object that held another, the outer one is marked too."""
+    keys: list[str] = []
+
+    def is_marked(item: object) -> bool:
+        if isinstance(item, _DuplicateKeys):
+            keys.append(item.key)
+        return bool(keys)
+
+    path = find(value, is_marked)
+    msg = f"an object of the header has the member {shown(keys[0])} twice"
+    raise RemoteProtocolError(msg, code=ErrorCode.DUPLICATE_KEY, path=path)
+
+
+def _check_surrogates(value: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Refuse an escaped half of a surrogate pair: such a text has no UTF-8 form, so it could never be sent back."""
+    path = find(value, lambda item: isinstance(item, str) and not _is_encodable(item))
+    if path is not None:
+        msg = "a string of the header holds half of a surrogate pair"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, path=path)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,74 @@
+"""Limits: every read is bounded, and every bound is a field of this one class.
+
+The defaults are finite and generous: they let every legitimate message of the known clients pass and stop what only an
+attacker would send. A device with little memory, or a server facing strangers, lowers them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from streamcodec.core.errors import LocalProtocolError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Upper bounds for one message and its connection. Each is inclusive: a message at the limit passes."""
+
+    max_header_bytes: int = 64 << 20
+    """Bytes of the JSON header. JSON tensors live in it: three million floats take about 60 MB."""
+
+    max_json_depth: int = 128
+    """Nesting of arrays and objects. A tensor of numpy's 64 dimensions needs 67."""
+
+    max_tensors: int = 16_384
+    """Tensors in a message, and requested outputs in a request; each costs a few microseconds and objects."""
+
+    max_rank: int = 64
+    """Dimensions of a tensor; numpy has no more."""
+
+    max_elements: int = 1 << 40
+    """Product of the non-zero dimensions of a tensor, so that no shape overflows numpy's own arithmetic."""
+
+    max_tensor_bytes: int = 16 << 30
+    """Wire bytes of one binary tensor. Memory is reserved for it at once, but touched only as bytes arrive."""
+
+    max_message_bytes: int = 16 << 30
+    """Bytes of the whole body: header and all tensors."""
+
+    max_bytes_elements: int = 16 << 20
+    """Elements of one BYTES tensor; each becomes a Python object of at least 33 bytes."""
+
+    max_compression_ratio: int = 1024
+    """Decompressed bytes per compressed byte; deflate itself ends at 1032, real tensors stay below 100."""
+
+    max_head_bytes: int = 32 << 10
+    """Bytes of an HTTP head: start line and fields. Usual clients send less than 1 KiB."""
+
+    max_drain_bytes: int = 128 << 10
+    """Bytes of a refused body that are read and thrown away to keep a connection; more than that closes it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could never be meant.
+
+        Raises:
+            LocalProtocolError: a limit is not an integer, is negative, or is beyond what the machinery below can bear.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not int or value < 0:
+                msg = f"{field.name} must be an integer >= 0, not {value!r}"
+                raise LocalProtocolError(msg)
+        for name, (ceiling, reason) in _CEILINGS.items():
+            if getattr(self, name) > ceiling:
+                msg = f"{name} must be at most {ceiling}: {reason}"
+                raise LocalProtocolError(msg)
+
+
+_CEILINGS = {
+    "max_json_depth": (256, "the JSON parser recurses, and the interpreter's stack must hold it"),
+    "max_rank": (64, "numpy has no more dimensions"),
+    "max_elements": (1 << 59, "numpy counts bytes in 64 bits"),
+}
+DEFAULT_LIMITS = Limits()
+"""The defaults, shared: `Limits` is immutable."""

@@ -1,0 +1,18 @@
+"""HTTP/1.1 over h11, sans-IO: the two ends of a connection that lets tensor bytes pass by h11 untouched."""
+
+from streamcodec.http.body import Receiver
+from streamcodec.http.client import ClientConnection
+from streamcodec.http.collector import Collector
+from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead, ResponseHead
+from streamcodec.http.server import ServerConnection
+
+__all__ = [
+    "ClientConnection",
+    "Collector",
+    "ConnectionClosed",
+    "Fields",
+    "Receiver",
+    "RequestHead",
+    "ResponseHead",
+    "ServerConnection",
+]

@@ -1,0 +1,155 @@
+"""ClientConnection: HTTP/1.1 from the client's end. Sans-IO.
+
+The owner alternates: `send_request()`, then `next_event()` until the response has ended. On a `ResponseHead` it says
+where the body goes, with `receive_body`: an inference response to a decoder, everything else to a collector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import cast
+
+import h11
+
+from streamcodec.core.compression import Inflater
+from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
+from streamcodec.core.limits import DEFAULT_LIMITS, Limits
+from streamcodec.http.body import Receiver
+from streamcodec.http.connection import Incoming, State, framing_length, invalid_http, parse_head
+from streamcodec.http.messages import Fields, ResponseHead
+from streamcodec.http.writing import write_message
+
+
+class ClientConnection:
+    """One connection, one request after the other.
+
+    Attributes:
+        get_buffer: memory for the next bytes, see `Incoming.get_buffer`.
+        buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
+        feed: the push face, see `Incoming.feed`.
+        receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
+        incoming: the receiving half, with its counters.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        """Begin before the first request; `limits` bound the heads of responses."""
+        self._limits = limits
+        self._h11 = h11.Connection(h11.CLIENT)
+        self._method: str | None = None
+        self._head: ResponseHead | None = None
+        self._failure: RemoteProtocolError | None = None
+        self.incoming = Incoming(limits)
+        self.get_buffer = self.incoming.get_buffer
+        self.buffer_updated = self.incoming.buffer_updated
+        self.feed = self.incoming.feed
+        self.receive_eof = self.incoming.receive_eof
+
+    def send_request(
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str]],
+        buffers: Iterable[bytes | memoryview] = (),
+    ) -> list[bytes | memoryview]:
+        """Begin a request.
+
+        Args:
+            method: upper case, as `POST`.
+            target: path and query, percent-encoded.
+            headers: fields; `Host` is required, `Content-Length` too if there is a body.
+            buffers: the body.
+
+        Returns:
+            The head, then the body's buffers as they are, to be sent in this order.
+
+        Raises:
+            LocalProtocolError: the last response has not been read to its end, the connection cannot be used again, or
+                the fields are not HTTP.
+        """
+        if not self.is_reusable:
+            msg = "the connection cannot take a request now: read the last response to its end, or make a new one"
+            raise LocalProtocolError(msg)
+        self._h11 = h11.Connection(h11.CLIENT)
+        try:
+            request = h11.Request(method=method, target=target, headers=[*headers])
+        except h11.LocalProtocolError as error:
+            raise LocalProtocolError(str(error)) from None
+        self._method = method
+        return write_message(self._h11, request, buffers)
+
+    def next_event(self) -> ResponseHead | Event | NeedData:
+        """Return the next event: a `ResponseHead`, then the events of its body's receiver.
+
+        Raises:
+            RemoteProtocolError: the response is refused; the connection is of no further use.
+            LocalProtocolError: no request has been sent, or the response's head needs `receive_body` first.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._method is None or self.incoming.state is State.DECIDE:
+            msg = "send_request() comes before next_event(), and receive_body() after a ResponseHead"
+            raise LocalProtocolError(msg)
+        if self.incoming.state is State.BODY:
+            event = self.incoming.next_body_event()
+            if isinstance(event, EndOfMessage):
+                self._method = None
+                self.incoming.next_cycle()
+            return event
+        try:
+            return self._next_head()
+        except RemoteProtocolError as failure:
+            self._failure = failure
+            raise
+
+    def receive_body(self, receiver: Receiver) -> None:
+        """Let the body of the response go to a receiver.
+
+        Args:
+            receiver: a `Decoder`, or a `Collector`.
+
+        Raises:
+            RemoteProtocolError: `unsupported-encoding`.
+            LocalProtocolError: no `ResponseHead` is waiting.
+        """
+        head = self._head
+        if head is None or self.incoming.state is not State.DECIDE:
+            msg = "receive_body() answers a ResponseHead, once"
+            raise LocalProtocolError(msg)
+        encoding = head.fields.content_encoding
+        inflater = None if encoding is None else Inflater(encoding, self._limits)
+        self.incoming.read_body(receiver, content_length=head.content_length, inflater=inflater, connection=self._h11)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the next request can be sent here; False also if unexpected bytes have come since the last one."""
+        return (
+            self._method is None
+            and self._failure is None
+            and self._h11.our_state is not h11.MUST_CLOSE
+            and not self.incoming.has_input
+        )
+
+    def _next_head(self) -> ResponseHead | NeedData:
+        while (head := self.incoming.read_head()) is not None:
+            event = cast("h11.Response | h11.InformationalResponse", parse_head(self._h11, head))
+            if isinstance(event, h11.Response):
+                self._head = self._describe(event)
+                return self._head
+            if event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+                msg = "the server switches protocols, which nobody asked for"
+                raise invalid_http(msg)
+            self.incoming.next_cycle()
+        if self.incoming.is_eof:
+            msg = "the server closed the connection without an answer"
+            raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED)
+        return NEED_DATA
+
+    def _describe(self, response: h11.Response) -> ResponseHead:
+        fields = Fields(tuple(response.headers))
+        if self._method == "HEAD" or response.status_code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+            length: int | None = 0
+        else:
+            length = framing_length(fields, response.http_version, default=None)
+        return ResponseHead(status=response.status_code, fields=fields, content_length=length)

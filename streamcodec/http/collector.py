@@ -1,0 +1,57 @@
+"""Collector: receives a body that is no inference message, such as metadata or an error, into bounded memory."""
+
+from __future__ import annotations
+
+from streamcodec.core.decoder import Buffer
+from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.events import NEED_DATA, EndOfMessage, NeedData
+
+_BLOCK_BYTES = 4 << 10
+
+
+class Collector:
+    """Keeps the first bytes of a body and counts the rest.
+
+    Attributes:
+        data: what was kept, at most `max_bytes`.
+        is_complete: whether the body has ended.
+        offset: bytes of the body so far, kept or not.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        """Keep at most `max_bytes`."""
+        self._max_bytes = max_bytes
+        self._block = memoryview(bytearray(_BLOCK_BYTES))
+        self.data = bytearray()
+        self.is_complete = False
+        self.offset = 0
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether the body may go on."""
+        return not self.is_complete
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
+        """Return memory for the next bytes."""
+        if self.is_complete:
+            msg = "the body is complete"
+            raise LocalProtocolError(msg)
+        return self._block
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Keep what was written to `get_buffer()`, as far as there is room."""
+        self.feed(self._block[:nbytes])
+
+    def feed(self, chunk: Buffer) -> int:
+        """Keep a chunk, as far as there is room; all of it belongs to the body."""
+        self.data += chunk[: self._max_bytes - len(self.data)]
+        self.offset += len(chunk)
+        return len(chunk)
+
+    def receive_eof(self) -> None:
+        """Tell that the body has ended."""
+        self.is_complete = True
+
+    def next_event(self) -> EndOfMessage | NeedData:
+        """Return the end of the message when it has come."""
+        return EndOfMessage(nbytes=self.offset) if self.is_complete else NEED_DATA

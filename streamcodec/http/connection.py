@@ -1,0 +1,334 @@
+"""Connection: the receiving half of HTTP/1.1, the same for server and client. Sans-IO.
+
+Theory. A head goes through h11; the bytes of a body with `Content-Length` never do, since h11 would copy each of them
+three times. To know where the head ends without asking h11, this room looks for the blank line itself, and gives h11
+exactly the head: what h11 makes of it is then a function of those bytes alone. A chunked body, and one that ends with
+the connection, goes through h11's `Data` events: correct, at the price of copies.
+
+The transport sees two faces. `get_buffer()` is either scratch memory (for heads, chunked and compressed bodies), or, in
+the middle of a body with `Content-Length`, the decoder's own target: the socket then writes tensor bytes into the
+tensor. Only what is read together with the head is copied out of the scratch, once, so it is at most one scratch's
+size. `feed(chunk)` is written on `get_buffer()` and takes what belongs to the messages so far as they may proceed:
+while the connection waits for a decision (where does this body go?) or for the answer to be sent, it takes nothing.
+So nothing is ever buffered without bound, pipelined requests included.
+
+States::
+
+    HEAD --blank line--> DECIDE --read_body()--> BODY --end of message--> DONE --next_cycle()--> HEAD
+
+and CLOSED from anywhere. One h11 connection serves one cycle: a new one costs a microsecond, and h11's own way to the
+next cycle would demand that it had seen the body.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import Final, cast
+
+import h11
+
+from streamcodec.core.compression import Inflater
+from streamcodec.core.decoder import Buffer
+from streamcodec.core.errors import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from streamcodec.core.events import EndOfMessage, Event, NeedData
+from streamcodec.core.limits import Limits
+from streamcodec.http.body import Body, Receiver
+from streamcodec.http.messages import Fields
+
+SCRATCH_BYTES: Final = 64 << 10
+"""Read at once where bytes may belong to several things; larger only if a head may be larger."""
+
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_FIRST_PRINTABLE: Final = 0x21
+
+
+class State(Enum):
+    """Where the receiving half is in the current cycle."""
+
+    HEAD = auto()
+    """Between messages, or within a head."""
+    DECIDE = auto()
+    """A head has been read; its body waits for `read_body`."""
+    BODY = auto()
+    """Within a body."""
+    DONE = auto()
+    """The message has been read to its end; the cycle is not over."""
+    CLOSED = auto()
+    """Nothing more will be read."""
+
+
+class Incoming:
+    """Reads message after message; the server's and the client's connection each own one.
+
+    Attributes:
+        state: see `State`.
+        is_eof: whether the peer has said that it will send no more.
+        received_direct: tensor bytes that the transport wrote straight into their memory.
+        received_copied: bytes of bodies that were copied there from scratch memory.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        """Begin between messages."""
+        self._limits = limits
+        self._scratch = memoryview(bytearray(max(SCRATCH_BYTES, limits.max_head_bytes + 1)))
+        self._start = 0
+        self._end = 0
+        self._scanned = 0
+        self._is_direct = False
+        self.is_eof = False
+        self._body: Body | None = None
+        self._h11: h11.Connection | None = None
+        self.state = State.HEAD
+        self.received_direct = 0
+        self.received_copied = 0
+
+    # The transport's side
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
+        """Return memory for the next bytes: a tensor's own, or scratch. Never empty.
+
+        Raises:
+            LocalProtocolError: nothing can be taken now; `next_event` says what is to be done first.
+        """
+        buffer = None
+        if self.state is State.BODY and self._body is not None and self._start == self._end:
+            buffer = self._body.get_buffer()
+        self._is_direct = buffer is not None
+        if buffer is None:
+            buffer = self._scratch[self._end :] if self.wants_data else None
+        if not buffer:
+            msg = "no bytes can be taken now; call next_event() until it returns NEED_DATA"
+            raise LocalProtocolError(msg)
+        return buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Tell that bytes were written to the start of the last `get_buffer()`.
+
+        Raises:
+            LocalProtocolError: fewer than 1, or more than the buffer holds.
+        """
+        if self._is_direct and self._body is not None:
+            self._body.buffer_updated(nbytes)
+            return
+        if not 0 < nbytes <= len(self._scratch) - self._end:
+            msg = f"{nbytes} bytes cannot have been written to a buffer of {len(self._scratch) - self._end}"
+            raise LocalProtocolError(msg)
+        self._end += nbytes
+        self._advance()
+
+    def feed(self, chunk: Buffer) -> int:
+        """Copy a chunk to where its bytes belong, and return how many were taken.
+
+        Fewer than the chunk has when the connection has to wait, for a decision or for an answer to be sent: feed the
+        rest after that.
+        """
+        source = memoryview(chunk).cast("B")
+        taken = 0
+        while taken < len(source) and self.wants_data:
+            buffer = self.get_buffer()
+            count = min(len(buffer), len(source) - taken)
+            buffer[:count] = source[taken : taken + count]
+            self.buffer_updated(count)
+            taken += count
+        return taken
+
+    def receive_eof(self) -> None:
+        """Tell that the peer will send no more bytes."""
+        self.is_eof = True
+        self._advance()
+
+    @property
+    def wants_data(self) -> bool:
+        """Whether `get_buffer` can be called."""
+        if self.state is State.HEAD:
+            return self._end < len(self._scratch) and not self.is_eof
+        return self.state is State.BODY and self._body is not None and not self._body.is_complete
+
+    @property
+    def has_input(self) -> bool:
+        """Whether bytes have come that no message has claimed yet, or the peer has closed."""
+        return self._start < self._end or self.is_eof
+
+    # The owner's side
+
+    def read_head(self) -> bytes | None:
+        """Take the next head out of what has come, as far as the blank line; None if it is not complete.
+
+        Raises:
+            RemoteProtocolError: these bytes are no head, or the connection ended within it.
+            LimitExceededError: longer than `max_head_bytes`; status 431.
+        """
+        found = _HEAD_END.search(self._scratch, self._scanned, self._end)
+        end = found.end() if found else self._end
+        if end - self._start > self._limits.max_head_bytes:
+            msg = f"the head has more than {self._limits.max_head_bytes} bytes"
+            raise LimitExceededError(msg, limit="max_head_bytes", status_hint=431)
+        if self._start < self._end and self._scratch[self._start] < _FIRST_PRINTABLE:
+            msg = "the first line starts with a control character; is this TLS?"
+            raise invalid_http(msg)
+        if found is None:
+            if self.is_eof and self._start < self._end:
+                msg = "the connection ended in the middle of a head"
+                raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED)
+            self._keep_room()
+            return None
+        head = bytes(self._scratch[self._start : end])
+        if head.count(b"\n") != head.count(b"\r\n"):
+            msg = "a line of the head ends without carriage return"
+            raise invalid_http(msg)
+        self._start = self._scanned = end
+        self.state = State.DECIDE
+        return head
+
+    def read_body(
+        self,
+        receiver: Receiver,
+        *,
+        content_length: int | None,
+        inflater: Inflater | None = None,
+        connection: h11.Connection | None = None,
+    ) -> None:
+        """Let the body go to a receiver.
+
+        Args:
+            receiver: takes the decompressed bytes.
+            content_length: bytes on the wire; None if only h11 can find the end.
+            inflater: undoes the compression.
+            connection: the h11 connection that has seen the head; needed without `content_length`.
+        """
+        self._body = Body(receiver, content_length=content_length, inflater=inflater)
+        self._h11 = connection if content_length is None else None
+        self.state = State.BODY
+        self._advance()
+
+    def next_body_event(self) -> Event | NeedData:
+        """Return the next event of the body; the state is DONE with the last one.
+
+        Raises:
+            RemoteProtocolError: the body breaks a rule; `remaining` bytes of it are unread.
+        """
+        body = self._current_body()
+        event = body.next_event()
+        if isinstance(event, EndOfMessage):
+            self.state = State.DONE
+        return event
+
+    @property
+    def remaining(self) -> int | None:
+        """Bytes of the current body that have not been read; None if that is unknown."""
+        body = self._current_body()
+        return 0 if body.is_complete else body.remaining
+
+    def next_cycle(self) -> None:
+        """Go on to the next message."""
+        self._forget_body()
+        self.state = State.HEAD
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self._forget_body()
+        self.state = State.CLOSED
+
+    def _current_body(self) -> Body:
+        if self._body is None:
+            msg = "there is no body to be read"
+            raise LocalProtocolError(msg)
+        return self._body
+
+    def _forget_body(self) -> None:
+        if self._body is not None:
+            self.received_direct += self._body.received_direct
+            self.received_copied += self._body.received_copied
+        self._body = self._h11 = None
+        self._keep_room()
+
+    def _keep_room(self) -> None:
+        """Move what is left to the front, so that a whole head fits behind it."""
+        left = self._end - self._start
+        if self._start:
+            self._scratch[:left] = self._scratch[self._start : self._end]
+        self._start, self._end = 0, left
+        self._scanned = max(0, left - len(b"\n\r"))
+
+    def _advance(self) -> None:
+        """Hand what has come to the body."""
+        body = self._body
+        if self.state is not State.BODY or body is None or body.is_complete:
+            return
+        if self._h11 is not None:
+            self._advance_h11(body, self._h11)
+        elif body.remaining is not None:
+            count = min(body.remaining, self._end - self._start)
+            if count:
+                body.write(self._scratch[self._start : self._start + count])
+                self._start += count
+        if self.is_eof and not body.is_complete:
+            body.truncate()
+        if self._start == self._end:
+            self._start = self._end = self._scanned = 0
+
+    def _advance_h11(self, body: Body, connection: h11.Connection) -> None:
+        """Let h11 find the end of a chunked body, or of one that ends with the connection."""
+        try:
+            if self._start < self._end:
+                connection.receive_data(bytes(self._scratch[self._start : self._end]))
+                self._start = self._end = 0
+            if self.is_eof:
+                connection.receive_data(b"")
+            while isinstance(event := connection.next_event(), h11.Data):
+                body.write(event.data)
+        except h11.RemoteProtocolError as error:
+            body.fail(invalid_http(str(error), offset=body.offset))
+            return
+        if isinstance(event, h11.EndOfMessage):
+            body.finish()
+            rest, _ = connection.trailing_data
+            self._scratch[: len(rest)] = rest
+            self._end = len(rest)
+
+
+def parse_head(connection: h11.Connection, head: bytes) -> h11.Event:
+    """Have h11 read exactly one head; from a whole one it makes an event at once.
+
+    Raises:
+        RemoteProtocolError: `invalid-http`, with the status that h11 suggests.
+    """
+    connection.receive_data(head)
+    try:
+        return cast("h11.Event", connection.next_event())
+    except h11.RemoteProtocolError as error:
+        raise invalid_http(str(error), status_hint=error.error_status_hint) from None
+
+
+def framing_length(fields: Fields, http_version: bytes, *, default: int | None) -> int | None:
+    """Return how long a body is (RFC 9112, section 6.3); None if h11 has to find its end.
+
+    Args:
+        fields: of the head, validated by h11.
+        http_version: of the message.
+        default: what the absence of all fields means.
+
+    Raises:
+        RemoteProtocolError: `ambiguous-framing`: what one server reads as one request, another could read as two.
+    """
+    lengths = fields.values(b"content-length")
+    if fields.values(b"transfer-encoding"):
+        if lengths:
+            msg = "Content-Length and Transfer-Encoding exclude each other"
+            raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
+        if http_version < b"1.1":
+            msg = "HTTP/1.0 knows no Transfer-Encoding"
+            raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
+        return None
+    return int(lengths[0]) if lengths else default
+
+
+def invalid_http(message: str, *, status_hint: int = 400, offset: int | None = None) -> RemoteProtocolError:
+    """Make the error for bytes that are not HTTP."""
+    return RemoteProtocolError(message, code=ErrorCode.INVALID_HTTP, status_hint=status_hint, offset=offset)

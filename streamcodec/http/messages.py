@@ -1,0 +1,93 @@
+"""Messages: what an HTTP head says, as events.
+
+The fields of a head are kept as h11 hands them out: names in lower case, values without surrounding white space, both
+as bytes. What the Binary Tensor Data Extension needs to know of them is worked out here, for both directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
+
+_HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of one head, in their order."""
+
+    items: tuple[tuple[bytes, bytes], ...]
+    """Pairs of name (lower case) and value."""
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Return the values of all fields of that name (lower case), in their order."""
+        return [value for key, value in self.items if key == name]
+
+    @property
+    def header_length(self) -> int | None:
+        """Bytes of the JSON header, by `Inference-Header-Content-Length`; None without that field.
+
+        Raises:
+            RemoteProtocolError: `invalid-header-length`.
+        """
+        return parse_header_length(self.values(_HEADER_LENGTH_NAME))
+
+    @property
+    def content_encoding(self) -> str | None:
+        """The compression of the body, if any.
+
+        Raises:
+            RemoteProtocolError: `unsupported-encoding`.
+        """
+        return parse_content_encoding(self.values(b"content-encoding"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestHead:
+    """The head of a request has come; the connection waits to be told where its body goes."""
+
+    method: str
+    """As sent, in any letter case."""
+    target: str
+    """The request target: path, and query if any, still percent-encoded."""
+    fields: Fields
+    """The head's fields."""
+    content_length: int | None
+    """Bytes of the body on the wire; 0 if it has none, None if it is chunked."""
+
+    @property
+    def body_length(self) -> int | None:
+        """Bytes of the body for the decoder; None if chunking or compression hides them.
+
+        Raises:
+            RemoteProtocolError: `unsupported-encoding`.
+        """
+        return self.content_length if self.fields.content_encoding is None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseHead:
+    """The head of a response has come; the connection waits to be told where its body goes."""
+
+    status: int
+    """Status code, 200 to 599."""
+    fields: Fields
+    """The head's fields."""
+    content_length: int | None
+    """Bytes of the body on the wire; 0 if it has none, None if it is chunked or ends with the connection."""
+
+    @property
+    def body_length(self) -> int | None:
+        """Bytes of the body for the decoder; None if chunking or compression hides them.
+
+        Raises:
+            RemoteProtocolError: `unsupported-encoding`.
+        """
+        return self.content_length if self.fields.content_encoding is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """There will be no further message: the peer has closed between two messages, or the last one said so."""

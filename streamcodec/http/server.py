@@ -1,0 +1,207 @@
+"""ServerConnection: HTTP/1.1 from the server's end. Sans-IO.
+
+The owner alternates: `next_event()` until it has a whole request (each `NEED_DATA` asks the transport for bytes), then
+`send_response()`. On a `RequestHead` it decides, before a byte of the body is read: `receive_body(decoder)` lets it in,
+or a response refuses it. A refusal leaves the connection in a sane state by itself: a short rest of the body is read
+and dropped, a long one closes the connection after the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final, cast
+
+import h11
+
+from streamcodec.core.compression import Inflater
+from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.core.events import NEED_DATA, Event, NeedData
+from streamcodec.core.limits import DEFAULT_LIMITS, Limits
+from streamcodec.http.body import Receiver
+from streamcodec.http.collector import Collector
+from streamcodec.http.connection import Incoming, State, framing_length, parse_head
+from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
+from streamcodec.http.writing import write_message
+
+_BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
+
+class ServerConnection:
+    r"""One connection, as many requests as the client sends.
+
+    Attributes:
+        get_buffer: memory for the next bytes, see `Incoming.get_buffer`.
+        buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
+        feed: the push face, see `Incoming.feed`.
+        receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
+        incoming: the receiving half, with its counters.
+        has_unread_body: whether the connection is to be closed although the client may still be sending; closing at
+            once would then reset it, and the response could be lost on the way.
+
+    Example:
+        >>> connection = ServerConnection()
+        >>> connection.feed(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        42
+        >>> connection.next_event().target
+        '/v2/health/live'
+        >>> b"".join(connection.send_response(200))
+        b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'
+        >>> connection.next_event()
+        NEED_DATA
+    """
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        """Begin with the first request; `limits` bound heads and what is dropped after a refusal."""
+        self._limits = limits
+        self._h11 = h11.Connection(h11.SERVER)
+        self._head: RequestHead | None = None
+        self._failure: RemoteProtocolError | None = None
+        self._is_draining = False
+        self.has_unread_body = False
+        self.incoming = Incoming(limits)
+        self.get_buffer = self.incoming.get_buffer
+        self.buffer_updated = self.incoming.buffer_updated
+        self.feed = self.incoming.feed
+        self.receive_eof = self.incoming.receive_eof
+
+    def next_event(self) -> RequestHead | ConnectionClosed | Event | NeedData:
+        """Return the next event: a `RequestHead`, then the events of its body's receiver, and so on.
+
+        Raises:
+            RemoteProtocolError: the request is refused; `send_response` with its `status_hint` is due.
+            LocalProtocolError: the request that has come needs `receive_body` or `send_response` first.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._is_draining:
+            if self.incoming.remaining:
+                return NEED_DATA
+            self._is_draining = False
+            self.incoming.next_cycle()
+        match self.incoming.state:
+            case State.HEAD:
+                return self._next_head()
+            case State.BODY:
+                return self.incoming.next_body_event()
+            case State.CLOSED:
+                return ConnectionClosed()
+            case State.DECIDE | State.DONE:
+                msg = "a request is waiting: receive_body() if it has a body to be read, else send_response()"
+                raise LocalProtocolError(msg)
+
+    def receive_body(self, receiver: Receiver) -> bytes:
+        """Let the body of the request go to a receiver.
+
+        Args:
+            receiver: a `Decoder`, or a `Collector`.
+
+        Returns:
+            Bytes to be sent now: `100 Continue` if the client waits for it, usually nothing.
+
+        Raises:
+            RemoteProtocolError: `unsupported-encoding`.
+            LocalProtocolError: no `RequestHead` is waiting.
+        """
+        head = self._head
+        if head is None or self.incoming.state is not State.DECIDE:
+            msg = "receive_body() answers a RequestHead, once"
+            raise LocalProtocolError(msg)
+        encoding = head.fields.content_encoding
+        inflater = None if encoding is None else Inflater(encoding, self._limits)
+        is_awaited = self._h11.they_are_waiting_for_100_continue and receiver.needs_data
+        has_begun = self.incoming.has_input
+        self.incoming.read_body(receiver, content_length=head.content_length, inflater=inflater, connection=self._h11)
+        if not is_awaited or has_begun:
+            return b""
+        return self._h11.send(h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[])) or b""
+
+    def send_response(
+        self,
+        status: int,
+        headers: Iterable[tuple[str, str]] = (),
+        buffers: Iterable[bytes | memoryview] = (),
+    ) -> list[bytes | memoryview]:
+        """Answer the request, wholly received or not.
+
+        Args:
+            status: 200 to 599.
+            headers: fields; `Content-Length` is added if it is missing, `Connection: close` if it is needed.
+            buffers: the body; left out by itself where HTTP allows none.
+
+        Returns:
+            The head, then the body's buffers as they are, to be sent in this order.
+
+        Raises:
+            LocalProtocolError: there is no request to be answered, or the fields are not HTTP.
+        """
+        remaining = self._unread()
+        body = list(buffers)
+        fields = [*headers]
+        if not any(name.lower() == "content-length" for name, _ in fields) and status not in _BODILESS:
+            fields.append(("Content-Length", str(sum(map(len, body)))))
+        if remaining is None or remaining > self._limits.max_drain_bytes:
+            fields.append(("Connection", "close"))
+        response = h11.Response(status_code=status, headers=fields, reason=HTTPStatus(status).phrase.encode())
+        has_body = status not in _BODILESS and not (self._head and self._head.method == "HEAD")
+        sent = write_message(self._h11, response, body if has_body else [])
+        self._go_on(remaining)
+        return sent
+
+    def _next_head(self) -> RequestHead | ConnectionClosed | NeedData:
+        try:
+            head = self.incoming.read_head()
+            if head is None:
+                if not self.incoming.is_eof:
+                    return NEED_DATA
+                self.incoming.close()
+                return ConnectionClosed()
+            self._h11 = h11.Connection(h11.SERVER)
+            self._head = self._parse(head)
+        except RemoteProtocolError as failure:
+            self._failure = failure
+            raise
+        return self._head
+
+    def _parse(self, head: bytes) -> RequestHead:
+        request = cast("h11.Request", parse_head(self._h11, head))
+        fields = Fields(tuple(request.headers))
+        expectations = fields.values(b"expect")
+        if expectations and expectations != [b"100-continue"]:
+            msg = "the only Expect that is understood is 100-continue"
+            raise RemoteProtocolError(msg, code=ErrorCode.UNSUPPORTED_EXPECTATION, status_hint=417)
+        return RequestHead(
+            method=request.method.decode("ascii"),
+            target=request.target.decode("ascii"),
+            fields=fields,
+            content_length=framing_length(fields, request.http_version, default=0),
+        )
+
+    def _unread(self) -> int | None:
+        """Return how much of the request has not been read; None if that is unknown."""
+        if self._failure is not None:
+            return None
+        match self.incoming.state:
+            case State.DONE:
+                return 0
+            case State.BODY:
+                return self.incoming.remaining
+            case State.DECIDE if self._head is not None:
+                length = self._head.content_length
+                # A client that waits for 100 Continue will see the refusal, and then not send the body.
+                return None if length and self._h11.they_are_waiting_for_100_continue else length
+            case _:
+                msg = "there is no request to be answered"
+                raise LocalProtocolError(msg)
+
+    def _go_on(self, unread: int | None) -> None:
+        """After a response: close, read and drop what is left of the request, or begin the next cycle."""
+        self._failure = None
+        if self._h11.our_state is h11.MUST_CLOSE:
+            self.has_unread_body = unread != 0
+            self.incoming.close()
+        elif unread:
+            self.incoming.read_body(Collector(0), content_length=unread)
+            self._is_draining = True
+        else:
+            self.incoming.next_cycle()
