@@ -74,7 +74,7 @@ _GROWTH_BYTES = 64 << 10
 class Decoder(Generic[HeaderT]):
     """Decodes one message. Made by `request_decoder` and `response_decoder`."""
 
-    def __init__(  # noqa: PLR0913 - each is one independent choice of the caller
+    def __init__(
         self,
         parse_header: Callable[[Buffer, Limits], HeaderT],
         *,

@@ -89,7 +89,7 @@ def encode_request(
     return _encode(members, "inputs", inputs, NonFiniteOutput.LITERAL)
 
 
-def encode_response(  # noqa: PLR0913 - the members of a response
+def encode_response(
     outputs: Iterable[Tensor],
     *,
     model_name: str,

@@ -90,6 +90,8 @@ class ErrorCode(StrEnum):
     """`Content-Length` together with `Transfer-Encoding`: a request smuggler's tool."""
     CONNECTION_CLOSED = "connection-closed"
     """The peer closed the connection in the middle of a message."""
+    TOO_SLOW = "too-slow"
+    """The rest of a message did not come in time."""
     UNSUPPORTED_EXPECTATION = "unsupported-expectation"
     """An `Expect` other than `100-continue`."""
 

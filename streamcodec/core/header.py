@@ -209,26 +209,21 @@ class _TensorReader:
             if data is not None:
                 msg = "the tensor has both data and parameters.binary_data_size"
                 raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_SOURCE, path=path)
-            return self._binary(name, datatype, shape, size, parameters, path)
+            offset = self._lay_out(size, datatype, shape, path)
+            return TensorSpec(
+                name=name, datatype=datatype, shape=shape, nbytes=size, offset=offset, parameters=parameters
+            )
         array = decode_data(data, datatype=datatype, shape=shape, path=f"{path}.data")
         return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
 
-    def _binary(  # noqa: PLR0913, PLR0917 - the members of one tensor
-        self,
-        name: str,
-        datatype: Datatype,
-        shape: tuple[int, ...],
-        size: int,
-        parameters: Mapping[str, Any],
-        path: str,
-    ) -> TensorSpec:
+    def _lay_out(self, size: int, datatype: Datatype, shape: tuple[int, ...], path: str) -> int:
+        """Return where a binary tensor starts; the next one starts where it ends."""
         check_binary_size(size, datatype, shape, self._limits, f"{path}.parameters.binary_data_size")
-        offset = self._offset
-        self._offset = end = offset + size
-        if end > self._limits.max_message_bytes:
-            msg = f"the message would be {end} bytes long, {self._limits.max_message_bytes} are allowed"
+        start, self._offset = self._offset, self._offset + size
+        if self._offset > self._limits.max_message_bytes:
+            msg = f"the message would be {self._offset} bytes long, {self._limits.max_message_bytes} are allowed"
             raise LimitExceededError(msg, limit="max_message_bytes", path=path)
-        return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=size, offset=offset, parameters=parameters)
+        return start
 
     def _shape(self, entry: dict[str, Any], path: str) -> tuple[int, ...]:
         shape = entry.get("shape")

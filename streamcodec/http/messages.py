@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from streamcodec.core.events import Event
 from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
 
 _HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
@@ -91,3 +92,7 @@ class ResponseHead:
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
     """There will be no further message: the peer has closed between two messages, or the last one said so."""
+
+
+HttpEvent = RequestHead | ResponseHead | ConnectionClosed | Event
+"""Everything that a connection reports; a `Decoder` reports a part of it."""

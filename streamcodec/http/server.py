@@ -148,6 +148,10 @@ class ServerConnection:
         self._go_on(remaining)
         return sent
 
+    def give_up(self, failure: RemoteProtocolError) -> None:
+        """Refuse the request for a reason of the owner's, such as time; `send_response` then closes the connection."""
+        self._failure = failure
+
     def _next_head(self) -> RequestHead | ConnectionClosed | NeedData:
         try:
             head = self.incoming.read_head()

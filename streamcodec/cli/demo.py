@@ -1,0 +1,6 @@
+"""demo"""
+
+from streamcodec.cli.arguments import Commands
+
+
+def add_parser(commands: Commands) -> None: ...

@@ -1,0 +1,222 @@
+"""Exchange: one call to a V2 server, sans-IO. What is sent, what the answer means; shared by both clients.
+
+A client drives it: send what `start` returns, hand every event of the connection to `receive` until that returns True,
+then ask for the result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcodec import __version__
+from streamcodec.core.decoder import response_decoder
+from streamcodec.core.encoder import EncodedMessage, Tensor, encode_request
+from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.core.events import EndOfMessage, HeaderReceived, TensorReceived
+from streamcodec.core.header import RequestedOutput, ResponseHeader
+from streamcodec.core.limits import Limits
+from streamcodec.http.body import Receiver
+from streamcodec.http.client import ClientConnection
+from streamcodec.http.collector import Collector
+from streamcodec.http.messages import HttpEvent, ResponseHead
+
+_MAX_DOCUMENT_BYTES = 1 << 20
+_MAX_ERROR_TEXT = 500
+_SUCCESS = range(200, 300)
+
+
+class ServerError(RemoteProtocolError):
+    """The server answered with an error status.
+
+    Attributes:
+        status: HTTP status code of the answer.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        """Keep the status and the server's own words."""
+        super().__init__(f"{status}: {text}", code=ErrorCode.ERROR_RESPONSE, status_hint=502)
+        self.status = status
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InferResult:
+    """The answer to an inference request."""
+
+    outputs: Mapping[str, np.ndarray[Any, Any]]
+    """Arrays by name, in the order of the answer: writable, and yours. BYTES are object arrays of `bytes`."""
+    header: ResponseHeader
+    """All else that the answer said: model, version, id, parameters."""
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        """Return the output of that name."""
+        return self.outputs[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a server is."""
+
+    host: str
+    port: int
+    authority: str
+    """Value of the `Host` field."""
+    prefix: str
+    """Path in front of `/v2`, without a slash at its end."""
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Take a URL apart.
+
+        Args:
+            url: as `http://127.0.0.1:8000`, with a path if the service is not at the server's root.
+
+        Raises:
+            LocalProtocolError: not an `http` URL with a host.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 80
+        except ValueError as error:
+            raise LocalProtocolError(f"{url!r} is not a URL: {error}") from None
+        if parts.scheme != "http" or not parts.hostname or parts.query or parts.fragment:
+            raise LocalProtocolError(f"a server's URL looks like http://127.0.0.1:8000, unlike {url!r}")
+        authority = parts.netloc.rpartition("@")[2]
+        return cls(host=parts.hostname, port=port, authority=authority, prefix=parts.path.rstrip("/"))
+
+
+class Exchange:
+    """One request and its response."""
+
+    def __init__(self, method: str, path: str, message: EncodedMessage | None, limits: Limits) -> None:
+        """Prepare a call; `path` begins with `/v2`."""
+        self._method = method
+        self._path = path
+        self._message = message
+        self._limits = limits
+        self._head: ResponseHead | None = None
+        self._collector: Collector | None = None
+        self._header: ResponseHeader | None = None
+        self._outputs: dict[str, np.ndarray[Any, Any]] = {}
+
+    def start(self, connection: ClientConnection, address: Address) -> list[bytes | memoryview]:
+        """Begin on a connection; return what is to be sent."""
+        fields = [("Host", address.authority), ("User-Agent", f"streamcodec/{__version__}")]
+        buffers: Iterable[bytes | memoryview] = ()
+        if self._message is not None:
+            fields += self._message.headers
+            buffers = self._message.buffers
+        return connection.send_request(self._method, address.prefix + self._path, fields, buffers)
+
+    def receive(self, connection: ClientConnection, event: HttpEvent) -> bool:
+        """Take an event of the connection; True when the response has ended."""
+        match event:
+            case ResponseHead():
+                self._head = event
+                connection.receive_body(self._receiver(event))
+            case HeaderReceived(header=ResponseHeader() as header):
+                self._header = header
+            case TensorReceived(spec=spec, array=array):
+                self._outputs[spec.name] = array
+            case _:
+                pass
+        return isinstance(event, EndOfMessage)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the answer has a status of the 200s."""
+        return self._head is not None and self._head.status in _SUCCESS
+
+    def infer_result(self) -> InferResult:
+        """Return the answer to an inference request.
+
+        Raises:
+            ServerError: the server answered with an error.
+        """
+        self._check_status()
+        if self._header is None:
+            raise LocalProtocolError("the exchange has not ended")
+        return InferResult(outputs=self._outputs, header=self._header)
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the JSON document that was answered.
+
+        Raises:
+            ServerError: the server answered with an error.
+            RemoteProtocolError: the answer is not JSON.
+        """
+        self._check_status()
+        try:
+            return json.loads(self._text())
+        except ValueError:
+            raise RemoteProtocolError("the answer is not JSON", code=ErrorCode.INVALID_JSON) from None
+
+    def _receiver(self, head: ResponseHead) -> Receiver:
+        if self._message is not None and head.status in _SUCCESS:
+            return response_decoder(
+                header_length=head.fields.header_length, body_length=head.body_length, limits=self._limits
+            )
+        self._collector = Collector(_MAX_DOCUMENT_BYTES)
+        return self._collector
+
+    def _check_status(self) -> None:
+        if self._head is not None and self._head.status not in _SUCCESS:
+            raise ServerError(self._head.status, _error_text(self._text()))
+
+    def _text(self) -> str:
+        return "" if self._collector is None else self._collector.data.decode("utf-8", "replace")
+
+
+def get(path: str, limits: Limits) -> Exchange:
+    """Ask for a document, or for a status alone."""
+    return Exchange("GET", path, None, limits)
+
+
+def infer(
+    model: str,
+    inputs: Mapping[str, npt.ArrayLike],
+    *,
+    outputs: Iterable[str | RequestedOutput] | None,
+    request_id: str | None,
+    parameters: Mapping[str, Any] | None,
+    version: str | None,
+    is_binary: bool,
+    limits: Limits,
+) -> Exchange:
+    """Ask a model; see `Client.infer` for the arguments."""
+    tensors = [Tensor(name=name, array=np.asarray(value), is_binary=is_binary) for name, value in inputs.items()]
+    # Each listed output says its form: KServe and Triton ignore binary_data_output when outputs are listed.
+    requested = [
+        output if isinstance(output, RequestedOutput) else RequestedOutput(name=output, binary_data=is_binary)
+        for output in outputs or ()
+    ]
+    message = encode_request(
+        tensors,
+        outputs=requested or None,
+        request_id=request_id,
+        parameters={**(parameters or {}), "binary_data_output": is_binary},
+    )
+    return Exchange("POST", f"{model_path(model, version)}/infer", message, limits)
+
+
+def model_path(model: str, version: str | None) -> str:
+    """Return the path of a model, or of one of its versions."""
+    path = f"/v2/models/{quote(model, safe='')}"
+    return path if version is None else f"{path}/versions/{quote(version, safe='')}"
+
+
+def _error_text(text: str) -> str:
+    """Return the server's own words: the `error` member, or else the first bytes of the body."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    error = document.get("error") if isinstance(document, dict) else None
+    return str(text if error is None else error)[:_MAX_ERROR_TEXT] or "no further text"

@@ -1,0 +1,30 @@
+"""The V2 inference service, sans-IO: models, routes, metadata, output selection, error bodies."""
+
+from streamcodec.service.demo import demo_models
+from streamcodec.service.inference import Inference
+from streamcodec.service.models import (
+    ANY_SIZE,
+    InferenceRequest,
+    Model,
+    ModelRegistry,
+    Predict,
+    TensorMetadata,
+)
+from streamcodec.service.replies import Reply, error_reply, json_reply, unavailable_reply
+from streamcodec.service.service import Service
+
+__all__ = [
+    "ANY_SIZE",
+    "Inference",
+    "InferenceRequest",
+    "Model",
+    "ModelRegistry",
+    "Predict",
+    "Reply",
+    "Service",
+    "TensorMetadata",
+    "demo_models",
+    "error_reply",
+    "json_reply",
+    "unavailable_reply",
+]

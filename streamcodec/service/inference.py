@@ -1,0 +1,145 @@
+"""Inference: one inference request on its way from head to reply.
+
+Sans-IO: the owner lets the body go to `decoder`, hands the decoder's events to `receive`, and when the message has
+ended calls `run`, which calls the model and therefore belongs into a worker thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamcodec.core.datatypes import datatype_of
+from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder
+from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
+from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError
+from streamcodec.core.events import HeaderReceived, TensorReceived
+from streamcodec.core.header import RequestedOutput, RequestHeader
+from streamcodec.core.jsondata import NonFiniteOutput, dump_json
+from streamcodec.core.limits import Limits
+from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.service.models import InferenceRequest, Model, no_such_output
+from streamcodec.service.raw import raw_tensor
+from streamcodec.service.replies import Reply, error_reply, json_reply, message_reply
+
+
+class Inference:
+    """One request to one model.
+
+    Attributes:
+        decoder: receives the body.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        head: RequestHead,
+        *,
+        version: str | None,
+        limits: Limits,
+        nonfinite: NonFiniteOutput,
+    ) -> None:
+        """Prepare for the body.
+
+        Raises:
+            RemoteProtocolError: the head alone is reason enough to refuse.
+        """
+        self._model = model
+        self._version = model.versions[-1] if version is None else version
+        self._nonfinite = nonfinite
+        self._header: RequestHeader | None = None
+        self._inputs: dict[str, np.ndarray[Any, Any]] = {}
+        self.decoder = _decoder(model, head, limits)
+
+    def receive(self, event: HttpEvent) -> None:
+        """Take an event of the decoder."""
+        match event:
+            case HeaderReceived(header=RequestHeader() as header):
+                self._header = header
+            case TensorReceived(spec=spec, array=array):
+                self._inputs[spec.name] = array
+            case _:
+                pass
+
+    def run(self) -> Reply:
+        """Call the model and make the reply; may take as long as the model does.
+
+        Raises:
+            LocalProtocolError: the message has not been received to its end.
+        """
+        if self._header is None or not self.decoder.is_complete:
+            msg = "run() comes after the last event of the decoder"
+            raise LocalProtocolError(msg)
+        request = InferenceRequest(
+            inputs=self._inputs, header=self._header, model_name=self._model.name, model_version=self._version
+        )
+        try:
+            outputs = self._model.predict(request)
+            arrays = {name: np.asarray(value) for name, value in outputs.items()}
+            self._check_outputs(arrays)
+        except RemoteProtocolError as error:
+            return error_reply(error)
+        except Exception as error:  # noqa: BLE001 - a model may raise anything
+            return _failure_reply(self._model, error)
+        try:
+            return message_reply(self._encode(arrays, self._header))
+        except RemoteProtocolError as error:
+            return error_reply(error)
+        except NotRepresentableError as error:
+            return json_reply({"error": str(error)}, status=400)
+        except LocalProtocolError as error:
+            return _failure_reply(self._model, error)
+
+    def _check_outputs(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+        """Hold the model to what it has declared."""
+        for metadata in self._model.outputs or ():
+            array = arrays.get(metadata.name)
+            if array is None:
+                msg = f"the model has not returned its output {metadata.name!r}"
+                raise LocalProtocolError(msg)
+            datatype = datatype_of(array.dtype).name
+            if datatype != metadata.datatype or not metadata.accepts(array.shape):
+                found = f"{datatype} {list(array.shape)}"
+                msg = f"output {metadata.name!r} is {found}, declared {metadata.datatype} {list(metadata.shape)}"
+                raise LocalProtocolError(msg)
+
+    def _encode(self, arrays: Mapping[str, np.ndarray[Any, Any]], header: RequestHeader) -> EncodedMessage:
+        return encode_response(
+            _select(arrays, header),
+            model_name=self._model.name,
+            model_version=self._version,
+            request_id=header.id,
+            nonfinite=self._nonfinite,
+        )
+
+
+def _decoder(model: Model, head: RequestHead, limits: Limits) -> Decoder[RequestHeader]:
+    length = head.fields.header_length
+    if length == 0:
+        spec = raw_tensor(model, head.body_length, limits)
+        return raw_request_decoder(spec, limits=limits, check=model.check)
+    return request_decoder(header_length=length, body_length=head.body_length, limits=limits, check=model.check)
+
+
+def _select(arrays: Mapping[str, np.ndarray[Any, Any]], header: RequestHeader) -> list[Tensor]:
+    """Choose the outputs that were asked for, each in its form; an empty list asks for all, as with Triton.
+
+    Specification: an explicit `binary_data` wins, else `binary_data_output`, else JSON.
+    """
+    wanted: list[tuple[str, RequestedOutput | None]]
+    if header.outputs:
+        wanted = [(output.name, output) for output in header.outputs]
+    else:
+        wanted = [(name, None) for name in arrays]
+    for index, (name, _) in enumerate(wanted):
+        if name not in arrays:
+            raise no_such_output(name, f"$.outputs[{index}].name")
+    return [Tensor(name=name, array=arrays[name], is_binary=header.wants_binary(output)) for name, output in wanted]
+
+
+def _failure_reply(model: Model, error: Exception) -> Reply:
+    """Answer that the model failed, and no more than that: what it said is for the server's log."""
+    body = dump_json({"error": f"model {model.name!r} failed with {type(error).__name__}"})
+    return Reply(status=500, headers=[("Content-Type", "application/json")], buffers=(body,), cause=error)

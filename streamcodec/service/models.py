@@ -1,0 +1,179 @@
+"""Models: what a server offers, and how it is called.
+
+A model is a Python callable plus metadata. The callable gets an `InferenceRequest`, whose arrays are the memory that
+the network filled, and returns its outputs by name. The metadata says which inputs the model takes; requests that do
+not fit are refused before any memory is taken for their tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcodec.core.datatypes import DATATYPES
+from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
+from streamcodec.core.header import RequestHeader, TensorSpec
+
+ANY_SIZE = -1
+"""In the shape of a `TensorMetadata`: this dimension may have any size."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMetadata:
+    """What a model declares of one of its inputs or outputs."""
+
+    name: str
+    """As in requests and responses."""
+    datatype: str
+    """One of the specification's 14 names, as `FP32`."""
+    shape: tuple[int, ...]
+    """Sizes of the dimensions; -1 where any size will do."""
+
+    def __post_init__(self) -> None:
+        """Refuse metadata that no tensor could meet.
+
+        Raises:
+            LocalProtocolError: the datatype is unknown, or a size is below -1.
+        """
+        if self.datatype not in DATATYPES:
+            msg = f"{self.datatype!r} is not a datatype; there are {', '.join(DATATYPES)}"
+            raise LocalProtocolError(msg)
+        if any(size < ANY_SIZE for size in self.shape):
+            msg = f"sizes are >= 0, or -1 for any, unlike {list(self.shape)}"
+            raise LocalProtocolError(msg)
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether a tensor may have this shape."""
+        return len(shape) == len(self.shape) and all(
+            wanted in {ANY_SIZE, size} for wanted, size in zip(self.shape, shape, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InferenceRequest:
+    """What a model is called with."""
+
+    inputs: Mapping[str, np.ndarray[Any, Any]]
+    """Arrays by name, in the order of the request: writable, and the model's to keep. BYTES are object arrays of
+    `bytes`."""
+    header: RequestHeader
+    """All that the request said: its id, its parameters and those of its tensors, the outputs it asks for."""
+    model_name: str
+    """The model, as the URL named it."""
+    model_version: str
+    """The version, as the URL named it, or else the model's newest."""
+
+
+Predict = Callable[[InferenceRequest], Mapping[str, npt.ArrayLike]]
+"""A model's callable. It runs in a worker thread, so several calls may run at once. A `RemoteProtocolError` that it
+raises refuses the request with its `status_hint`; any other exception is answered with status 500."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model and its metadata."""
+
+    name: str
+    """As in URLs."""
+    predict: Predict
+    """Computes the outputs of a request."""
+    inputs: tuple[TensorMetadata, ...] | None = None
+    """The inputs, all of them required; None if any will do."""
+    outputs: tuple[TensorMetadata, ...] | None = None
+    """The outputs; None if they depend on the request."""
+    versions: tuple[str, ...] = ("1",)
+    """Versions that are served, the newest last."""
+    platform: str = "python"
+    """As in the model's metadata."""
+    is_batching: bool = False
+    """Whether the first dimension of every input is the batch; a raw binary request then is a batch of 1."""
+
+    def check(self, header: RequestHeader) -> None:
+        """Refuse a request that does not fit the metadata.
+
+        Raises:
+            RemoteProtocolError: `model-mismatch`, with the path of the tensor or output.
+        """
+        if self.inputs is not None:
+            self._check_inputs(header.tensors, {tensor.name: tensor for tensor in self.inputs})
+        if self.outputs is not None:
+            known = {output.name for output in self.outputs}
+            for index, output in enumerate(header.outputs or ()):
+                if output.name not in known:
+                    raise no_such_output(output.name, f"$.outputs[{index}].name")
+
+    def _check_inputs(self, tensors: tuple[TensorSpec, ...], known: dict[str, TensorMetadata]) -> None:
+        for index, tensor in enumerate(tensors):
+            path = f"$.inputs[{index}]"
+            metadata = known.pop(tensor.name, None)
+            if metadata is None:
+                raise _mismatch(f"the model has no input {shown(tensor.name)}", f"{path}.name")
+            if tensor.datatype.name != metadata.datatype:
+                found, wanted = tensor.datatype.name, metadata.datatype
+                raise _mismatch(f"the datatype is {found}, the model takes {wanted}", f"{path}.datatype")
+            if not metadata.accepts(tensor.shape):
+                found, wanted = str(list(tensor.shape)), str(list(metadata.shape))
+                raise _mismatch(f"the shape is {found}, the model takes {wanted}", f"{path}.shape")
+        if known:
+            raise _mismatch(f"the model also needs the input {shown(next(iter(known)))}", "$.inputs")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRegistry:
+    """The models of a server, by name."""
+
+    _models: dict[str, Model] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, models: Iterable[Model]) -> ModelRegistry:
+        """Make a registry with these models."""
+        registry = cls()
+        for model in models:
+            registry.add(model)
+        return registry
+
+    def add(self, model: Model) -> None:
+        """Offer a model.
+
+        Raises:
+            LocalProtocolError: its name is empty or taken, or it has no version.
+        """
+        if not model.name or model.name in self._models:
+            msg = f"names of models are unique and not empty, unlike {model.name!r}"
+            raise LocalProtocolError(msg)
+        if not model.versions:
+            msg = f"model {model.name!r} has no version"
+            raise LocalProtocolError(msg)
+        self._models[model.name] = model
+
+    def find(self, name: str, version: str | None) -> Model:
+        """Return a model.
+
+        Raises:
+            RemoteProtocolError: `not-found`, status 404.
+        """
+        model = self._models.get(name)
+        if model is None:
+            msg = f"there is no model {shown(name)}"
+        elif version is not None and version not in model.versions:
+            msg = f"model {shown(name)} has no version {shown(version)}"
+        else:
+            return model
+        raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
+
+    def __iter__(self) -> Iterator[Model]:
+        """Iterate over the models in the order in which they were added."""
+        return iter(self._models.values())
+
+
+def no_such_output(name: str, path: str) -> RemoteProtocolError:
+    """Make the error for a requested output that the model does not have."""
+    return _mismatch(f"the model has no output {shown(name)}", path)
+
+
+def _mismatch(message: str, path: str) -> RemoteProtocolError:
+    return RemoteProtocolError(message, code=ErrorCode.MODEL_MISMATCH, path=path)

@@ -1,0 +1,50 @@
+"""Replies: a response before it is written, and the one form that all errors have.
+
+An error is always `{"error": "..."}` as JSON with a fitting status: never a stack trace, never the input echoed back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamcodec.core.compression import ENCODINGS
+from streamcodec.core.encoder import EncodedMessage
+from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.core.jsondata import dump_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reply:
+    """A response."""
+
+    status: int
+    """HTTP status code."""
+    headers: Sequence[tuple[str, str]] = ()
+    """Fields that belong to it; the connection adds its own."""
+    buffers: tuple[bytes | memoryview, ...] = ()
+    """The body."""
+    cause: Exception | None = None
+    """What the model raised, for the server's log; it is not part of the response."""
+
+
+def message_reply(message: EncodedMessage) -> Reply:
+    """Reply with an inference response."""
+    return Reply(status=200, headers=message.headers, buffers=message.buffers)
+
+
+def json_reply(value: object, *, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Reply:
+    """Reply with a JSON document."""
+    return Reply(status=status, headers=[("Content-Type", "application/json"), *headers], buffers=(dump_json(value),))
+
+
+def error_reply(error: RemoteProtocolError, *, headers: Sequence[tuple[str, str]] = ()) -> Reply:
+    """Reply with what the client did wrong, and where."""
+    if error.code is ErrorCode.UNSUPPORTED_ENCODING:
+        headers = [*headers, ("Accept-Encoding", ", ".join((*ENCODINGS, "identity")))]
+    return json_reply({"error": str(error)}, status=error.status_hint, headers=headers)
+
+
+def unavailable_reply(message: str, *, retry_after: int) -> Reply:
+    """Reply that the server is full or shutting down; `retry_after` is in seconds."""
+    return json_reply({"error": message}, status=503, headers=[("Retry-After", str(retry_after))])

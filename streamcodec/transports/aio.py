@@ -1,0 +1,107 @@
+"""Asynchronous transport: sockets of our own under anyio, on asyncio (uvloop included) and trio.
+
+anyio has no way to receive into given memory, so the socket stays ours and is never wrapped: wait until it is readable,
+then `recv_into`. The wait comes first, since trying first would cost an exception per idle turn; it is also where
+other tasks get their turn, so one large body does not hold up the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from streamcodec.core.events import NEED_DATA
+from streamcodec.http.messages import HttpEvent
+from streamcodec.transports.sync import Machine, receive
+from streamcodec.transports.vectors import SendQueue
+
+
+async def next_event(sock: socket.socket, machine: Machine, *, timeout: float | None = None) -> HttpEvent:
+    """Return the machine's next event, reading from a non-blocking socket as needed.
+
+    Args:
+        sock: non-blocking.
+        machine: a `Decoder`, `ServerConnection` or `ClientConnection`.
+        timeout: seconds without a byte before giving up; None waits for ever.
+
+    Raises:
+        RemoteProtocolError: what the peer has sent breaks a rule.
+        TimeoutError: nothing came for `timeout` seconds.
+        OSError: the connection is broken.
+    """
+    while (event := machine.next_event()) is NEED_DATA:
+        with anyio.fail_after(timeout):
+            await anyio.wait_readable(sock)
+        try:
+            receive(sock.recv_into, machine)
+        except BlockingIOError:  # a false alarm, which the system is free to raise
+            continue
+    return event
+
+
+async def send(sock: socket.socket, buffers: Iterable[bytes | memoryview], *, timeout: float | None = None) -> None:
+    """Send buffers over a non-blocking socket, as they are.
+
+    Args:
+        sock: non-blocking.
+        buffers: byte views or bytes.
+        timeout: seconds without progress before giving up; None waits for ever.
+
+    Raises:
+        TimeoutError: the peer took nothing for `timeout` seconds.
+        OSError: the connection is broken.
+    """
+    queue = SendQueue(buffers)
+    while queue:
+        try:
+            queue.sent(sock.sendmsg(queue.vectors()))
+        except BlockingIOError:
+            with anyio.fail_after(timeout):
+                await anyio.wait_writable(sock)
+        else:
+            if queue:  # a fast reader shall not keep other tasks waiting
+                await anyio.lowlevel.checkpoint()
+
+
+async def connect(host: str, port: int, *, timeout: float | None = None) -> socket.socket:
+    """Open a non-blocking TCP connection to the first address of a host that takes it.
+
+    Args:
+        host: a name or an address.
+        port: of the server.
+        timeout: seconds for each address; None waits for ever.
+
+    Raises:
+        TimeoutError: the last address did not answer in time.
+        OSError: the name is unknown, or no address took the connection.
+    """
+    failure = OSError(f"{host!r} has no address")
+    for family, kind, protocol, _, address in await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            await _connect(sock, address, timeout)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+async def _connect(sock: socket.socket, address: Any, timeout: float | None) -> None:  # noqa: ANN401 - by family
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with suppress(BlockingIOError):
+        sock.connect(address)
+    with anyio.fail_after(timeout):
+        await anyio.wait_writable(sock)
+    if number := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(number, os.strerror(number))

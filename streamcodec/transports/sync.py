@@ -1,0 +1,95 @@
+"""Blocking transports: plain sockets and files.
+
+Each function drives a *machine*: a `Decoder`, a `ServerConnection` or a `ClientConnection`. The socket or file writes
+straight into the memory that the machine hands out.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from streamcodec.core.events import NEED_DATA, NeedData
+from streamcodec.http.messages import HttpEvent
+from streamcodec.transports.vectors import SendQueue
+
+
+class Machine(Protocol):
+    """Bytes in, events out."""
+
+    def next_event(self) -> HttpEvent | NeedData:
+        """Return the next event, or `NEED_DATA`."""
+        ...
+
+    def receive_eof(self) -> None:
+        """Tell that no more bytes will come."""
+        ...
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Return memory for the next bytes, never empty."""
+        ...
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Tell that bytes were written there."""
+        ...
+
+
+class Readable(Protocol):
+    """A binary file, a pipe, or anything else that fills a buffer."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Read into the buffer; 0 at the end."""
+        ...
+
+
+def receive(read: Callable[[memoryview], int], machine: Machine) -> None:
+    """Read once into the machine's memory."""
+    nbytes = read(machine.get_buffer())
+    if nbytes:
+        machine.buffer_updated(nbytes)
+    else:
+        machine.receive_eof()
+
+
+def next_event(sock: socket.socket, machine: Machine) -> HttpEvent:
+    """Return the machine's next event, reading from a blocking socket as needed.
+
+    Raises:
+        RemoteProtocolError: what the peer has sent breaks a rule.
+        OSError: the connection is broken; TimeoutError is one.
+    """
+    while (event := machine.next_event()) is NEED_DATA:
+        receive(sock.recv_into, machine)
+    return event
+
+
+def next_event_from_file(file: Readable, machine: Machine) -> HttpEvent:
+    """Return the machine's next event, reading from a blocking file as needed.
+
+    Raises:
+        RemoteProtocolError: what the file holds breaks a rule.
+        OSError: the file cannot be read.
+    """
+    while (event := machine.next_event()) is NEED_DATA:
+        receive(lambda buffer: file.readinto(buffer) or 0, machine)
+    return event
+
+
+def send(sock: socket.socket, buffers: Iterable[bytes | memoryview]) -> None:
+    """Send buffers over a blocking socket, as they are.
+
+    Raises:
+        OSError: the connection is broken; TimeoutError is one.
+    """
+    queue = SendQueue(buffers)
+    while queue:
+        queue.sent(sock.sendmsg(queue.vectors()))
+
+
+def has_input(sock: socket.socket) -> bool:
+    """Tell whether a read would return at once: with bytes, with the end, or with an error."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
