@@ -151,6 +151,8 @@ class Server:
                     await _linger(sock, self._service.limits.max_drain_bytes)
         except OSError as error:  # the client has gone, or takes nothing
             logger.debug("connection lost: %s", error)
+        except Exception:  # a bug of ours; the other connections shall not pay for it
+            logger.exception("connection failed")
         finally:
             self._open -= 1
             self._slots.release()

@@ -91,6 +91,11 @@ class AsyncClient:
             self._socket.close()
             self._socket = None
 
+    @property
+    def received_copied(self) -> int:
+        """Bytes of answers on this connection that were copied in user space; all others were received in place."""
+        return self._connection.incoming.received_copied
+
     async def __aenter__(self) -> Self:
         """Use the client in an `async with` statement."""
         return self

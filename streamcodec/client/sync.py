@@ -116,6 +116,11 @@ class Client:
             self._socket.close()
             self._socket = None
 
+    @property
+    def received_copied(self) -> int:
+        """Bytes of answers on this connection that were copied in user space; all others were received in place."""
+        return self._connection.incoming.received_copied
+
     def __enter__(self) -> Self:
         """Use the client in a `with` statement."""
         return self
