@@ -243,8 +243,6 @@ def _check_round_trip(case: Case, header: Header, tensors: Sequence[TensorReceiv
     """What was accepted can be written; its bytes are those that came, and it reads back as the same."""
     for tensor in tensors:
         _check_array(tensor)
-    if _holds_infinity(header):
-        return  # `1e999` is legal JSON and reads as infinity, which cannot be written again
     encoded = _encode(header, tensors)
     if case.kind is not Kind.RAW:
         binary = [spec for spec in header.tensors if spec.nbytes]
@@ -297,14 +295,3 @@ def _decode_encoded(encoded: EncodedMessage, kind: type[Header]) -> Outcome:
         assert decoder.feed(buffer) == len(buffer)
     _take_events(decoder, outcome)
     return outcome
-
-
-def _holds_infinity(header: Header) -> bool:
-    parameters = [header.parameters, *(spec.parameters for spec in header.tensors)]
-    if isinstance(header, RequestHeader):
-        parameters += [output.parameters for output in header.outputs or ()]
-    try:
-        json.dumps([dict(members) for members in parameters if members], allow_nan=False)
-    except ValueError:
-        return True
-    return False

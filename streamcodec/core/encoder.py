@@ -11,6 +11,7 @@ windows: shape and datatype are declared, so the plan needs no data.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,9 +84,10 @@ def encode_request(
     """
     members: dict[str, Any] = {} if request_id is None else {"id": request_id}
     if parameters:
-        members["parameters"] = dict(parameters)
+        members["parameters"] = _checked(parameters, "binary_data_output")
     if outputs is not None:
-        members["outputs"] = [_output_entry(output) for output in outputs]
+        names: set[str] = set()
+        members["outputs"] = [_output_entry(output, names) for output in outputs]
     return _encode(members, "inputs", inputs, NonFiniteOutput.LITERAL)
 
 
@@ -118,7 +120,7 @@ def encode_response(
     if request_id is not None:
         members["id"] = request_id
     if parameters:
-        members["parameters"] = dict(parameters)
+        members["parameters"] = _checked(parameters)
     return _encode(members, "outputs", outputs, nonfinite)
 
 
@@ -127,10 +129,7 @@ def _encode(members: dict[str, Any], key: str, tensors: Iterable[Tensor], nonfin
     views: list[bytes | memoryview] = []
     names: set[str] = set()
     for tensor in tensors:
-        if not tensor.name or tensor.name in names:
-            msg = f"names of tensors are unique and not empty, unlike {tensor.name!r}"
-            raise LocalProtocolError(msg)
-        names.add(tensor.name)
+        _add_name(tensor.name, names)
         entry, view = _encode_tensor(tensor, nonfinite)
         entries.append(entry)
         if view is not None:
@@ -148,7 +147,8 @@ def _encode_tensor(tensor: Tensor, nonfinite: NonFiniteOutput) -> tuple[dict[str
     array = tensor.array
     datatype = datatype_of(array.dtype)
     entry: dict[str, Any] = {"name": tensor.name, "shape": list(array.shape), "datatype": datatype.name}
-    parameters = dict(tensor.parameters or {})
+    parameters = _checked(tensor.parameters) if tensor.parameters else {}
+    parameters.pop("binary_data_size", None)  # as in the parameters of a tensor that was received: ours to say
     view: bytes | memoryview | None = None
     if tensor.is_binary:
         view = encode_elements(array) if datatype.is_bytes else byte_view(to_wire(array))
@@ -160,11 +160,39 @@ def _encode_tensor(tensor: Tensor, nonfinite: NonFiniteOutput) -> tuple[dict[str
     return entry, view
 
 
-def _output_entry(output: RequestedOutput) -> dict[str, Any]:
-    parameters = dict(output.parameters)
+def _output_entry(output: RequestedOutput, names: set[str]) -> dict[str, Any]:
+    _add_name(output.name, names)
+    parameters = _checked(output.parameters, "binary_data")
     if output.binary_data is not None:
         parameters["binary_data"] = output.binary_data
     return {"name": output.name, "parameters": parameters} if parameters else {"name": output.name}
+
+
+def _add_name(name: str, names: set[str]) -> None:
+    if not name or name in names:
+        msg = f"names are unique in a message and not empty, unlike {name!r}"
+        raise LocalProtocolError(msg)
+    names.add(name)
+
+
+def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str, Any]:
+    """Copy parameters if they have a form in JSON; `flag` names the one that the protocol wants to be a boolean."""
+    if flag is not None and not isinstance(parameters.get(flag, False), bool):
+        msg = f"the parameter {flag} is a bool, not {parameters[flag]!r}"
+        raise LocalProtocolError(msg)
+    if not all(type(name) is str for name in parameters):
+        msg = "names of parameters are str"
+        raise LocalProtocolError(msg)
+    if not _PLAIN.issuperset(map(type, parameters.values())):
+        try:
+            json.dumps(dict(parameters), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            msg = f"a parameter has no form in JSON: {error}"
+            raise LocalProtocolError(msg) from None
+    return dict(parameters)
+
+
+_PLAIN = frozenset({str, int, bool})
 
 
 def _dump_header(members: dict[str, Any]) -> bytes:

@@ -12,7 +12,7 @@ quote tensor content. Any exception other than these, raised by bytes from a pee
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import final
+from typing import Any, final
 
 
 @final
@@ -83,6 +83,9 @@ class ErrorCode(StrEnum):
     LIMIT_EXCEEDED = "limit-exceeded"
     """Well formed, but larger than the receiver's `Limits` allow."""
 
+    OUT_OF_MEMORY = "out-of-memory"
+    """Within the limits, but this machine cannot reserve the memory."""
+
     # HTTP
     INVALID_HTTP = "invalid-http"
     """The bytes are not HTTP/1.1 as RFC 9112 has it."""
@@ -146,10 +149,20 @@ class RemoteProtocolError(ProtocolError):
         self.path = path
         self.status_hint = status_hint
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make errors copyable and picklable; the default would call the class with the message alone."""
+        return _restore, (type(self), self.args, self.__dict__)
+
     def __str__(self) -> str:
         """Return the message, followed by the place where there is one."""
         place = [part for part in (self.path, None if self.offset is None else f"byte {self.offset}") if part]
         return f"{self.message} ({', '.join(place)})" if place else self.message
+
+
+def _restore(kind: type[RemoteProtocolError], arguments: tuple[Any, ...], state: dict[str, Any]) -> RemoteProtocolError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(state)
+    return error
 
 
 class LimitExceededError(RemoteProtocolError):

@@ -366,7 +366,23 @@ def _datatype(entry: dict[str, Any], path: str) -> Datatype:
 
 def _parameters(entry: dict[str, Any], path: str) -> Mapping[str, Any]:
     parameters = _optional(entry, "parameters", dict, path)
-    return MappingProxyType(parameters) if parameters else _NOTHING
+    if not parameters:
+        return _NOTHING
+    if not _PLAIN.issuperset(map(type, parameters.values())):
+        _check_overflow(parameters, f"{path}.parameters")
+    return MappingProxyType(parameters)
+
+
+_PLAIN: Final = frozenset({str, int, bool})
+"""Types of parameters that need no second look."""
+
+
+def _check_overflow(parameters: dict[str, Any], path: str) -> None:
+    """Refuse a number that became infinite when it was read: what the model got could not be written back."""
+    found = find(parameters, lambda value: type(value) is float and math.isinf(value), path)
+    if found is not None:
+        msg = "the number is larger than any double"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=found)
 
 
 def _optional(members: Mapping[str, Any], key: str, kind: type[_T], path: str) -> _T | None:

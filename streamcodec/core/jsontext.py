@@ -53,22 +53,12 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
     """
     text = _decode_utf8(data)
     _check_depth(data, text, limits.max_json_depth)
-    marks: list[bool] = []
     constants: list[NonFinite] = []
-
-    def pairs_to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) == len(pairs):
-            return members
-        marks.append(True)
-        return _DuplicateKeys(pairs)
-
-    def constant(literal: str) -> NonFinite:
-        constants.append(NonFinite(literal))
-        return constants[-1]
-
     try:
-        value = json.loads(text, object_pairs_hook=pairs_to_dict, parse_constant=constant)
+        try:
+            value = _USUAL.decode(text)
+        except _Unusual:
+            value = _parse_unusual(text, constants)
     except json.JSONDecodeError as error:
         offset = len(text[: error.pos].encode())
         msg = f"the header is not JSON: {error.msg.removesuffix(' at').lower()}"
@@ -76,11 +66,49 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
     except ValueError:  # the interpreter's bound on the digits of an integer, which keeps parsing linear
         msg = "the header holds an integer with thousands of digits"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON) from None
-    if marks:
-        _refuse_duplicate(value)
     if "\\u" in text:
         _check_surrogates(value)
     return value, len(constants)
+
+
+class _Unusual(Exception):  # noqa: N818 - not an error, but a turn to the parser that looks closer
+    """The text has a duplicate key or a literal NaN or Infinity."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _Unusual
+    return members
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise _Unusual
+
+
+_USUAL = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+"""Made once: making one for each text would cost more than parsing a small one."""
+
+
+def _parse_unusual(text: str, constants: list[NonFinite]) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse once more, collecting what the usual parser stumbled over; refuse duplicate keys with their path."""
+    marks: list[_DuplicateKeys] = []
+
+    def pairs_to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) == len(pairs):
+            return members
+        marks.append(_DuplicateKeys(pairs))
+        return marks[-1]
+
+    def constant(literal: str) -> NonFinite:
+        constants.append(NonFinite(literal))
+        return constants[-1]
+
+    value = json.loads(text, object_pairs_hook=pairs_to_dict, parse_constant=constant)
+    if marks:
+        _refuse_duplicate(value)
+    return value
 
 
 def find(value: Any, wanted: Callable[[Any], bool], path: str = "$") -> str | None:  # noqa: ANN401 - any JSON value

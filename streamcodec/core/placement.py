@@ -14,12 +14,13 @@ elements are objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.header import TensorSpec
 
 ALIGNMENT = 64
@@ -59,7 +60,8 @@ class NewArray:
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield one slab of new memory."""
         memory = aligned_bytes(spec.count * spec.datatype.itemsize)
-        yield Slab(buffer=memory.data, array=memory.view(spec.datatype.dtype).reshape(spec.shape))
+        array: np.ndarray[Any, Any] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
+        yield Slab(buffer=memory.data, array=array)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,9 +96,18 @@ def new_array(spec: TensorSpec) -> Placement:  # noqa: ARG001 - the signature of
 
 
 def aligned_bytes(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return uninitialised memory as a uint8 array of shape [nbytes] on a 64-byte boundary."""
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % ALIGNMENT
+    """Return uninitialised memory as a uint8 array of shape [nbytes] on a 64-byte boundary.
+
+    Raises:
+        RemoteProtocolError: `out-of-memory`, status 503.
+    """
+    try:
+        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    except MemoryError:
+        msg = f"the message needs {nbytes} bytes of memory at once, which cannot be had here"
+        raise RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503) from None
+    # The quickest of the ways to ask an array for its address.
+    start = -addressof(c_char.from_buffer(memory.data)) % ALIGNMENT
     return memory[start : start + nbytes]
 
 
