@@ -13,6 +13,7 @@ URL decides.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from streamcodec.core.datatypes import DATATYPES, Datatype
 from streamcodec.core.elements import PREFIX_BYTES
 from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
 from streamcodec.core.jsondata import decode_data
-from streamcodec.core.jsontext import NonFinite, find, parse_json
+from streamcodec.core.jsontext import NonFinite, find, find_all, parse_json
 from streamcodec.core.limits import Limits
 
 _T = TypeVar("_T")
@@ -142,7 +143,7 @@ def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -
         id=_optional(root, "id", str, "$"),
         parameters=parameters,
     )
-    _check_constants(root, constants, header.tensors)
+    _check_constants(root, "inputs", constants, header.tensors)
     return header
 
 
@@ -165,7 +166,7 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
         id=_optional(root, "id", str, "$"),
         parameters=_parameters(root, "$"),
     )
-    _check_constants(root, constants, header.tensors)
+    _check_constants(root, "outputs", constants, header.tensors)
     return header
 
 
@@ -291,23 +292,23 @@ def _parse_object(data: bytes | bytearray | memoryview, limits: Limits) -> tuple
     return root, constants
 
 
-def _check_constants(root: dict[str, Any], constants: int, tensors: tuple[TensorSpec, ...]) -> None:
+_DATA_INDEX = re.compile(r"(?<=\.data)[\[\]0-9]+$")
+"""The indices of one value within the data of a tensor, at the end of its path."""
+
+
+def _check_constants(root: dict[str, Any], key: str, constants: int, tensors: tuple[TensorSpec, ...]) -> None:
     """Refuse NaN and Infinity literals that are not values of an FP32 or FP64 tensor."""
     if not constants:
         return
-    accepted = sum(
-        int(np.count_nonzero(~np.isfinite(tensor.data)))
-        for tensor in tensors
+    floats = {
+        f"$.{key}[{index}].data": tensor.data
+        for index, tensor in enumerate(tensors)
         if tensor.data is not None and tensor.datatype.kind == "f"
-    )
-    if accepted == constants:
+    }
+    if constants == sum(int(np.count_nonzero(~np.isfinite(array))) for array in floats.values()):
         return
-    outside = {key: value for key, value in root.items() if key not in {"inputs", "outputs"}}
-    path = find(outside, lambda value: type(value) is NonFinite)
-    for key in ("inputs", "outputs"):
-        for index, entry in enumerate(root.get(key) or ()):
-            members = {name: value for name, value in entry.items() if name != "data"}
-            path = path or find(members, lambda value: type(value) is NonFinite, f"$.{key}[{index}]")
+    found = find_all(root, lambda value: type(value) is NonFinite)
+    path = next(path for path in found if _DATA_INDEX.sub("", path) not in floats)
     msg = "NaN and Infinity may stand only in the data of an FP32 or FP64 tensor"
     raise RemoteProtocolError(msg, code=ErrorCode.NON_FINITE_NUMBER, path=path)
 

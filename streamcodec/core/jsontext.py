@@ -116,20 +116,21 @@ def find(value: Any, wanted: Callable[[Any], bool], path: str = "$") -> str | No
 
     Only the error path calls this, with a value whose depth has been checked.
     """
-    return next(_walk(value, wanted, path), None)
+    return next(find_all(value, wanted, path), None)
 
 
-def _walk(value: Any, wanted: Callable[[Any], bool], path: str) -> Iterator[str]:  # noqa: ANN401 - any JSON value
+def find_all(value: Any, wanted: Callable[[Any], bool], path: str = "$") -> Iterator[str]:  # noqa: ANN401 - any JSON value
+    """Yield the paths of all values and member names that are `wanted`, in the order of the text."""
     if wanted(value):
         yield path
     if isinstance(value, dict):
         for key, member in value.items():
             if wanted(key):
                 yield f"{path} (a member's name)"
-            yield from _walk(member, wanted, f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]")
+            yield from find_all(member, wanted, f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _walk(item, wanted, f"{path}[{index}]")
+            yield from find_all(item, wanted, f"{path}[{index}]")
 
 
 def _decode_utf8(data: bytes | bytearray | memoryview) -> str:
