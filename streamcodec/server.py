@@ -74,7 +74,7 @@ def run(
     Raises:
         OSError: the address cannot be had.
     """
-    server = Server(service, options or ServerOptions())
+    server = Server(service, options)
     with open_listener(host, port) as listener:
         if on_listening is not None:
             on_listening(host, listener.getsockname()[1])
@@ -102,10 +102,10 @@ class Server:
         is_stopping: whether `stop` has been called.
     """
 
-    def __init__(self, service: Service, options: ServerOptions) -> None:
+    def __init__(self, service: Service, options: ServerOptions | None = None) -> None:
         """Prepare to serve; nothing happens before `serve`."""
         self._service = service
-        self._options = options
+        self._options = options = options or ServerOptions()
         self.is_stopping = False
         self._open = 0
         self._accepting: anyio.CancelScope | None = None

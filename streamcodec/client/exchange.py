@@ -35,8 +35,11 @@ _SUCCESS = range(200, 300)
 class ServerError(RemoteProtocolError):
     """The server answered with an error status.
 
+    To pass it on, as a proxy would, answer with `status_hint`, which is 502: for the proxy's client, the fault is behind it.
+
     Attributes:
         status: HTTP status code of the answer.
+        text: the server's own words.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -65,7 +68,9 @@ class Address:
     """Where a server is."""
 
     host: str
+    """Name or address."""
     port: int
+    """Of TCP."""
     authority: str
     """Value of the `Host` field."""
     prefix: str

@@ -11,22 +11,24 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from streamcodec.core.events import NEED_DATA
-from streamcodec.http.messages import HttpEvent
-from streamcodec.transports.sync import Machine, receive
+from streamcodec.transports.sync import EventSource, receive
 from streamcodec.transports.vectors import SendQueue
 
+if TYPE_CHECKING:  # a decoder fed from a file needs no h11
+    from streamcodec.http.messages import HttpEvent
 
-async def next_event(sock: socket.socket, machine: Machine, *, timeout: float | None = None) -> HttpEvent:
-    """Return the machine's next event, reading from a non-blocking socket as needed.
+
+async def next_event(sock: socket.socket, source: EventSource, *, timeout: float | None = None) -> HttpEvent:
+    """Return the source's next event, reading from a non-blocking socket as needed.
 
     Args:
         sock: non-blocking.
-        machine: a `Decoder`, `ServerConnection` or `ClientConnection`.
+        source: a `Decoder`, `ServerConnection` or `ClientConnection`.
         timeout: seconds without a byte before giving up; None waits for ever.
 
     Raises:
@@ -34,11 +36,11 @@ async def next_event(sock: socket.socket, machine: Machine, *, timeout: float | 
         TimeoutError: nothing came for `timeout` seconds.
         OSError: the connection is broken.
     """
-    while (event := machine.next_event()) is NEED_DATA:
+    while (event := source.next_event()) is NEED_DATA:
         with anyio.fail_after(timeout):
             await anyio.wait_readable(sock)
         try:
-            receive(sock.recv_into, machine)
+            receive(sock.recv_into, source)
         except BlockingIOError:  # a false alarm, which the system is free to raise
             continue
     return event

@@ -1,7 +1,7 @@
 """Blocking transports: plain sockets and files.
 
-Each function drives a *machine*: a `Decoder`, a `ServerConnection` or a `ClientConnection`. The socket or file writes
-straight into the memory that the machine hands out.
+Each function drives an *event source*: a `Decoder`, a `ServerConnection` or a `ClientConnection`. The socket or file
+writes straight into the memory that the source hands out. Time limits are the socket's own (`settimeout`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from streamcodec.core.events import NEED_DATA, NeedData
-from streamcodec.http.messages import HttpEvent
 from streamcodec.transports.vectors import SendQueue
 
+if TYPE_CHECKING:  # a decoder fed from a file needs no h11
+    from streamcodec.http.messages import HttpEvent
 
-class Machine(Protocol):
+
+class EventSource(Protocol):
     """Bytes in, events out."""
 
     def next_event(self) -> HttpEvent | NeedData:
@@ -44,36 +46,36 @@ class Readable(Protocol):
         ...
 
 
-def receive(read: Callable[[memoryview], int], machine: Machine) -> None:
-    """Read once into the machine's memory."""
-    nbytes = read(machine.get_buffer())
+def receive(read: Callable[[memoryview], int], source: EventSource) -> None:
+    """Read once into the source's memory."""
+    nbytes = read(source.get_buffer())
     if nbytes:
-        machine.buffer_updated(nbytes)
+        source.buffer_updated(nbytes)
     else:
-        machine.receive_eof()
+        source.receive_eof()
 
 
-def next_event(sock: socket.socket, machine: Machine) -> HttpEvent:
-    """Return the machine's next event, reading from a blocking socket as needed.
+def next_event(sock: socket.socket, source: EventSource) -> HttpEvent:
+    """Return the source's next event, reading from a blocking socket as needed.
 
     Raises:
         RemoteProtocolError: what the peer has sent breaks a rule.
         OSError: the connection is broken; TimeoutError is one.
     """
-    while (event := machine.next_event()) is NEED_DATA:
-        receive(sock.recv_into, machine)
+    while (event := source.next_event()) is NEED_DATA:
+        receive(sock.recv_into, source)
     return event
 
 
-def next_event_from_file(file: Readable, machine: Machine) -> HttpEvent:
-    """Return the machine's next event, reading from a blocking file as needed.
+def next_event_from_file(file: Readable, source: EventSource) -> HttpEvent:
+    """Return the source's next event, reading from a blocking file as needed.
 
     Raises:
         RemoteProtocolError: what the file holds breaks a rule.
         OSError: the file cannot be read.
     """
-    while (event := machine.next_event()) is NEED_DATA:
-        receive(lambda buffer: file.readinto(buffer) or 0, machine)
+    while (event := source.next_event()) is NEED_DATA:
+        receive(lambda buffer: file.readinto(buffer) or 0, source)
     return event
 
 

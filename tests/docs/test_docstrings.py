@@ -1,0 +1,28 @@
+"""The examples in docstrings do what they show."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import streamcodec
+
+_MODULES = sorted(module.name for module in pkgutil.walk_packages(streamcodec.__path__, "streamcodec."))
+
+
+@pytest.mark.parametrize("name", ["streamcodec", *_MODULES])
+def test_examples(name: str) -> None:
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert not failed, "doctest has printed what differs"
+
+
+def test_there_are_examples() -> None:
+    """Guards the finder: a docstring that it does not reach is not tested."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    tests = [test for name in _MODULES for test in finder.find(importlib.import_module(name)) if test.examples]
+    assert {"streamcodec.core.decoder.request_decoder", "streamcodec.http.server.ServerConnection"} <= {
+        test.name for test in tests
+    }

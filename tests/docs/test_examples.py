@@ -1,0 +1,93 @@
+"""The example programs run as programs, and do what their first lines say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcodec import Tensor, encode_request
+from streamcodec.client import Client, ServerError
+
+_EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+_TIMEOUT = 60
+
+
+@contextmanager
+def _threaded_server() -> Iterator[str]:
+    command = [sys.executable, str(_EXAMPLES / "threaded_server.py"), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+
+
+def test_threaded_server() -> None:
+    scores = np.log(np.array([[1, 3], [1, 1]], np.float32))
+    with _threaded_server() as url, Client(url) as client, Client(url) as other:
+        assert client.is_model_ready("softmax")
+        assert other.is_server_live()  # while the first connection is open
+        for _ in range(2):
+            result = client.infer("softmax", {"scores": scores}, request_id="1")
+            np.testing.assert_allclose(result["probabilities"], [[0.25, 0.75], [0.5, 0.5]], rtol=1e-6)
+            assert result.header.id == "1"
+        with pytest.raises(ServerError, match="no model"):
+            client.infer("other", {"scores": scores})
+        assert client.is_server_ready()
+
+
+def test_threaded_server_lets_a_refusal_be_read() -> None:
+    """The body of a refused request is on its way when the answer comes, and too large to be read and dropped."""
+    with _threaded_server() as url, Client(url) as client, pytest.raises(ServerError, match="datatype") as caught:
+        client.infer("softmax", {"scores": np.zeros((64, 1 << 10), np.float64)})
+    assert caught.value.status == 400
+
+
+def _pipe_to_npy(body: bytes, header_length: int | None, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, str(_EXAMPLES / "pipe_to_npy.py"), str(header_length), str(folder)]
+    return subprocess.run(command, input=body, capture_output=True, timeout=_TIMEOUT, check=False)
+
+
+def test_pipe_to_npy(tmp_path: Path) -> None:
+    arrays: dict[str, np.ndarray[Any, Any]] = {
+        "image": np.arange(1 << 18, dtype=np.float32).reshape(512, -1),
+        "scalar": np.array(7, np.int16),
+        "empty": np.zeros((0, 3), np.uint8),
+        "../up": np.array([True, False]),
+    }
+    message = encode_request([Tensor(name=name, array=array) for name, array in arrays.items()])
+    result = _pipe_to_npy(b"".join(message.buffers), message.header_length, tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+    for name, array in arrays.items():
+        saved = np.load(tmp_path / f"{name.replace('/', '%2F')}.npy")
+        np.testing.assert_array_equal(saved, array, strict=True)
+
+
+def test_pipe_to_npy_refuses(tmp_path: Path) -> None:
+    message = encode_request([Tensor(name="image", array=np.zeros(9, np.float32))])
+    cut = _pipe_to_npy(b"".join(message.buffers)[:-1], message.header_length, tmp_path)
+    assert (cut.returncode, cut.stderr[:10]) == (1, b"truncated:")
+    message = encode_request([Tensor(name="text", array=np.array(["a"]))])
+    refused = _pipe_to_npy(b"".join(message.buffers), message.header_length, tmp_path)
+    assert (refused.returncode, refused.stderr[:15]) == (1, b"model-mismatch:")
+    assert not (tmp_path / "text.npy").exists()
+
+
+def test_pipe_to_npy_needs_numpy_alone() -> None:
+    """As it says: none of the packages for HTTP is imported."""
+    script = f"import sys; sys.path.insert(0, {str(_EXAMPLES)!r}); import pipe_to_npy; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {"streamcodec", "numpy"} <= set(result.stdout.split())
+    assert not {"h11", "anyio"} & set(result.stdout.split())
+
+
+def test_all_examples_are_tested() -> None:
+    assert {path.name for path in _EXAMPLES.glob("*.py")} == {"threaded_server.py", "pipe_to_npy.py"}
