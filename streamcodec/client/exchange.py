@@ -35,7 +35,7 @@ _SUCCESS = range(200, 300)
 class ServerError(RemoteProtocolError):
     """The server answered with an error status.
 
-    To pass it on, as a proxy would, answer with `status_hint`, which is 502: for the proxy's client, the fault is behind it.
+    `status_hint` is 502, for a proxy that passes it on: to the proxy's own client, the fault is behind it.
 
     Attributes:
         status: HTTP status code of the answer.

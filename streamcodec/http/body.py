@@ -59,7 +59,7 @@ class Body:
 
     Attributes:
         remaining: bytes still to come on the wire; None if the framing does not tell.
-        is_complete: whether the framing has come to its end.
+        is_complete: whether no more bytes are wanted: the framing is at its end, or broken.
         received_direct: bytes that the transport wrote straight into the receiver's memory.
         received_copied: bytes that were copied there from somewhere else.
     """
@@ -92,7 +92,7 @@ class Body:
 
     def write(self, data: memoryview | bytes | bytearray) -> None:
         """Take bytes of the body from elsewhere, at most `remaining`. What a refused message has left is dropped."""
-        if self._failure is None:
+        if self._failure is None and (self._receiver.needs_data or self._receiver.is_complete):
             try:
                 self._pass_on(data)
             except RemoteProtocolError as failure:
@@ -108,21 +108,20 @@ class Body:
                 self._failure = failure
         if self._failure is None:
             self._receiver.receive_eof()
+        self.remaining = 0
         self.is_complete = True
 
     def truncate(self) -> None:
         """Tell that the connection has ended before the framing did."""
-        if self.remaining is not None and self._inflater is None:
-            self._receiver.receive_eof()  # which knows best what is missing
-        else:
-            msg = "the connection ended in the middle of the body"
-            self._failure = RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self._receiver.offset)
-        self.is_complete = True
+        msg = "the connection ended in the middle of the body"
+        self.fail(RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset))
+        self.remaining = 0
 
     def fail(self, failure: RemoteProtocolError) -> None:
         """Tell that the framing itself is broken, so that its end cannot be found."""
-        self._failure = failure
+        self._failure = self._failure or failure  # what has come before may already break a rule
         self.remaining = None
+        self.is_complete = True
 
     @property
     def offset(self) -> int:

@@ -19,7 +19,7 @@ from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.body import Receiver
 from streamcodec.http.connection import Incoming, State, framing_length, invalid_http, parse_head
 from streamcodec.http.messages import Fields, ResponseHead
-from streamcodec.http.writing import write_message
+from streamcodec.http.writing import NOT_HTTP, write_message
 
 
 class ClientConnection:
@@ -74,10 +74,11 @@ class ClientConnection:
         self._h11 = h11.Connection(h11.CLIENT)
         try:
             request = h11.Request(method=method, target=target, headers=[*headers])
-        except h11.LocalProtocolError as error:
+        except NOT_HTTP as error:
             raise LocalProtocolError(str(error)) from None
+        sent = write_message(self._h11, request, buffers)
         self._method = method
-        return write_message(self._h11, request, buffers)
+        return sent
 
     def next_event(self) -> ResponseHead | Event | NeedData:
         """Return the next event: a `ResponseHead`, then the events of its body's receiver.
@@ -117,7 +118,7 @@ class ClientConnection:
         if head is None or self.incoming.state is not State.DECIDE:
             msg = "receive_body() answers a ResponseHead, once"
             raise LocalProtocolError(msg)
-        encoding = head.fields.content_encoding
+        encoding = None if head.content_length == 0 else head.fields.content_encoding
         inflater = None if encoding is None else Inflater(encoding, self._limits)
         self.incoming.read_body(receiver, content_length=head.content_length, inflater=inflater, connection=self._h11)
 

@@ -23,6 +23,7 @@ next cycle would demand that it had seen the body.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Final, cast
 
@@ -46,6 +47,8 @@ SCRATCH_BYTES: Final = 64 << 10
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _FIRST_PRINTABLE: Final = 0x21
+_QUOTED: Final = re.compile(r":? (bytearray\()?b['\"].*")
+"""Where a message of h11 begins to quote what the peer has sent: of any size, and cut at random."""
 
 
 class State(Enum):
@@ -81,6 +84,7 @@ class Incoming:
         self._end = 0
         self._scanned = 0
         self._is_direct = False
+        self._offered = 0
         self.is_eof = False
         self._body: Body | None = None
         self._h11: h11.Connection | None = None
@@ -96,15 +100,14 @@ class Incoming:
         Raises:
             LocalProtocolError: nothing can be taken now; `next_event` says what is to be done first.
         """
-        buffer = None
-        if self.state is State.BODY and self._body is not None and self._start == self._end:
-            buffer = self._body.get_buffer()
-        self._is_direct = buffer is not None
-        if buffer is None:
-            buffer = self._scratch[self._end :] if self.wants_data else None
-        if not buffer:
+        if not self.wants_data:
             msg = "no bytes can be taken now; call next_event() until it returns NEED_DATA"
             raise LocalProtocolError(msg)
+        buffer = None if self._body is None else self._body.get_buffer()
+        self._is_direct = buffer is not None
+        if buffer is None:
+            buffer = self._scratch[self._end :]
+        self._offered = len(buffer)
         return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -113,12 +116,13 @@ class Incoming:
         Raises:
             LocalProtocolError: fewer than 1, or more than the buffer holds.
         """
+        if not 0 < nbytes <= self._offered:
+            msg = f"{nbytes} bytes cannot have been written to a buffer of {self._offered}"
+            raise LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
+        self._offered = 0
         if self._is_direct and self._body is not None:
             self._body.buffer_updated(nbytes)
             return
-        if not 0 < nbytes <= len(self._scratch) - self._end:
-            msg = f"{nbytes} bytes cannot have been written to a buffer of {len(self._scratch) - self._end}"
-            raise LocalProtocolError(msg)
         self._end += nbytes
         self._advance()
 
@@ -164,25 +168,25 @@ class Incoming:
             RemoteProtocolError: these bytes are no head, or the connection ended within it.
             LimitExceededError: longer than `max_head_bytes`; status 431.
         """
-        found = _HEAD_END.search(self._scratch, self._scanned, self._end)
-        end = found.end() if found else self._end
-        if end - self._start > self._limits.max_head_bytes:
-            msg = f"the head has more than {self._limits.max_head_bytes} bytes"
-            raise LimitExceededError(msg, limit="max_head_bytes", status_hint=431)
-        if self._start < self._end and self._scratch[self._start] < _FIRST_PRINTABLE:
+        if self._end and self._scratch[0] < _FIRST_PRINTABLE:
             msg = "the first line starts with a control character; is this TLS?"
             raise invalid_http(msg)
+        found = _HEAD_END.search(self._scratch, self._scanned, self._end)
+        end = found.end() if found else self._end
+        if end > self._limits.max_head_bytes:
+            msg = f"the head has more than {self._limits.max_head_bytes} bytes"
+            raise LimitExceededError(msg, limit="max_head_bytes", status_hint=431)
         if found is None:
-            if self.is_eof and self._start < self._end:
+            if self.is_eof and self._end:
                 msg = "the connection ended in the middle of a head"
                 raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED)
-            self._keep_room()
+            self._scanned = max(0, self._end - len(b"\n\r"))
             return None
-        head = bytes(self._scratch[self._start : end])
+        head = bytes(self._scratch[:end])
         if head.count(b"\n") != head.count(b"\r\n"):
             msg = "a line of the head ends without carriage return"
             raise invalid_http(msg)
-        self._start = self._scanned = end
+        self._start = end
         self.state = State.DECIDE
         return head
 
@@ -222,8 +226,7 @@ class Incoming:
     @property
     def remaining(self) -> int | None:
         """Bytes of the current body that have not been read; None if that is unknown."""
-        body = self._current_body()
-        return 0 if body.is_complete else body.remaining
+        return self._current_body().remaining
 
     def next_cycle(self) -> None:
         """Go on to the next message."""
@@ -249,12 +252,11 @@ class Incoming:
         self._keep_room()
 
     def _keep_room(self) -> None:
-        """Move what is left to the front, so that a whole head fits behind it."""
+        """Move what is left to the front, where the next head begins, so that a whole one fits."""
         left = self._end - self._start
         if self._start:
             self._scratch[:left] = self._scratch[self._start : self._end]
-        self._start, self._end = 0, left
-        self._scanned = max(0, left - len(b"\n\r"))
+        self._start, self._end, self._scanned = 0, left, 0
 
     def _advance(self) -> None:
         """Hand what has come to the body."""
@@ -263,15 +265,14 @@ class Incoming:
             return
         if self._h11 is not None:
             self._advance_h11(body, self._h11)
-        elif body.remaining is not None:
-            count = min(body.remaining, self._end - self._start)
-            if count:
-                body.write(self._scratch[self._start : self._start + count])
-                self._start += count
+        elif self._start < self._end:
+            data = self._scratch[self._start : self._end][: body.remaining]
+            body.write(data)
+            self._start += len(data)
         if self.is_eof and not body.is_complete:
             body.truncate()
         if self._start == self._end:
-            self._start = self._end = self._scanned = 0
+            self._start = self._end = 0
 
     def _advance_h11(self, body: Body, connection: h11.Connection) -> None:
         """Let h11 find the end of a chunked body, or of one that ends with the connection."""
@@ -279,13 +280,15 @@ class Incoming:
             if self._start < self._end:
                 connection.receive_data(bytes(self._scratch[self._start : self._end]))
                 self._start = self._end = 0
-            if self.is_eof:
-                connection.receive_data(b"")
             while isinstance(event := connection.next_event(), h11.Data):
                 body.write(event.data)
         except h11.RemoteProtocolError as error:
-            body.fail(invalid_http(str(error), offset=body.offset))
+            body.fail(invalid_http(_unquoted(error), offset=body.offset))
             return
+        if self.is_eof and event is h11.NEED_DATA:
+            connection.receive_data(b"")
+            with suppress(h11.RemoteProtocolError):  # of a chunked body something is missing, then
+                event = connection.next_event()
         if isinstance(event, h11.EndOfMessage):
             body.finish()
             rest, _ = connection.trailing_data
@@ -303,7 +306,7 @@ def parse_head(connection: h11.Connection, head: bytes) -> h11.Event:
     try:
         return cast("h11.Event", connection.next_event())
     except h11.RemoteProtocolError as error:
-        raise invalid_http(str(error), status_hint=error.error_status_hint) from None
+        raise invalid_http(_unquoted(error), status_hint=error.error_status_hint) from None
 
 
 def framing_length(fields: Fields, http_version: bytes, *, default: int | None) -> int | None:
@@ -332,3 +335,7 @@ def framing_length(fields: Fields, http_version: bytes, *, default: int | None) 
 def invalid_http(message: str, *, status_hint: int = 400, offset: int | None = None) -> RemoteProtocolError:
     """Make the error for bytes that are not HTTP."""
     return RemoteProtocolError(message, code=ErrorCode.INVALID_HTTP, status_hint=status_hint, offset=offset)
+
+
+def _unquoted(error: h11.RemoteProtocolError) -> str:
+    return _QUOTED.sub("", str(error))

@@ -65,7 +65,8 @@ class RequestHead:
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
         """
-        return self.content_length if self.fields.content_encoding is None else None
+        is_plain = self.content_length == 0 or self.fields.content_encoding is None
+        return self.content_length if is_plain else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,8 @@ class ResponseHead:
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
         """
-        return self.content_length if self.fields.content_encoding is None else None
+        is_plain = self.content_length == 0 or self.fields.content_encoding is None
+        return self.content_length if is_plain else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State, framing_length, parse_head
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
-from streamcodec.http.writing import write_message
+from streamcodec.http.writing import NOT_HTTP, write_message
 
+_PHRASES: Final = {int(status): status.phrase.encode() for status in HTTPStatus}
 _BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
@@ -42,7 +43,7 @@ class ServerConnection:
     Example:
         >>> connection = ServerConnection()
         >>> connection.feed(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
-        42
+        41
         >>> connection.next_event().target
         '/v2/health/live'
         >>> b"".join(connection.send_response(200))
@@ -86,7 +87,7 @@ class ServerConnection:
                 return self.incoming.next_body_event()
             case State.CLOSED:
                 return ConnectionClosed()
-            case State.DECIDE | State.DONE:
+            case _:  # DECIDE and DONE
                 msg = "a request is waiting: receive_body() if it has a body to be read, else send_response()"
                 raise LocalProtocolError(msg)
 
@@ -107,14 +108,14 @@ class ServerConnection:
         if head is None or self.incoming.state is not State.DECIDE:
             msg = "receive_body() answers a RequestHead, once"
             raise LocalProtocolError(msg)
-        encoding = head.fields.content_encoding
+        encoding = None if head.content_length == 0 else head.fields.content_encoding
         inflater = None if encoding is None else Inflater(encoding, self._limits)
-        is_awaited = self._h11.they_are_waiting_for_100_continue and receiver.needs_data
         has_begun = self.incoming.has_input
         self.incoming.read_body(receiver, content_length=head.content_length, inflater=inflater, connection=self._h11)
-        if not is_awaited or has_begun:
+        if has_begun or not (self._h11.they_are_waiting_for_100_continue and receiver.needs_data):
             return b""
-        return self._h11.send(h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[])) or b""
+        interim = h11.InformationalResponse(status_code=100, headers=[], reason=_PHRASES[100])
+        return self._h11.send(interim) or b""
 
     def send_response(
         self,
@@ -142,7 +143,10 @@ class ServerConnection:
             fields.append(("Content-Length", str(sum(map(len, body)))))
         if remaining is None or remaining > self._limits.max_drain_bytes:
             fields.append(("Connection", "close"))
-        response = h11.Response(status_code=status, headers=fields, reason=HTTPStatus(status).phrase.encode())
+        try:
+            response = h11.Response(status_code=status, headers=fields, reason=_PHRASES.get(status, b""))
+        except NOT_HTTP as error:
+            raise LocalProtocolError(str(error)) from None
         has_body = status not in _BODILESS and not (self._head and self._head.method == "HEAD")
         sent = write_message(self._h11, response, body if has_body else [])
         self._go_on(remaining)
@@ -160,7 +164,6 @@ class ServerConnection:
                     return NEED_DATA
                 self.incoming.close()
                 return ConnectionClosed()
-            self._h11 = h11.Connection(h11.SERVER)
             self._head = self._parse(head)
         except RemoteProtocolError as failure:
             self._failure = failure
@@ -171,7 +174,7 @@ class ServerConnection:
         request = cast("h11.Request", parse_head(self._h11, head))
         fields = Fields(tuple(request.headers))
         expectations = fields.values(b"expect")
-        if expectations and expectations != [b"100-continue"]:
+        if expectations and [value.lower() for value in expectations] != [b"100-continue"]:
             msg = "the only Expect that is understood is 100-continue"
             raise RemoteProtocolError(msg, code=ErrorCode.UNSUPPORTED_EXPECTATION, status_hint=417)
         return RequestHead(
@@ -185,27 +188,23 @@ class ServerConnection:
         """Return how much of the request has not been read; None if that is unknown."""
         if self._failure is not None:
             return None
-        match self.incoming.state:
-            case State.DONE:
-                return 0
-            case State.BODY:
-                return self.incoming.remaining
-            case State.DECIDE if self._head is not None:
-                length = self._head.content_length
-                # A client that waits for 100 Continue will see the refusal, and then not send the body.
-                return None if length and self._h11.they_are_waiting_for_100_continue else length
-            case _:
-                msg = "there is no request to be answered"
-                raise LocalProtocolError(msg)
+        if self._head is None:
+            msg = "there is no request to be answered"
+            raise LocalProtocolError(msg)
+        is_undecided = self.incoming.state is State.DECIDE
+        length = self._head.content_length if is_undecided else self.incoming.remaining
+        # A client that waits for 100 Continue may see the refusal and then not send the body; nobody can tell.
+        return None if length and self._h11.they_are_waiting_for_100_continue else length
 
     def _go_on(self, unread: int | None) -> None:
         """After a response: close, read and drop what is left of the request, or begin the next cycle."""
-        self._failure = None
+        self._failure = self._head = None
         if self._h11.our_state is h11.MUST_CLOSE:
             self.has_unread_body = unread != 0
             self.incoming.close()
-        elif unread:
+            return
+        self._h11 = h11.Connection(h11.SERVER)
+        self.incoming.next_cycle()
+        if unread:
             self.incoming.read_body(Collector(0), content_length=unread)
             self._is_draining = True
-        else:
-            self.incoming.next_cycle()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import h11
 
 from streamcodec.core.errors import LocalProtocolError
+
+NOT_HTTP: Final = (h11.LocalProtocolError, UnicodeEncodeError)
+"""What h11 raises when a head is made of fields that are not HTTP."""
 
 
 def write_message(

@@ -1,0 +1,188 @@
+"""The client's connection: responses one after the other, and when there can be no next one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from streamcodec import NEED_DATA, EndOfMessage, ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.http import ClientConnection, Collector, ResponseHead
+from tests.http.driver import Driver, client, refuses, triad
+from tests.http.messages import RESPONSE, body_of, chunked, head, response
+
+IHCL = b"Inference-Header-Content-Length: %d" % (RESPONSE.header_length or 0)
+ANSWER = response(body_of(RESPONSE), IHCL)
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+collect = partial(client, lambda _: Collector(100))
+
+
+def asked(method: str = "GET", *fields: tuple[str, str]) -> ClientConnection:
+    connection = ClientConnection()
+    connection.send_request(method, "/v2", [("Host", "x"), *fields])
+    return connection
+
+
+def test_three_requests_follow_each_other() -> None:
+    connection = ClientConnection()
+    for number in range(3):
+        sent = connection.send_request("POST", "/", [("Host", "x"), ("Content-Length", "2")], [b"{", b"}"])
+        assert sent == [b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", b"{", b"}"]
+        assert not connection.is_reusable
+        assert connection.next_event() is NEED_DATA
+        connection.feed(response(b"%d" % number))
+        event = connection.next_event()
+        assert isinstance(event, ResponseHead)
+        assert (event.status, event.content_length, event.body_length) == (200, 1, 1)
+        collector = Collector(9)
+        connection.receive_body(collector)
+        assert isinstance(connection.next_event(), EndOfMessage)
+        assert collector.data == b"%d" % number
+        assert connection.is_reusable
+
+
+@pytest.mark.parametrize("interim", [CONTINUE, CONTINUE * 3, head(b"HTTP/1.1 103 Early Hints", b"Link: x")])
+def test_interim_responses_are_read_over(interim: bytes) -> None:
+    driver = triad(client, interim + ANSWER)
+    assert [entry[0] for entry in driver.log] == ["head", "header", "tensor", "end"]
+
+
+@pytest.mark.parametrize("fields", [[], [("Upgrade", "websocket"), ("Connection", "Upgrade")]])
+def test_nobody_switches_protocols(fields: list[tuple[str, str]]) -> None:
+    switch = head(b"HTTP/1.1 101 Switching Protocols", b"Upgrade: websocket", b"Connection: Upgrade")
+
+    def start() -> Driver:
+        return Driver(asked("GET", *fields))
+
+    driver = triad(start, switch)
+    assert refuses(driver, code=ErrorCode.INVALID_HTTP, status=400)
+
+
+@pytest.mark.parametrize(
+    ("method", "start_line", "fields"),
+    [
+        ("HEAD", b"HTTP/1.1 200 OK", [b"Content-Length: 100"]),
+        ("HEAD", b"HTTP/1.1 200 OK", [b"Transfer-Encoding: chunked"]),
+        ("HEAD", b"HTTP/1.1 200 OK", [b"Content-Length: 100", b"Content-Encoding: gzip"]),
+        ("HEAD", b"HTTP/1.1 200 OK", [b"Content-Length: 100", b"Content-Encoding: br"]),
+        ("GET", b"HTTP/1.1 204 No Content", []),
+        ("GET", b"HTTP/1.1 304 Not Modified", [b"Content-Length: 100"]),
+        ("GET", b"HTTP/1.1 200 OK", [b"Content-Length: 0"]),
+        ("GET", b"HTTP/1.1 200", [b"Content-Length: 0"]),
+    ],
+)
+def test_some_responses_have_no_body(method: str, start_line: bytes, fields: list[bytes]) -> None:
+    driver = triad(partial(client, lambda _: Collector(9), method), head(start_line, *fields))
+    assert [entry[0] for entry in driver.log] == ["head", "end"]
+    assert driver.log[1] == ("end", 0, b"")
+    assert isinstance(driver.connection, ClientConnection)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_reusable"),
+    [
+        (response(b"x"), True),
+        (head(b"HTTP/1.1 200 OK", b"Transfer-Encoding: chunked") + chunked(b"x"), True),
+        (response(b"x", b"Connection: close"), False),
+        (response(b"x").replace(b"HTTP/1.1", b"HTTP/1.0"), False),
+        (head(b"HTTP/1.1 200 OK", b"Transfer-Encoding: chunked") + chunked(b"x") + b"junk", False),
+        (response(b"x") + b"H", False),
+    ],
+)
+def test_whether_there_can_be_a_next_request(answer: bytes, is_reusable: bool) -> None:
+    driver = collect()
+    driver.push(answer)
+    assert driver.log[-1] == ("end", 1, b"x")
+    connection = driver.connection
+    assert isinstance(connection, ClientConnection)
+    assert connection.is_reusable == is_reusable
+    if is_reusable:
+        connection.send_request("GET", "/", [("Host", "x")])
+        connection.feed(answer)
+        assert isinstance(connection.next_event(), ResponseHead)
+    else:
+        with pytest.raises(LocalProtocolError):
+            connection.send_request("GET", "/", [("Host", "x")])
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
+    driver = collect()
+    driver.push(response(b"x"))
+    connection = driver.connection
+    assert isinstance(connection, ClientConnection)
+    connection.receive_eof()
+    assert not connection.is_reusable
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", ErrorCode.INVALID_HTTP),
+        (head(b"HTTP/1.1 099 Low"), ErrorCode.INVALID_HTTP),
+        (head(b"HTP/1.1 200 OK"), ErrorCode.INVALID_HTTP),
+        (head(b"GET / HTTP/1.1", b"Host: x"), ErrorCode.INVALID_HTTP),
+        (head(b"HTTP/1.1 200 OK", b"Content-Length: -1"), ErrorCode.INVALID_HTTP),
+        (head(b"HTTP/1.1 200 OK", b"Transfer-Encoding: gzip"), ErrorCode.INVALID_HTTP),
+        (b"\x15\x03\x03\x00\x02\x02\x46", ErrorCode.INVALID_HTTP),
+        (
+            head(b"HTTP/1.1 200 OK", b"Transfer-Encoding: chunked", b"Content-Length: 1"),
+            ErrorCode.AMBIGUOUS_FRAMING,
+        ),
+        (head(b"HTTP/1.0 200 OK", b"Transfer-Encoding: chunked"), ErrorCode.AMBIGUOUS_FRAMING),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 40_000, ErrorCode.LIMIT_EXCEEDED),
+    ],
+)
+def test_what_is_no_response_is_refused_for_good(data: bytes, code: ErrorCode) -> None:
+    driver = triad(collect, data, cuts=range(1, min(len(data), 60)))
+    assert [entry[:3][2] for entry in driver.log] == [code]
+    connection = driver.connection
+    assert isinstance(connection, ClientConnection)
+    assert not connection.is_reusable
+    with pytest.raises(RemoteProtocolError):
+        connection.next_event()
+
+
+@pytest.mark.parametrize("cut", range(len(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")))
+def test_a_connection_that_ends_before_the_answer_is_an_error(cut: int) -> None:
+    driver = collect()
+    driver.push((CONTINUE + head(b"HTTP/1.1 200 OK", b"Content-Length: 9"))[: cut + len(CONTINUE)])
+    driver.end()
+    assert refuses(driver, code=ErrorCode.CONNECTION_CLOSED, status=400)
+
+
+def test_a_refused_body_is_refused_at_every_call() -> None:
+    driver = client()
+    driver.push(response(b"{}x", b"Inference-Header-Content-Length: 2"))
+    first = driver.log[-1]
+    assert first[0] == "error"
+    connection = driver.connection
+    assert isinstance(connection, ClientConnection)
+    assert not connection.is_reusable
+    with pytest.raises(RemoteProtocolError) as caught:
+        connection.next_event()
+    assert caught.value.code == first[2]
+
+
+def test_an_unknown_encoding_is_refused_before_the_body() -> None:
+    connection = asked()
+    connection.feed(response(b"xyz", b"Content-Encoding: br"))
+    event = connection.next_event()
+    assert isinstance(event, ResponseHead)
+    with pytest.raises(RemoteProtocolError) as caught:
+        _ = event.body_length
+    assert caught.value.code == ErrorCode.UNSUPPORTED_ENCODING
+    with pytest.raises(RemoteProtocolError):
+        connection.receive_body(Collector(9))
+    assert not connection.is_reusable
+
+
+def test_a_tunnel_is_no_use_but_does_no_harm() -> None:
+    connection = asked("CONNECT")
+    connection.feed(head(b"HTTP/1.1 200 OK") + b"bytes of another protocol")
+    assert isinstance(connection.next_event(), ResponseHead)
+    connection.receive_body(Collector(9))
+    assert connection.next_event() is NEED_DATA
+    connection.receive_eof()
+    with pytest.raises(RemoteProtocolError):
+        connection.next_event()

@@ -1,0 +1,266 @@
+"""Heads: what is accepted as one, what is refused, with which status, and that the cut never matters."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from streamcodec import DEFAULT_LIMITS, ErrorCode, LimitExceededError, Limits, RemoteProtocolError
+from streamcodec.http import RequestHead, ServerConnection
+from streamcodec.http import connection as room
+from tests.http.driver import Driver, refuses, server, triad
+from tests.http.messages import BODY, GET, IHCL, REQUEST, head, length, post
+
+MAX_HEAD = DEFAULT_LIMITS.max_head_bytes
+
+
+def read(data: bytes) -> RequestHead:
+    connection = ServerConnection()
+    assert connection.feed(data) == len(data)
+    event = connection.next_event()
+    assert isinstance(event, RequestHead)
+    return event
+
+
+def filled_head(nbytes: int) -> bytes:
+    """Make a head of exactly this length."""
+    empty = head(b"GET / HTTP/1.1", b"Host: x", b"X: ")
+    return empty[:-4] + b"y" * (nbytes - len(empty)) + empty[-4:]
+
+
+def test_a_head_says_method_target_fields_and_length() -> None:
+    event = read(post(b"X-Two:  a b \t", IHCL, length(BODY)) + BODY)
+    assert (event.method, event.target) == ("POST", "/v2/models/m/infer")
+    assert event.fields.values(b"x-two") == [b"a b"]
+    assert event.fields.values(b"absent") == []
+    assert event.fields.header_length == REQUEST.header_length
+    assert event.content_length == event.body_length == len(BODY)
+
+
+@pytest.mark.parametrize("name", [b"inference-header-content-length", b"INFERENCE-HEADER-CONTENT-LENGTH"])
+def test_names_of_fields_have_no_letter_case(name: bytes) -> None:
+    assert read(post(name + b": 12")).fields.header_length == 12
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *([b"Inference-Header-Content-Length: " + value] for value in (
+            b"+8", b"-8", b"-0", b"8 8", b"1\t2", b"0x10", b"8.0", b"1e3", b"8,8", b"8, 8", b"", b"   ", b"eight",
+            b"1_0", b"\xb2", b"9" * 20, b"0" * 20, b'"8"', b"8;", b"NaN",
+        )),
+        [b"Inference-Header-Content-Length: 8"] * 2,
+        [b"Inference-Header-Content-Length: 8", b"inference-header-content-length: 9"],
+        [b"Inference-Header-Content-Length: 0", b"Inference-Header-Content-Length: 0"],
+        [b"Inference-Header-Content-Length: 1", b" 2"],
+    ],
+)  # fmt: skip
+def test_an_odd_header_length_is_refused_and_never_read_as_zero(fields: list[bytes]) -> None:
+    driver = triad(server, post(*fields, length(BODY)) + BODY, cuts=())
+    assert refuses(driver, code=ErrorCode.INVALID_HEADER_LENGTH, status=400)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(b"0", 0), (b" 8 ", 8), (b"008", 8), (b"9" * 19, 10**19 - 1)])
+def test_a_plain_header_length_is_read(value: bytes, expected: int) -> None:
+    assert read(post(b"Inference-Header-Content-Length:" + value)).fields.header_length == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (post(b"Content-Length: +8"), 400),
+        (post(b"Content-Length: -8"), 400),
+        (post(b"Content-Length: 0x8"), 400),
+        (post(b"Content-Length: 8 8"), 400),
+        (post(b"Content-Length:"), 400),
+        (post(b"Content-Length: " + b"9" * 21), 400),
+        (post(b"Content-Length: 8", b"Content-Length: 9"), 400),
+        (post(b"Content-Length: 8, 9"), 400),
+        (post(b"Transfer-Encoding: gzip"), 501),
+        (post(b"Transfer-Encoding: gzip, chunked"), 501),
+        (post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"), 501),
+        (post(b"Transfer-Encoding: identity"), 501),
+        (post(b"Transfer-Encoding: "), 501),
+        (post(b"X: a\0b"), 400),
+        (post(b"X: a\rb"), 400),
+        (post(b"X: a\r"), 400),
+        (post(b"X : a"), 400),
+        (post(b"X"), 400),
+        (post(b": a"), 400),
+        (post(b"Host: y"), 400),
+        (head(b"GET / HTTP/1.1"), 400),
+        (head(b"GET / HTTP/1.1", b" folded: at once", b"Host: x"), 400),
+        (head(b"GET /a b HTTP/1.1", b"Host: x"), 400),
+        (head(b"GET /\xff HTTP/1.1", b"Host: x"), 400),
+        (head(b"GET", b"Host: x"), 400),
+        (head(b"SSH-2.0-OpenSSH_9.6"), 400),
+        (b"GET / HTTP/1.1\nHost: x\n\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\nX: y\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\n\r\n", 400),
+        (b"\r\n" + GET, 400),
+        (b" " + GET, 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    ],
+)
+def test_what_is_no_http_is_refused_and_the_connection_closed(data: bytes, status: int) -> None:
+    driver = triad(server, data)
+    assert [entry[0] for entry in driver.log] == ["error", "closed"]
+    assert refuses(driver, code=ErrorCode.INVALID_HTTP, status=status)
+    assert b"Connection: close" in driver.sent
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        post(b"Transfer-Encoding: chunked", b"Content-Length: 8"),
+        post(b"Content-Length: 8", b"Transfer-Encoding: chunked"),
+        post(b"Transfer-Encoding: chunked", version=b"1.0"),
+    ],
+)
+def test_framing_that_can_be_read_two_ways_is_refused(data: bytes) -> None:
+    driver = triad(server, data, tail=b"8\r\nabcdefgh\r\n0\r\n\r\n")
+    assert refuses(driver, code=ErrorCode.AMBIGUOUS_FRAMING, status=400)
+    assert [entry[0] for entry in driver.log] == ["error", "closed"]
+
+
+@pytest.mark.parametrize("fields", [[b"Content-Length: 8, 8"], [b"Content-Length: 8"] * 2])
+def test_equal_lengths_are_one_length(fields: list[bytes]) -> None:
+    assert read(post(*fields)).content_length == 8
+
+
+def test_a_folded_line_is_joined_by_one_blank() -> None:
+    assert read(head(b"GET / HTTP/1.1", b"Host: x", b"X: a", b" \t b")).fields.values(b"x") == [b"a b"]
+
+
+def test_what_the_peer_sent_is_not_quoted_in_the_error() -> None:
+    for bad in (head(b"GET / HTTP/1.1", b"secret"), head(b"secret"), head(b"GET / HTTP/1.1", b"Host: secret\0")):
+        driver = server()
+        driver.push(bad)
+        message = str(driver.log[0][3])
+        assert re.fullmatch(r"[Ii]llegal (header line|request line|header value)", message)
+
+
+@pytest.mark.parametrize("value", [b"100-continue", b"100-Continue"])
+def test_the_one_known_expectation(value: bytes) -> None:
+    assert read(post(b"Expect: " + value)).method == "POST"
+
+
+@pytest.mark.parametrize("fields", [[b"Expect: 200-ok"], [b"Expect: 100-continue, x"], [b"Expect: 100-continue"] * 2])
+def test_any_other_expectation_is_417(fields: list[bytes]) -> None:
+    driver = triad(server, post(*fields, b"Content-Length: 5"), tail=b"12345")
+    assert refuses(driver, code=ErrorCode.UNSUPPORTED_EXPECTATION, status=417)
+    assert driver.sent.startswith(b"HTTP/1.1 417 Expectation Failed\r\n")
+
+
+@pytest.mark.parametrize("length_field", [b"5000000000", b"99999999999999999999"])
+def test_lengths_beyond_32_and_64_bits_are_just_numbers(length_field: bytes) -> None:
+    assert read(post(IHCL, b"Content-Length: " + length_field)).content_length == int(length_field)
+
+
+@pytest.mark.parametrize("line", [b"CONNECT host:80 HTTP/1.1", b"OPTIONS * HTTP/1.1", b"FROB /x HTTP/1.1"])
+def test_unusual_methods_are_the_services_business(line: bytes) -> None:
+    connection = ServerConnection()
+    connection.feed(head(line, b"Host: x") + GET)
+    event = connection.next_event()
+    assert isinstance(event, RequestHead)
+    assert event.method == line.split()[0].decode()
+    assert bytes(connection.send_response(405)[0]).startswith(b"HTTP/1.1 405 ")
+    assert isinstance(connection.next_event(), RequestHead)
+
+
+def test_the_preface_of_http_2_gets_an_answer_and_is_then_refused() -> None:
+    driver = triad(server, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert [entry[0] for entry in driver.log] == ["head", "end", "error", "closed"]
+
+
+def test_an_upgrade_is_ignored() -> None:
+    upgrade = head(b"GET / HTTP/1.1", b"Host: x", b"Connection: Upgrade", b"Upgrade: websocket")
+    driver = server()
+    driver.push(upgrade + GET)
+    assert [entry[0] for entry in driver.log] == ["head", "end"] * 2
+    assert driver.sent.count(b"HTTP/1.1 200 OK\r\n") == 2
+
+
+@pytest.mark.parametrize("limit", [64, 512, MAX_HEAD, 70_000, 200_000])
+def test_a_head_at_the_limit_passes_and_one_byte_more_does_not(limit: int) -> None:
+    limits = Limits(max_head_bytes=limit)
+
+    def start() -> Driver:
+        return Driver(ServerConnection(limits))
+
+    borders = (1, limit - 5, limit - 1)
+    driver = triad(start, filled_head(limit), cuts=borders) if limit < 1000 else start()
+    driver.push(filled_head(limit) if limit >= 1000 else b"")
+    assert driver.log[0][0] == "head"
+    driver = start()
+    driver.push(filled_head(limit + 1))
+    assert refuses(driver, code=ErrorCode.LIMIT_EXCEEDED, status=431)
+    assert driver.sent.startswith(b"HTTP/1.1 431 ")
+    assert isinstance(driver.log[0][1], type)
+    assert issubclass(driver.log[0][1], LimitExceededError)
+
+
+@pytest.mark.parametrize("data", [b"GET /" + b"a" * (1 << 20), filled_head(1 << 20), b"G" * 70_000])
+def test_a_huge_head_is_refused_after_one_scratch(data: bytes) -> None:
+    connection = ServerConnection()
+    assert connection.feed(data) == 64 << 10
+    with pytest.raises(LimitExceededError) as caught:
+        connection.next_event()
+    assert (caught.value.limit, caught.value.status_hint) == ("max_head_bytes", 431)
+    assert bytes(connection.send_response(431)[0]).startswith(b"HTTP/1.1 431 ")
+    assert connection.has_unread_body
+
+
+def test_a_control_character_is_the_error_even_before_the_length() -> None:
+    driver = triad(server, b"\x16" + b"x" * 40, cuts=range(1, 40))
+    large = server()
+    large.push(b"\x16" + b"x" * 100_000)
+    assert driver.log == large.log[:1] + driver.log[1:]
+
+
+def test_the_refusal_after_answered_requests_is_still_an_answer() -> None:
+    driver = server()
+    driver.push(GET + head(b"HEAD / HTTP/1.1", b"Host: x"))
+    driver.push(b"\x16")
+    assert refuses(driver, code=ErrorCode.INVALID_HTTP, status=400)
+    assert driver.sent.endswith(b"\r\n\r\ninvalid-http")
+
+
+def test_searching_the_end_of_a_head_looks_at_each_byte_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned = 0
+    pattern = re.compile(rb"\n\r?\n")
+
+    class Counting:
+        def search(self, data: Any, start: int, end: int) -> re.Match[bytes] | None:  # noqa: ANN401 - any buffer
+            nonlocal scanned
+            scanned += end - start
+            return pattern.search(data, start, end)
+
+    monkeypatch.setattr(room, "_HEAD_END", Counting())
+    driver = server()
+    for byte in filled_head(MAX_HEAD):
+        driver.push(bytes([byte]))
+    assert driver.log[0][0] == "head"
+    assert scanned <= 4 * MAX_HEAD
+
+
+@pytest.mark.parametrize("cut", range(1, len(GET)))
+def test_the_end_of_input_within_a_head_is_an_error(cut: int) -> None:
+    driver = server()
+    driver.push(GET[:cut])
+    driver.end()
+    assert refuses(driver, code=ErrorCode.CONNECTION_CLOSED, status=400)
+    assert driver.log[-1] == ("closed",)
+
+
+def test_fields_that_do_not_fit_the_service_are_reported_where_they_are_asked_for() -> None:
+    event = read(post(b"Content-Encoding: br", b"Content-Length: 3"))
+    with pytest.raises(RemoteProtocolError) as caught:
+        _ = event.body_length
+    assert caught.value.status_hint == 415
+    assert read(post(b"Content-Encoding: gzip", b"Content-Length: 3")).body_length is None
+    assert read(post(b"Content-Encoding: identity", b"Content-Length: 3")).body_length == 3
+    assert read(post(b"Content-Encoding: br", b"Content-Length: 0")).body_length == 0
