@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from streamcodec.core.compression import Inflater
+from streamcodec.core.compression import MAX_RATIO, Inflater
 from streamcodec.core.decoder import Buffer
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
@@ -39,6 +39,10 @@ class Receiver(Protocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Tell that bytes were written there; see `Decoder.buffer_updated`."""
+        ...
+
+    def pending_work(self, nbytes: int) -> int:
+        """Return how much there will be to do; see `Decoder.pending_work`."""
         ...
 
     def feed(self, chunk: Buffer) -> int:
@@ -89,6 +93,10 @@ class Body:
         self._receiver.buffer_updated(nbytes)
         self.received_direct += nbytes
         self._count(nbytes)
+
+    def pending_work(self, nbytes: int) -> int:
+        """Return how much there will be to do when so many bytes have come; see `Decoder.pending_work`."""
+        return self._receiver.pending_work(nbytes if self._inflater is None else nbytes * MAX_RATIO)
 
     def write(self, data: memoryview | bytes | bytearray) -> None:
         """Take bytes of the body from elsewhere, at most `remaining`. What a refused message has left is dropped."""

@@ -12,7 +12,6 @@ from typing import cast
 
 import h11
 
-from streamcodec.core.compression import Inflater
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
@@ -30,6 +29,7 @@ class ClientConnection:
         buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
         feed: the push face, see `Incoming.feed`.
         receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
+        pending_work: how much there will be to do, see `Decoder.pending_work`.
         incoming: the receiving half, with its counters.
     """
 
@@ -45,6 +45,7 @@ class ClientConnection:
         self.buffer_updated = self.incoming.buffer_updated
         self.feed = self.incoming.feed
         self.receive_eof = self.incoming.receive_eof
+        self.pending_work = self.incoming.pending_work
 
     def send_request(
         self,
@@ -89,6 +90,8 @@ class ClientConnection:
         """
         if self._failure is not None:
             raise self._failure
+        if self.incoming.is_filling:
+            return NEED_DATA
         if self._method is None or self.incoming.state is State.DECIDE:
             msg = "send_request() comes before next_event(), and receive_body() after a ResponseHead"
             raise LocalProtocolError(msg)
@@ -114,13 +117,7 @@ class ClientConnection:
             RemoteProtocolError: `unsupported-encoding`.
             LocalProtocolError: no `ResponseHead` is waiting.
         """
-        head = self._head
-        if head is None or self.incoming.state is not State.DECIDE:
-            msg = "receive_body() answers a ResponseHead, once"
-            raise LocalProtocolError(msg)
-        encoding = None if head.content_length == 0 else head.fields.content_encoding
-        inflater = None if encoding is None else Inflater(encoding, self._limits)
-        self.incoming.read_body(receiver, content_length=head.content_length, inflater=inflater, connection=self._h11)
+        self.incoming.receive_body(receiver, self._head, self._h11)
 
     @property
     def is_reusable(self) -> bool:

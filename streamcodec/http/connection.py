@@ -40,7 +40,7 @@ from streamcodec.core.errors import (
 from streamcodec.core.events import EndOfMessage, Event, NeedData
 from streamcodec.core.limits import Limits
 from streamcodec.http.body import Body, Receiver
-from streamcodec.http.messages import Fields
+from streamcodec.http.messages import Fields, RequestHead, ResponseHead
 
 SCRATCH_BYTES: Final = 64 << 10
 """Read at once where bytes may belong to several things; larger only if a head may be larger."""
@@ -71,6 +71,8 @@ class Incoming:
 
     Attributes:
         state: see `State`.
+        is_filling: whether the receiver's memory is being filled and not full, so that there can be no event. Small
+            reads into a large tensor then go no further than this room.
         is_eof: whether the peer has said that it will send no more.
         received_direct: tensor bytes that the transport wrote straight into their memory.
         received_copied: bytes of bodies that were copied there from scratch memory.
@@ -83,8 +85,10 @@ class Incoming:
         self._start = 0
         self._end = 0
         self._scanned = 0
-        self._is_direct = False
         self._offered = 0
+        self._target: memoryview | None = None
+        self._filled = 0
+        self.is_filling = False
         self.is_eof = False
         self._body: Body | None = None
         self._h11: h11.Connection | None = None
@@ -100,13 +104,12 @@ class Incoming:
         Raises:
             LocalProtocolError: nothing can be taken now; `next_event` says what is to be done first.
         """
-        if not self.wants_data:
+        if not (self.is_filling or self.wants_data):
             msg = "no bytes can be taken now; call next_event() until it returns NEED_DATA"
             raise LocalProtocolError(msg)
-        buffer = None if self._body is None else self._body.get_buffer()
-        self._is_direct = buffer is not None
-        if buffer is None:
-            buffer = self._scratch[self._end :]
+        if not self.is_filling:
+            self._target = None if self._body is None else self._body.get_buffer()
+        buffer = self._scratch[self._end :] if self._target is None else self._target[self._filled :]
         self._offered = len(buffer)
         return buffer
 
@@ -119,12 +122,16 @@ class Incoming:
         if not 0 < nbytes <= self._offered:
             msg = f"{nbytes} bytes cannot have been written to a buffer of {self._offered}"
             raise LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
+        is_full = nbytes == self._offered
         self._offered = 0
-        if self._is_direct and self._body is not None:
-            self._body.buffer_updated(nbytes)
+        if self._target is None:
+            self._end += nbytes
+            self._advance()
             return
-        self._end += nbytes
-        self._advance()
+        self._filled += nbytes
+        self.is_filling = True
+        if is_full:
+            self._settle()
 
     def feed(self, chunk: Buffer) -> int:
         """Copy a chunk to where its bytes belong, and return how many were taken.
@@ -144,8 +151,13 @@ class Incoming:
 
     def receive_eof(self) -> None:
         """Tell that the peer will send no more bytes."""
+        self._settle()
         self.is_eof = True
         self._advance()
+
+    def pending_work(self, nbytes: int) -> int:
+        """Return how much there will be to do when so many bytes have come; see `Decoder.pending_work`."""
+        return 0 if self._body is None else self._body.pending_work(self._filled + nbytes)
 
     @property
     def wants_data(self) -> bool:
@@ -190,6 +202,22 @@ class Incoming:
         self.state = State.DECIDE
         return head
 
+    def receive_body(
+        self, receiver: Receiver, head: RequestHead | ResponseHead | None, connection: h11.Connection
+    ) -> None:
+        """Let the body that a head has announced go to a receiver; `connection` is the one that has seen the head.
+
+        Raises:
+            RemoteProtocolError: `unsupported-encoding`.
+            LocalProtocolError: no head is waiting.
+        """
+        if head is None or self.state is not State.DECIDE:
+            msg = "receive_body() answers the head of a message, once"
+            raise LocalProtocolError(msg)
+        encoding = None if head.content_length == 0 else head.fields.content_encoding
+        inflater = None if encoding is None else Inflater(encoding, self._limits)
+        self.read_body(receiver, content_length=head.content_length, inflater=inflater, connection=connection)
+
     def read_body(
         self,
         receiver: Receiver,
@@ -198,7 +226,7 @@ class Incoming:
         inflater: Inflater | None = None,
         connection: h11.Connection | None = None,
     ) -> None:
-        """Let the body go to a receiver.
+        """Let a body, or what is left of one, go to a receiver.
 
         Args:
             receiver: takes the decompressed bytes.
@@ -226,6 +254,7 @@ class Incoming:
     @property
     def remaining(self) -> int | None:
         """Bytes of the current body that have not been read; None if that is unknown."""
+        self._settle()
         return self._current_body().remaining
 
     def next_cycle(self) -> None:
@@ -244,7 +273,16 @@ class Incoming:
             raise LocalProtocolError(msg)
         return self._body
 
+    def _settle(self) -> None:
+        """Tell the body what has been written to its memory since it was asked for it."""
+        if self.is_filling:
+            self._current_body().buffer_updated(self._filled)
+        self._target = None
+        self._filled = 0
+        self.is_filling = False
+
     def _forget_body(self) -> None:
+        self._settle()
         if self._body is not None:
             self.received_direct += self._body.received_direct
             self.received_copied += self._body.received_copied

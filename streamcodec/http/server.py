@@ -14,7 +14,6 @@ from typing import Final, cast
 
 import h11
 
-from streamcodec.core.compression import Inflater
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, Event, NeedData
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
@@ -36,6 +35,7 @@ class ServerConnection:
         buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
         feed: the push face, see `Incoming.feed`.
         receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
+        pending_work: how much there will be to do, see `Decoder.pending_work`.
         incoming: the receiving half, with its counters.
         has_unread_body: whether the connection is to be closed although the client may still be sending; closing at
             once would then reset it, and the response could be lost on the way.
@@ -65,6 +65,7 @@ class ServerConnection:
         self.buffer_updated = self.incoming.buffer_updated
         self.feed = self.incoming.feed
         self.receive_eof = self.incoming.receive_eof
+        self.pending_work = self.incoming.pending_work
 
     def next_event(self) -> RequestHead | ConnectionClosed | Event | NeedData:
         """Return the next event: a `RequestHead`, then the events of its body's receiver, and so on.
@@ -75,6 +76,8 @@ class ServerConnection:
         """
         if self._failure is not None:
             raise self._failure
+        if self.incoming.is_filling:
+            return NEED_DATA
         if self._is_draining:
             if self.incoming.remaining:
                 return NEED_DATA
@@ -104,14 +107,8 @@ class ServerConnection:
             RemoteProtocolError: `unsupported-encoding`.
             LocalProtocolError: no `RequestHead` is waiting.
         """
-        head = self._head
-        if head is None or self.incoming.state is not State.DECIDE:
-            msg = "receive_body() answers a RequestHead, once"
-            raise LocalProtocolError(msg)
-        encoding = None if head.content_length == 0 else head.fields.content_encoding
-        inflater = None if encoding is None else Inflater(encoding, self._limits)
         has_begun = self.incoming.has_input
-        self.incoming.read_body(receiver, content_length=head.content_length, inflater=inflater, connection=self._h11)
+        self.incoming.receive_body(receiver, self._head, self._h11)
         if has_begun or not (self._h11.they_are_waiting_for_100_continue and receiver.needs_data):
             return b""
         interim = h11.InformationalResponse(status_code=100, headers=[], reason=_PHRASES[100])

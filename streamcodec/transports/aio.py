@@ -11,16 +11,20 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from streamcodec.core.events import NEED_DATA
-from streamcodec.transports.sync import EventSource, receive
+from streamcodec.transports.sync import EventSource, received
 from streamcodec.transports.vectors import SendQueue
 
 if TYPE_CHECKING:  # a decoder fed from a file needs no h11
     from streamcodec.http.messages import HttpEvent
+
+
+_LONG_WORK: Final = 1 << 20
+"""Bytes to be looked at one by one: some milliseconds."""
 
 
 async def next_event(sock: socket.socket, source: EventSource, *, timeout: float | None = None) -> HttpEvent:
@@ -37,13 +41,29 @@ async def next_event(sock: socket.socket, source: EventSource, *, timeout: float
         OSError: the connection is broken.
     """
     while (event := source.next_event()) is NEED_DATA:
-        with anyio.fail_after(timeout):
-            await anyio.wait_readable(sock)
-        try:
-            receive(sock.recv_into, source)
-        except BlockingIOError:  # a false alarm, which the system is free to raise
-            continue
+        await read(sock, source, timeout=timeout)
     return event
+
+
+async def read(sock: socket.socket, source: EventSource, *, timeout: float | None = None) -> None:
+    """Wait until a non-blocking socket is readable, and read once; the arguments are those of `next_event`.
+
+    What takes long after that is done by a thread, so that other tasks go on.
+
+    Raises:
+        TimeoutError: nothing came for `timeout` seconds.
+        OSError: the connection is broken.
+    """
+    with anyio.fail_after(timeout):
+        await anyio.wait_readable(sock)
+    try:
+        nbytes = sock.recv_into(source.get_buffer())
+    except BlockingIOError:  # a false alarm, which the system is free to raise
+        return
+    if source.pending_work(nbytes) > _LONG_WORK:
+        await anyio.to_thread.run_sync(received, source, nbytes)
+    else:
+        received(source, nbytes)
 
 
 async def send(sock: socket.socket, buffers: Iterable[bytes | memoryview], *, timeout: float | None = None) -> None:

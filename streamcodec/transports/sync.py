@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from streamcodec.core.events import NEED_DATA, NeedData
@@ -37,6 +37,10 @@ class EventSource(Protocol):
         """Tell that bytes were written there."""
         ...
 
+    def pending_work(self, nbytes: int) -> int:
+        """Return how many bytes will be looked at one by one when so many more have come."""
+        ...
+
 
 class Readable(Protocol):
     """A binary file, a pipe, or anything else that fills a buffer."""
@@ -46,9 +50,8 @@ class Readable(Protocol):
         ...
 
 
-def receive(read: Callable[[memoryview], int], source: EventSource) -> None:
-    """Read once into the source's memory."""
-    nbytes = read(source.get_buffer())
+def received(source: EventSource, nbytes: int) -> None:
+    """Tell the source what a read has returned; 0 is the end of input."""
     if nbytes:
         source.buffer_updated(nbytes)
     else:
@@ -63,7 +66,7 @@ def next_event(sock: socket.socket, source: EventSource) -> HttpEvent:
         OSError: the connection is broken; TimeoutError is one.
     """
     while (event := source.next_event()) is NEED_DATA:
-        receive(sock.recv_into, source)
+        received(source, sock.recv_into(source.get_buffer()))
     return event
 
 
@@ -75,7 +78,7 @@ def next_event_from_file(file: Readable, source: EventSource) -> HttpEvent:
         OSError: the file cannot be read.
     """
     while (event := source.next_event()) is NEED_DATA:
-        receive(lambda buffer: file.readinto(buffer) or 0, source)
+        received(source, file.readinto(source.get_buffer()) or 0)
     return event
 
 

@@ -5,8 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcodec import Into, RemoteProtocolError, Tensor, TensorReceived, TensorSpec, encode_request, request_decoder
-from streamcodec.http import ClientConnection, Collector, RequestHead, ServerConnection
+from streamcodec import (
+    NEED_DATA,
+    ErrorCode,
+    HeaderReceived,
+    Into,
+    RemoteProtocolError,
+    Tensor,
+    TensorReceived,
+    TensorSpec,
+    encode_request,
+    request_decoder,
+)
+from streamcodec.http import ClientConnection, Collector, ConnectionClosed, RequestHead, ServerConnection
 from tests.http.messages import GET, chunked, length, post
 
 NBYTES = 1 << 20
@@ -153,3 +164,17 @@ def test_buffers_of_a_request_come_out_as_they_went_in() -> None:
     sent = ClientConnection().send_request("POST", "/x", [("Host", "x"), *MESSAGE.headers], MESSAGE.buffers)
     assert bytes(sent[0]).startswith(b"POST /x HTTP/1.1\r\nHost: x\r\n")
     assert all(mine is theirs for mine, theirs in zip(sent[1:], MESSAGE.buffers, strict=True))
+
+
+def test_a_request_given_up_within_a_tensor_ends_the_connection_at_once() -> None:
+    connection = begin(length(BODY), first=HEADER)
+    assert isinstance(connection.next_event(), HeaderReceived)
+    for taken in (10, 20):
+        assert connection.feed(BODY[:10]) == 10
+        assert connection.next_event() is NEED_DATA
+        assert connection.incoming.remaining == NBYTES - taken
+    connection.feed(BODY[:10])
+    connection.give_up(RemoteProtocolError("too slow", code=ErrorCode.TOO_SLOW, status_hint=408))
+    connection.send_response(408)
+    assert isinstance(connection.next_event(), ConnectionClosed)
+    assert connection.incoming.received_direct == 30
