@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
@@ -19,6 +20,9 @@ from streamcodec.core.limits import Limits
 
 ENCODINGS: Final = ("gzip", "deflate")
 """The values of `Content-Encoding` that are understood, besides `identity`."""
+
+MAX_RATIO: Final = 1032
+"""Deflate cannot do more: 258 bytes for 2 bits."""
 
 _PIECE_BYTES: Final = 64 << 10
 _FREE_BYTES: Final = 64 << 10
@@ -64,13 +68,14 @@ class Inflater:
 
         Raises:
             RemoteProtocolError: `invalid-compression`: they ended too early.
+            LimitExceededError: the whole output is more than `max_compression_ratio` times the input.
         """
         if self._stream is None or not self._stream.eof:
             msg = "the compressed body ends too early"
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION)
+        self._check_ratio()
 
     def _inflate(self, data: bytes) -> Iterator[bytes]:
-        self._taken += len(data)
         stream, data = self._stream, self._start + data
         self._start = b""
         if stream is None:
@@ -82,17 +87,25 @@ class Inflater:
         while data or has_more:
             if stream.eof:
                 stream = self._stream = self._next_member()
+            # Pieces end at fixed places of the output, so that no verdict depends on how the input was cut.
+            room = _PIECE_BYTES - self._given % _PIECE_BYTES
+            before = stream.copy()
             try:
-                piece = stream.decompress(data, _PIECE_BYTES)
+                piece = stream.decompress(data, room)
             except zlib.error as error:
+                yield from _up_to_damage(before, data)
                 msg = f"the compressed body is damaged: {error}"
                 raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION) from None
-            data = stream.unused_data if stream.eof else stream.unconsumed_tail
+            rest = stream.unused_data if stream.eof else stream.unconsumed_tail
+            self._taken += len(data) - len(rest)
+            self._given += len(piece)
+            data = rest
             # A full piece may leave output behind in zlib although all input is consumed.
-            has_more = len(piece) == _PIECE_BYTES and not stream.eof
-            self._check_ratio(len(piece))
+            has_more = len(piece) == room and not stream.eof
             if piece:
                 yield piece
+            if has_more:
+                self._check_ratio()
 
     def _next_member(self) -> zlib._Decompress:
         if self._is_gzip:
@@ -100,12 +113,19 @@ class Inflater:
         msg = "bytes follow the end of the compressed body"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION)
 
-    def _check_ratio(self, nbytes: int) -> None:
-        self._given += nbytes
+    def _check_ratio(self) -> None:
         limit = self._limits.max_compression_ratio
         if self._given > _FREE_BYTES + limit * self._taken:
             msg = f"the body decompresses to more than {limit} times its size"
             raise LimitExceededError(msg, limit="max_compression_ratio")
+
+
+def _up_to_damage(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+    """Yield what comes before the damage: zlib drops it when a call fails."""
+    with suppress(zlib.error):
+        for position in range(len(data)):
+            if piece := stream.decompress(data[position : position + 1]):
+                yield piece
 
 
 _ZLIB_HEADER_BYTES: Final = 2

@@ -39,8 +39,9 @@ class Limits:
     max_bytes_elements: int = 16 << 20
     """Elements of one BYTES tensor; each becomes a Python object of at least 33 bytes."""
 
-    max_compression_ratio: int = 1024
-    """Decompressed bytes per compressed byte; deflate itself ends at 1032, real tensors stay below 100."""
+    max_compression_ratio: int = 1032
+    """Decompressed bytes per compressed byte. Deflate's own end, which a tensor of zeros reaches; what comes out is
+    bounded by the sizes that the header declares. Lower it where such tensors are not expected."""
 
     max_head_bytes: int = 32 << 10
     """Bytes of an HTTP head: start line and fields. Usual clients send less than 1 KiB."""
@@ -66,6 +67,8 @@ class Limits:
 
 
 _CEILINGS = {
+    "max_header_bytes": (1 << 62, "memory is counted in 63 bits"),
+    "max_tensor_bytes": (1 << 62, "memory is counted in 63 bits"),
     "max_json_depth": (256, "the JSON parser recurses, and the interpreter's stack must hold it"),
     "max_rank": (64, "numpy has no more dimensions"),
     "max_elements": (1 << 59, "numpy counts bytes in 64 bits"),
