@@ -1,4 +1,4 @@
-"""What there will be to do when bytes have come, told beforehand, so that an event loop can have it done by a thread."""
+"""What there will be to do when bytes have come, told beforehand: an event loop can have it done by a thread."""
 
 from __future__ import annotations
 

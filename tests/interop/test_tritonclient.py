@@ -58,6 +58,8 @@ class _BlockingAio:
 
     def close(self) -> None:
         self._runner.run(self._client.close())
+        # aiohttp closes a connection only when all it wanted to send has gone, and does not wait for that itself.
+        self._runner.run(asyncio.sleep(0.5))
         self._runner.close()
 
     async def _open(self, address: str) -> Any:  # noqa: ANN401 - tritonclient has no types
