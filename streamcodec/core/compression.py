@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.limits import Limits
 
 ENCODINGS: Final = ("gzip", "deflate")
@@ -42,7 +42,13 @@ class Inflater:
         Args:
             encoding: one of `ENCODINGS`.
             limits: `max_compression_ratio` applies.
+
+        Raises:
+            LocalProtocolError: another encoding; `parse_content_encoding` would have refused it.
         """
+        if encoding not in ENCODINGS:
+            msg = f"an encoding is {' or '.join(ENCODINGS)}, not {encoding!r}"
+            raise LocalProtocolError(msg)
         self._is_gzip = encoding == "gzip"
         self._limits = limits
         self._stream = zlib.decompressobj(_GZIP_WINDOW) if self._is_gzip else None

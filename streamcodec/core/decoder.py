@@ -136,15 +136,16 @@ class Decoder(Generic[HeaderT]):
         """
         if self._is_complete:
             return 0
-        source = memoryview(chunk).cast("B")
-        taken = 0
         self._current_target()
-        while taken < len(source) and self._target is not None:
-            target = self.get_buffer()
-            count = min(len(target), len(source) - taken)
-            target[:count] = source[taken : taken + count]
-            self.buffer_updated(count)
-            taken += count
+        taken = 0
+        # Released here, since the frame itself may live on in the traceback of an error.
+        with memoryview(chunk) as view, view.cast("B") as source:
+            while taken < len(source) and self._target is not None:
+                target = self.get_buffer()
+                count = min(len(target), len(source) - taken)
+                target[:count] = source[taken : taken + count]
+                self.buffer_updated(count)
+                taken += count
         return taken
 
     # Both faces
@@ -168,6 +169,15 @@ class Decoder(Generic[HeaderT]):
     def offset(self) -> int:
         """Bytes of the message taken so far."""
         return self._machine.offset + self._filled
+
+    def pending_work(self, nbytes: int) -> int:
+        """Return how many bytes will be looked at one by one when so many more have come.
+
+        Numbers pass untouched, but when its last byte is there a JSON header is parsed, BYTES are cut into elements,
+        and BOOL is checked. An event loop may prefer to have that done by a thread if it is much.
+        """
+        is_full = self._target is not None and self._filled + nbytes >= len(self._target)
+        return self._machine.work if is_full else 0
 
     def _current_target(self) -> memoryview:
         if self._target is None:
@@ -249,9 +259,13 @@ def raw_request_decoder(
 
     Args:
         spec: the tensor, deduced; `nbytes` is the length of the body and `offset` is 0.
-        limits: caps on everything that is read.
+        limits: `max_tensor_bytes` applies.
         check: as for `request_decoder`.
         place: as for `request_decoder`.
+
+    Raises:
+        LimitExceededError: the tensor is over the limit.
+        LocalProtocolError: `nbytes` is not what datatype and shape need.
     """
     machine = Machine(
         parse_request_header,
@@ -260,7 +274,7 @@ def raw_request_decoder(
         limits=limits,
         check=check,
         place=place,
-        given=raw_request_header(spec),
+        given=raw_request_header(spec, limits),
     )
     return Decoder(machine)
 

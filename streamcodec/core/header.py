@@ -13,7 +13,6 @@ URL decides.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,9 +22,9 @@ import numpy as np
 
 from streamcodec.core.datatypes import DATATYPES, Datatype
 from streamcodec.core.elements import PREFIX_BYTES
-from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
+from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.core.jsondata import decode_data
-from streamcodec.core.jsontext import NonFinite, find, find_all, parse_json
+from streamcodec.core.jsontext import NonFinite, find, parse_json
 from streamcodec.core.limits import Limits
 
 _T = TypeVar("_T")
@@ -170,12 +169,20 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
     return header
 
 
-def raw_request_header(spec: TensorSpec) -> RequestHeader:
+def raw_request_header(spec: TensorSpec, limits: Limits) -> RequestHeader:
     """Return the header that a raw binary request (header length 0) stands for.
 
     Specification, "Raw Binary Request": one input, and "all the model output will be requested to be returned in binary
     tensor form".
+
+    Raises:
+        LimitExceededError: the tensor is over `max_tensor_bytes`.
+        LocalProtocolError: its size is not what its datatype and shape need.
     """
+    check_tensor_bytes(spec.nbytes, limits, None)
+    if not spec.is_single_element and spec.nbytes != spec.count * spec.datatype.itemsize:
+        msg = f"a tensor {spec.datatype.name} {list(spec.shape)} does not have {spec.nbytes} bytes"
+        raise LocalProtocolError(msg)
     return RequestHeader(tensors=(spec,), parameters=MappingProxyType({"binary_data_output": True}))
 
 
@@ -279,6 +286,15 @@ def check_binary_size(size: int, datatype: Datatype, shape: tuple[int, ...], lim
     if not fits:
         msg = f"binary_data_size is {size}, datatype and shape need {wanted}"
         raise RemoteProtocolError(msg, code=ErrorCode.BINARY_SIZE_MISMATCH, path=path)
+    check_tensor_bytes(size, limits, path)
+
+
+def check_tensor_bytes(size: int, limits: Limits, path: str | None) -> None:
+    """Refuse a binary tensor of more than `max_tensor_bytes`.
+
+    Raises:
+        LimitExceededError: with that path.
+    """
     if size > limits.max_tensor_bytes:
         msg = f"the tensor has {size} bytes, {limits.max_tensor_bytes} are allowed"
         raise LimitExceededError(msg, limit="max_tensor_bytes", path=path)
@@ -292,23 +308,17 @@ def _parse_object(data: bytes | bytearray | memoryview, limits: Limits) -> tuple
     return root, constants
 
 
-_DATA_INDEX = re.compile(r"(?<=\.data)[\[\]0-9]+$")
-"""The indices of one value within the data of a tensor, at the end of its path."""
-
-
 def _check_constants(root: dict[str, Any], key: str, constants: int, tensors: tuple[TensorSpec, ...]) -> None:
     """Refuse NaN and Infinity literals that are not values of an FP32 or FP64 tensor."""
     if not constants:
         return
-    floats = {
-        f"$.{key}[{index}].data": tensor.data
-        for index, tensor in enumerate(tensors)
-        if tensor.data is not None and tensor.datatype.kind == "f"
-    }
-    if constants == sum(int(np.count_nonzero(~np.isfinite(array))) for array in floats.values()):
+    floats = [tensor.data if tensor.datatype.kind == "f" else None for tensor in tensors]
+    if constants == sum(int(np.count_nonzero(~np.isfinite(array))) for array in floats if array is not None):
         return
-    found = find_all(root, lambda value: type(value) is NonFinite)
-    path = next(path for path in found if _DATA_INDEX.sub("", path) not in floats)
+    entries = [
+        entry if array is None else entry | {"data": None} for entry, array in zip(root[key], floats, strict=True)
+    ]
+    path = find(root | {key: entries}, lambda value: type(value) is NonFinite)
     msg = "NaN and Infinity may stand only in the data of an FP32 or FP64 tensor"
     raise RemoteProtocolError(msg, code=ErrorCode.NON_FINITE_NUMBER, path=path)
 

@@ -62,12 +62,11 @@ def decode_data(
         msg = f"{datatype.name} has no JSON form; send it as binary data with binary_data_size"
         raise RemoteProtocolError(msg, code=ErrorCode.JSON_NOT_SUPPORTED, path=path)
     values = _flatten(data, shape, path)
-    nested = values is not data and bool(shape)
 
     def refuse(wanted: str, fits: Callable[[Any], bool]) -> NoReturn:
         index = next(index for index, value in enumerate(values) if not fits(value))
         msg = f"a value is not {wanted}"
-        place = _place(path, shape, index) if nested else f"{path}[{index}]"
+        place = f"{path}[{index}]" if values is data else _place(path, shape, index)
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=place)
 
     match datatype.kind:
@@ -128,7 +127,7 @@ def _floats(values: list[Any], datatype: Datatype, refuse: _Refuse) -> np.ndarra
         if type(value) is NonFinite:
             return True
         try:
-            with np.errstate(over="ignore"):
+            with np.errstate(all="ignore"):
                 return math.isfinite(datatype.dtype.type(float(value)))
         except OverflowError:
             return False
@@ -137,7 +136,7 @@ def _floats(values: list[Any], datatype: Datatype, refuse: _Refuse) -> np.ndarra
     if not types <= {float, int, NonFinite}:
         refuse("a number", lambda value: type(value) in {float, int, NonFinite})
     try:
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             array = np.array(values, dtype=np.float64).astype(datatype.dtype)
     except OverflowError:  # an integer beyond the largest double
         refuse(f"within {datatype.name}", fits)

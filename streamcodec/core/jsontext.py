@@ -66,8 +66,8 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
     except ValueError:  # the interpreter's bound on the digits of an integer, which keeps parsing linear
         msg = "the header holds an integer with thousands of digits"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON) from None
-    if "\\u" in text:
-        _check_surrogates(value)
+    if _SURROGATE.search(text) and _SURROGATE.search(_HARMLESS.sub("", text)):
+        _refuse_surrogate(value)
     return value, len(constants)
 
 
@@ -116,21 +116,24 @@ def find(value: Any, wanted: Callable[[Any], bool], path: str = "$") -> str | No
 
     Only the error path calls this, with a value whose depth has been checked.
     """
-    return next(find_all(value, wanted, path), None)
+    return next(_walk(value, wanted, path), None)
 
 
-def find_all(value: Any, wanted: Callable[[Any], bool], path: str = "$") -> Iterator[str]:  # noqa: ANN401 - any JSON value
-    """Yield the paths of all values and member names that are `wanted`, in the order of the text."""
+_LONGEST_PLAIN_KEY = 60
+
+
+def _walk(value: Any, wanted: Callable[[Any], bool], path: str) -> Iterator[str]:  # noqa: ANN401 - any JSON value
     if wanted(value):
         yield path
     if isinstance(value, dict):
         for key, member in value.items():
             if wanted(key):
                 yield f"{path} (a member's name)"
-            yield from find_all(member, wanted, f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]")
+            is_plain = len(key) <= _LONGEST_PLAIN_KEY and key.isidentifier()
+            yield from _walk(member, wanted, f"{path}.{key}" if is_plain else f"{path}[{shown(key)}]")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from find_all(item, wanted, f"{path}[{index}]")
+            yield from _walk(item, wanted, f"{path}[{index}]")
 
 
 def _decode_utf8(data: bytes | bytearray | memoryview) -> str:
@@ -191,12 +194,16 @@ def _refuse_duplicate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
     raise RemoteProtocolError(msg, code=ErrorCode.DUPLICATE_KEY, path=path)
 
 
-def _check_surrogates(value: Any) -> None:  # noqa: ANN401 - any JSON value
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_HARMLESS = re.compile(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
+"""An escaped backslash, so that what follows it is not taken for an escape, or a whole surrogate pair."""
+
+
+def _refuse_surrogate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
     """Refuse an escaped half of a surrogate pair: such a text has no UTF-8 form, so it could never be sent back."""
     path = find(value, lambda item: isinstance(item, str) and not _is_encodable(item))
-    if path is not None:
-        msg = "a string of the header holds half of a surrogate pair"
-        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, path=path)
+    msg = "a string of the header holds half of a surrogate pair"
+    raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, path=path)
 
 
 def _is_encodable(text: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Generic
 import numpy as np
 
 from streamcodec.core.elements import decode_elements
-from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived
 from streamcodec.core.header import TensorSpec
 from streamcodec.core.limits import Limits
@@ -40,6 +40,7 @@ class Machine(Generic[HeaderT]):
     Attributes:
         events: what has been read, in order; whoever drives the machine takes them out.
         offset: bytes of the message up to the current target.
+        work: bytes that are looked at, one by one, as soon as the current target is full.
     """
 
     def __init__(
@@ -54,6 +55,9 @@ class Machine(Generic[HeaderT]):
         given: HeaderT | None = None,
     ) -> None:
         """Prepare; the arguments are those of `request_decoder`, and a header if it is known beforehand."""
+        if min(header_length or 0, body_length or 0) < 0:
+            msg = "a length is negative"
+            raise LocalProtocolError(msg)
         self._parse_header = parse_header
         self._header_length = header_length
         self._body_length = body_length
@@ -63,6 +67,7 @@ class Machine(Generic[HeaderT]):
         self._given = given
         self.events: deque[HeaderReceived[HeaderT] | TensorReceived | EndOfMessage] = deque()
         self.offset = 0
+        self.work = 0
 
     def run(self) -> Fill:
         """Read one message; yields targets, is sent how many bytes came, fewer than wanted only at the end of input."""
@@ -89,7 +94,7 @@ class Machine(Generic[HeaderT]):
         else:
             self._check_header_length(length)
             data = aligned_bytes(length).data
-            yield from self._fill(data)
+            yield from self._fill(data, work=length)
         header = self._parse_header(data, self._limits)
         end = len(data) + sum(spec.nbytes for spec in header.tensors)
         # Without a declared header length the whole body was the header, so there are no bytes for binary tensors.
@@ -102,9 +107,11 @@ class Machine(Generic[HeaderT]):
     def _read_to_end(self) -> Generator[memoryview, int, bytes]:
         """Read a body that is all header and whose length nobody has declared."""
         blocks: list[memoryview] = []
+        most = min(self._limits.max_header_bytes, self._limits.max_message_bytes)
         while True:
-            room = min(_GROWTH_BYTES, self._limits.max_header_bytes + 1 - self.offset)
+            room = min(_GROWTH_BYTES, most + 1 - self.offset)
             block = aligned_bytes(room).data
+            self.work = self.offset + room
             filled = yield block
             self.offset += filled
             blocks.append(block[:filled])
@@ -123,30 +130,38 @@ class Machine(Generic[HeaderT]):
         if self._body_length is not None and length > self._body_length:
             msg = f"the declared header length {length} exceeds the body's {self._body_length} bytes"
             raise RemoteProtocolError(msg, code=ErrorCode.HEADER_EXCEEDS_BODY, offset=0)
-        if length > self._limits.max_header_bytes:
-            msg = f"the header has {length} bytes or more, {self._limits.max_header_bytes} are allowed"
-            raise LimitExceededError(msg, limit="max_header_bytes", offset=0)
+        for limit in ("max_header_bytes", "max_message_bytes"):
+            allowed = getattr(self._limits, limit)
+            if length > allowed:
+                msg = f"the header has {length} bytes or more, {allowed} are allowed"
+                raise LimitExceededError(msg, limit=limit, offset=0)
 
     def _read_values(self, spec: TensorSpec) -> Fill:
         """Fill the slabs of one tensor, from the message or from the values that came as JSON."""
         values = None if spec.data is None else byte_view(spec.data)
-        position = 0
+        position, end = 0, spec.count * spec.datatype.itemsize
         for slab in self._place(spec).slabs(spec):
+            start, position = position, position + len(slab.buffer)
+            if position > end:
+                break
             if values is not None:
-                slab.buffer[:] = values[position : position + len(slab.buffer)]
-                position += len(slab.buffer)
+                slab.buffer[:] = values[start:position]
             elif slab.buffer:
-                yield from self._fill(slab.buffer)
-                if spec.datatype.kind == "b":
+                is_bool = spec.datatype.kind == "b"
+                yield from self._fill(slab.buffer, work=is_bool * len(slab.buffer))
+                if is_bool:
                     self._check_booleans(slab)
             self.events.append(TensorReceived(spec=spec, array=slab.array))
+        if position != end:
+            msg = f"the placement gave {position} bytes of memory or more, the tensor has {end}"
+            raise LocalProtocolError(msg)
 
     def _read_elements(self, spec: TensorSpec) -> Fill:
         """Read a binary BYTES tensor: its wire form whole, then its elements."""
         scratch = aligned_bytes(spec.nbytes).data
         start = self.offset
         if scratch:
-            yield from self._fill(scratch)
+            yield from self._fill(scratch, work=len(scratch))
         if spec.is_single_element:
             array = np.empty(1, dtype=object)
             array[0] = bytes(scratch)
@@ -162,8 +177,9 @@ class Machine(Generic[HeaderT]):
             msg = "a byte of a BOOL tensor is neither 0 nor 1"
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_BOOL, offset=offset)
 
-    def _fill(self, target: memoryview) -> Fill:
+    def _fill(self, target: memoryview, *, work: int) -> Fill:
         """Yield a target and insist on all of it."""
+        self.work = work
         filled = yield target
         self.offset += filled
         if filled < len(target):

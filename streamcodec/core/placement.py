@@ -1,11 +1,13 @@
 """Placement: whose memory a tensor's bytes go to.
 
-The caller decides, once per tensor, when the header is known and before any byte of a tensor is taken: a `place`
-callable gets the `TensorSpec` and returns a `Placement`. The decoder then asks the placement for its *slabs*, one after
-the other: a slab is a run of consecutive tensor bytes (the buffer to fill) together with the array that shows them. A
-tensor placed whole has one slab. A placement that yields several (windows of whole rows over a reused buffer) gets
-control back between two of them, which is all that constant memory needs; so it is one more class in this file, and the
-decoder need not change.
+The caller decides, once per tensor, when its turn comes and before any byte of it is taken: a `place` callable gets the
+`TensorSpec` and returns a `Placement`. The decoder then asks the placement for its *slabs*, one after the other: a slab
+is a run of consecutive tensor bytes (the buffer to fill) together with the array that shows them, and is reported by an
+event of its own. A tensor placed whole has one slab.
+
+Room for what comes: windows of whole rows are a placement with many slabs, which gets control back between two of them.
+Where slabs share memory, the decoder must in addition not go on before the last slab's event has been taken: it will
+then want no data (`needs_data`) until `next_event` was called, on both faces alike.
 
 This room knows memory, and neither where bytes come from nor what they mean. BYTES tensors do not come here: their
 elements are objects.
@@ -113,4 +115,4 @@ def aligned_bytes(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def byte_view(array: np.ndarray[Any, Any]) -> memoryview:
     """Return the memory of a C-contiguous array as bytes, whatever its dtype and shape."""
-    return array.reshape(-1).view(np.uint8).data
+    return np.asarray(array).reshape(-1).view(np.uint8).data

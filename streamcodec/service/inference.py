@@ -79,17 +79,12 @@ class Inference:
             outputs = self._model.predict(request)
             arrays = {name: np.asarray(value) for name, value in outputs.items()}
             self._check_outputs(arrays)
-        except RemoteProtocolError as error:
-            return error_reply(error)
-        except Exception as error:  # noqa: BLE001 - a model may raise anything
-            return _failure_reply(self._model, error)
-        try:
             return message_reply(self._encode(arrays, self._header))
         except RemoteProtocolError as error:
             return error_reply(error)
         except NotRepresentableError as error:
             return json_reply({"error": str(error)}, status=400)
-        except LocalProtocolError as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
             return _failure_reply(self._model, error)
 
     def _check_outputs(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
@@ -118,7 +113,9 @@ class Inference:
 def _decoder(model: Model, head: RequestHead, limits: Limits) -> Decoder[RequestHeader]:
     length = head.fields.header_length
     if length == 0:
-        spec = raw_tensor(model, head.body_length, limits)
+        # Without the field there is no body, which is no tensor of 0 bytes.
+        nbytes = head.body_length if head.fields.values(b"content-length") else None
+        spec = raw_tensor(model, nbytes)
         return raw_request_decoder(spec, limits=limits, check=model.check)
     return request_decoder(header_length=length, body_length=head.body_length, limits=limits, check=model.check)
 
@@ -139,7 +136,7 @@ def _select(arrays: Mapping[str, np.ndarray[Any, Any]], header: RequestHeader) -
     return [Tensor(name=name, array=arrays[name], is_binary=header.wants_binary(output)) for name, output in wanted]
 
 
-def _failure_reply(model: Model, error: Exception) -> Reply:
+def _failure_reply(model: Model, error: BaseException) -> Reply:
     """Answer that the model failed, and no more than that: what it said is for the server's log."""
     body = dump_json({"error": f"model {model.name!r} failed with {type(error).__name__}"})
     return Reply(status=500, headers=[("Content-Type", "application/json")], buffers=(body,), cause=error)

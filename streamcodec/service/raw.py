@@ -10,24 +10,21 @@ from __future__ import annotations
 import math
 
 from streamcodec.core.datatypes import DATATYPES
-from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.header import TensorSpec
-from streamcodec.core.limits import Limits
 from streamcodec.service.models import ANY_SIZE, Model
 
 
-def raw_tensor(model: Model, nbytes: int | None, limits: Limits) -> TensorSpec:
+def raw_tensor(model: Model, nbytes: int | None) -> TensorSpec:
     """Deduce the tensor of a raw binary request.
 
     Args:
         model: the one that is asked.
-        nbytes: length of the body; None if it is chunked or compressed.
-        limits: caps on the tensor.
+        nbytes: length of the body; None if it is not declared, chunked or compressed.
 
     Raises:
         RemoteProtocolError: `model-mismatch`: it cannot be deduced; `length-required`, status 411: the length is
             missing.
-        LimitExceededError: the tensor is over the limits.
     """
     if nbytes is None:
         msg = "a raw binary request needs a Content-Length, and no compression"
@@ -37,9 +34,6 @@ def raw_tensor(model: Model, nbytes: int | None, limits: Limits) -> TensorSpec:
         raise _mismatch(f"a raw binary request needs a model with one input; this one takes {count}")
     metadata = model.inputs[0]
     datatype = DATATYPES[metadata.datatype]
-    if nbytes > limits.max_tensor_bytes:
-        msg = f"the tensor has {nbytes} bytes, {limits.max_tensor_bytes} are allowed"
-        raise LimitExceededError(msg, limit="max_tensor_bytes")
     batch, dimensions = ((1,), metadata.shape[1:]) if model.is_batching else ((), metadata.shape)
     if not datatype.is_bytes:
         shape = _shape(dimensions, nbytes, datatype.itemsize)

@@ -1,0 +1,336 @@
+"""The encoder: what is written, that nothing is copied or joined, and what it refuses to write."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from collections.abc import Callable, Iterable
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcodec import (
+    DATATYPES,
+    EncodedMessage,
+    LocalProtocolError,
+    NonFiniteOutput,
+    NotRepresentableError,
+    RequestedOutput,
+    Tensor,
+    datatype_of,
+    encode_request,
+    encode_response,
+)
+
+Values = np.ndarray[Any, Any]
+
+
+def as_json(message: EncodedMessage) -> Any:  # noqa: ANN401 - any JSON value
+    return json.loads(bytes(message.buffers[0]))
+
+
+def one(array: Any, **options: Any) -> EncodedMessage:  # noqa: ANN401 - the fields of `Tensor`
+    return encode_request([Tensor(name="x", array=array, **options)])
+
+
+def data_of(array: Any, **options: Any) -> Any:  # noqa: ANN401 - any JSON value
+    message = encode_response([Tensor(name="x", array=array, is_binary=False)], model_name="m", **options)
+    return as_json(message)["outputs"][0]["data"]
+
+
+def test_request_by_hand() -> None:
+    message = encode_request(
+        [
+            Tensor(name="a", array=np.array([[1, 2]], "<i2"), parameters={"unit": "m"}),
+            Tensor(name="b", array=np.array([True]), is_binary=False),
+        ],
+        outputs=[
+            RequestedOutput(name="y", binary_data=True, parameters={"classification": 3}),
+            RequestedOutput(name="z"),
+            RequestedOutput(name="w", binary_data=False),
+        ],
+        request_id="é",
+        parameters={"binary_data_output": True, "priority": 1.5},
+    )
+    assert as_json(message) == {
+        "id": "é",
+        "parameters": {"binary_data_output": True, "priority": 1.5},
+        "inputs": [
+            {"name": "a", "shape": [1, 2], "datatype": "INT16", "parameters": {"unit": "m", "binary_data_size": 4}},
+            {"name": "b", "shape": [1], "datatype": "BOOL", "data": [True]},
+        ],
+        "outputs": [
+            {"name": "y", "parameters": {"classification": 3, "binary_data": True}},
+            {"name": "z"},
+            {"name": "w", "parameters": {"binary_data": False}},
+        ],
+    }
+    assert bytes(message.buffers[1]) == b"\1\0\2\0"
+
+
+def test_request_leaves_out_what_is_not_given() -> None:
+    assert as_json(encode_request([])) == {"inputs": []}
+    assert as_json(encode_request([], outputs=[], parameters={})) == {"inputs": [], "outputs": []}
+
+
+def test_response_by_hand() -> None:
+    message = encode_response(
+        [Tensor(name="y", array=np.array(0.5), is_binary=False)],
+        model_name="m",
+        model_version="3",
+        request_id="",
+        parameters={"a": None},
+    )
+    assert as_json(message) == {
+        "model_name": "m",
+        "model_version": "3",
+        "id": "",
+        "parameters": {"a": None},
+        "outputs": [{"name": "y", "shape": [], "datatype": "FP64", "data": [0.5]}],
+    }
+    assert as_json(encode_response([], model_name="m")) == {"model_name": "m", "outputs": []}
+
+
+@pytest.mark.parametrize("name_length", range(70))
+def test_header_is_padded_so_that_tensors_start_on_a_boundary(name_length: int) -> None:
+    message = encode_request([Tensor(name="x" * (name_length + 1), array=np.zeros(3, "<f4"))])
+    header = bytes(message.buffers[0])
+    assert message.header_length == len(header)
+    assert len(header) % 64 == 0
+    assert len(header) - len(header.rstrip(b" ")) < 64
+    assert header.rstrip(b" ").endswith(b"}")
+
+
+def test_json_alone_is_not_padded() -> None:
+    message = one(np.zeros(3, "<f4"), is_binary=False)
+    assert (message.header_length, len(message.buffers)) == (None, 1)
+    assert bytes(message.buffers[0]).endswith(b"}")
+
+
+def test_fields_for_the_http_head() -> None:
+    message = one(np.zeros(3, "<f4"))
+    assert message.headers == [
+        ("Content-Type", "application/octet-stream"),
+        ("Inference-Header-Content-Length", str(message.header_length)),
+        ("Content-Length", str((message.header_length or 0) + 12)),
+    ]
+    assert message.body_length == sum(map(len, message.buffers))
+    message = one(np.zeros(3, "<f4"), is_binary=False)
+    assert message.headers == [("Content-Type", "application/json"), ("Content-Length", str(message.body_length))]
+
+
+def test_empty_binary_tensor_has_a_size_but_no_buffer() -> None:
+    message = encode_request([Tensor(name=n, array=np.zeros((0, 3), "<f4")) for n in "ab"])
+    assert len(message.buffers) == 1
+    assert message.header_length == message.body_length
+    assert as_json(message)["inputs"][0]["parameters"] == {"binary_data_size": 0}
+
+
+@pytest.mark.parametrize("name", [name for name in DATATYPES if name != "BYTES"])
+def test_buffers_are_the_arrays_own_memory(name: str) -> None:
+    array = np.zeros((2, 3), DATATYPES[name].dtype)
+    buffer = one(array).buffers[1]
+    assert isinstance(buffer, memoryview)
+    assert (buffer.format, buffer.ndim, buffer.nbytes) == ("B", 1, array.nbytes)
+    assert np.shares_memory(array, np.frombuffer(buffer, np.uint8))
+    array.view(np.uint8)[0, 0] = 1
+    assert buffer[0] == 1
+
+
+def test_read_only_and_scalar_arrays_are_not_copied_either() -> None:
+    fixed = np.frombuffer(b"\1\2", np.uint8)
+    assert np.shares_memory(fixed, np.frombuffer(one(fixed).buffers[1], np.uint8))
+    scalar = np.array(1.5)
+    assert np.shares_memory(scalar, np.frombuffer(one(scalar).buffers[1], np.uint8))
+    assert as_json(one(scalar))["inputs"][0]["shape"] == []
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pytest.param(np.arange(6, dtype="<i4").reshape(2, 3).T, id="transposed"),
+        pytest.param(np.arange(6, dtype="<i4").reshape(2, 3)[:, ::-1], id="reversed"),
+        pytest.param(np.arange(12, dtype="<i4")[::2], id="strided"),
+        pytest.param(np.broadcast_to(np.int32(7), (2, 3)), id="broadcast"),
+        pytest.param(np.asfortranarray(np.arange(6, dtype="<i4").reshape(2, 3)), id="fortran"),
+        pytest.param(np.arange(6, dtype=">i4").reshape(2, 3), id="big-endian"),
+        pytest.param(np.arange(6, dtype=">i4").reshape(2, 3).T, id="big-endian-transposed"),
+        pytest.param(np.array(7, ">i4"), id="big-endian-scalar"),
+        pytest.param(np.frombuffer(b"\0" + np.arange(3, dtype="<i4").tobytes(), "<i4", 3, 1), id="unaligned"),
+        pytest.param(np.arange(4, dtype="<i4").view(np.recarray), id="subclass"),
+    ],
+)
+def test_other_arrays_are_written_row_major_and_little_endian(array: Values) -> None:
+    message = one(array)
+    expected = np.array(array.tolist(), "<i4").tobytes()
+    assert bytes(message.buffers[1]) == expected
+    assert as_json(message)["inputs"][0]["shape"] == list(array.shape)
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_matrices_too() -> None:
+    message = one(np.ones((2, 2), "<f8").view(np.matrix))
+    assert message.body_length == (message.header_length or 0) + 32
+
+
+def test_encoding_costs_nothing_per_byte() -> None:
+    large = np.zeros(1 << 30, np.uint8)  # untouched: the machine gives it no memory unless somebody reads it
+    tracemalloc.start()
+    message = one(large)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert message.body_length > 1 << 30
+    assert peak < 64 << 10
+
+
+@pytest.mark.parametrize(
+    ("array", "payload"),
+    [
+        pytest.param(np.array([b"", b"a\0", b"\xff"], object), b"\0\0\0\0\2\0\0\0a\0\1\0\0\0\xff", id="bytes"),
+        pytest.param(np.array(["é", ""], object), b"\2\0\0\0\xc3\xa9\0\0\0\0", id="str"),
+        pytest.param(np.array([b"ab", b"c"]), b"\2\0\0\0ab\1\0\0\0c", id="fixed-bytes"),
+        pytest.param(np.array(["é"]), b"\2\0\0\0\xc3\xa9", id="fixed-str"),
+        pytest.param(np.array([bytearray(b"a"), memoryview(b"bc")], object), b"\1\0\0\0a\2\0\0\0bc", id="buffers"),
+        pytest.param(np.array([[b"a"], [b"b"]], object).T, b"\1\0\0\0a\1\0\0\0b", id="transposed"),
+        pytest.param(np.array(b"a", object), b"\1\0\0\0a", id="scalar"),
+    ],
+)
+def test_bytes_elements(array: Values, payload: bytes) -> None:
+    message = one(array)
+    assert message.buffers[1] == payload
+    assert as_json(message)["inputs"][0]["datatype"] == "BYTES"
+    assert datatype_of(array.dtype).is_bytes
+
+
+@pytest.mark.parametrize("element", [5, None, 1.5, [b"a"], "\ud800"], ids=repr)
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_elements_that_are_no_bytes(element: Any, is_binary: bool) -> None:  # noqa: ANN401 - anything
+    array = np.empty(1, object)
+    array[0] = element
+    with pytest.raises(LocalProtocolError, match="BYTES"):
+        one(array, is_binary=is_binary)
+
+
+class Long(bytes):
+    """Four gigabytes and one byte, to whoever asks for the length only."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 1 << 32
+
+
+def test_element_too_long_for_its_prefix() -> None:
+    array = np.empty(1, object)
+    array[0] = Long()
+    with pytest.raises(LocalProtocolError, match="4294967296 bytes"):
+        one(array)
+
+
+def test_json_values() -> None:
+    assert data_of(np.array([[1, 2], [3, 2**63 - 1]])) == [1, 2, 3, 2**63 - 1]
+    assert data_of(np.array([2**64 - 1], np.uint64)) == [2**64 - 1]
+    assert data_of(np.array([True, False])) == [True, False]
+    assert data_of(np.array([0.1])) == [0.1]
+    assert data_of(np.array([1, 2], ">i2")) == [1, 2]
+    assert data_of(np.array([b"\xc3\xa9", "b"], object)) == ["é", "b"]
+    assert data_of(np.zeros((2, 0))) == []
+
+
+def test_non_finite_values_as_the_caller_wants_them() -> None:
+    array = np.array([math.nan, 1.5, math.inf, -math.inf], "<f4")
+    literal = encode_response([Tensor(name="x", array=array, is_binary=False)], model_name="m")
+    assert b"[NaN,1.5,Infinity,-Infinity]" in bytes(literal.buffers[0])
+    assert data_of(array, nonfinite=NonFiniteOutput.NULL) == [None, 1.5, None, None]
+    with pytest.raises(NotRepresentableError, match="not finite"):
+        data_of(array, nonfinite=NonFiniteOutput.ERROR)
+    for choice in NonFiniteOutput:
+        assert data_of(array[1:2], nonfinite=choice) == [1.5]
+        assert data_of(np.array([1]), nonfinite=choice) == [1]
+
+
+@pytest.mark.parametrize(
+    ("array", "complaint"),
+    [
+        (np.zeros(1, "<f2"), "FP16 has no JSON form"),
+        (np.zeros(1, DATATYPES["BF16"].dtype), "BF16 has no JSON form"),
+        (np.array([b"a", b"\xff"], object), "not UTF-8"),
+        (np.array([b"\xed\xa0\x80"], object), "not UTF-8"),
+    ],
+)
+def test_values_that_json_cannot_say(array: Values, complaint: str) -> None:
+    with pytest.raises(NotRepresentableError, match=complaint):
+        data_of(array)
+
+
+def test_received_parameters_can_be_sent_on() -> None:
+    received = MappingProxyType({"binary_data_size": 8, "unit": "m"})
+    entry = as_json(one(np.zeros(1, np.int8), parameters=received))["inputs"][0]
+    assert entry["parameters"] == {"unit": "m", "binary_data_size": 1}
+    entry = as_json(one(np.zeros(1, np.int8), is_binary=False, parameters=received))["inputs"][0]
+    assert entry["parameters"] == {"unit": "m"}
+
+
+@pytest.mark.parametrize("names", [[""], ["x", "x"], ["a", "b", "a"]], ids=str)
+def test_names_must_be_unique_and_not_empty(names: Iterable[str]) -> None:
+    with pytest.raises(LocalProtocolError, match="unique"):
+        encode_request([Tensor(name=name, array=np.zeros(1)) for name in names])
+    with pytest.raises(LocalProtocolError, match="unique"):
+        encode_request([], outputs=[RequestedOutput(name=name) for name in names])
+
+
+class _Deep(dict[str, Any]):
+    """An object that holds itself."""
+
+
+DEEP = _Deep()
+DEEP["deeper"] = DEEP
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, b"bytes", {1, 2}, object(), [math.nan], {"a": {"b": -math.inf}}, DEEP], ids=type
+)
+def test_parameters_must_have_a_form_in_json(value: Any) -> None:  # noqa: ANN401 - anything
+    acts: list[Callable[[], EncodedMessage]] = [
+        lambda: encode_request([], parameters={"a": value}),
+        lambda: encode_response([], model_name="m", parameters={"a": value}),
+        lambda: encode_request([Tensor(name="x", array=np.zeros(1), parameters={"a": value})]),
+        lambda: encode_request([], outputs=[RequestedOutput(name="y", parameters={"a": value})]),
+    ]
+    for act in acts:
+        with pytest.raises(LocalProtocolError):
+            act()
+
+
+def test_names_of_parameters_must_be_text() -> None:
+    odd: Any = {1: "a"}
+    with pytest.raises(LocalProtocolError, match="names of parameters"):
+        encode_request([], parameters=odd)
+
+
+def test_flags_of_the_protocol_must_be_booleans() -> None:
+    with pytest.raises(LocalProtocolError, match="binary_data_output is a bool"):
+        encode_request([], parameters={"binary_data_output": 1})
+    with pytest.raises(LocalProtocolError, match="binary_data is a bool"):
+        encode_request([], outputs=[RequestedOutput(name="y", parameters={"binary_data": "yes"})])
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff"])
+def test_text_without_a_utf8_form(text: str) -> None:
+    acts: list[Callable[[], EncodedMessage]] = [
+        lambda: encode_request([], request_id=text),
+        lambda: encode_response([], model_name=text),
+        lambda: encode_request([Tensor(name=text, array=np.zeros(1))]),
+        lambda: encode_request([], parameters={"a": text}),
+    ]
+    for act in acts:
+        with pytest.raises(LocalProtocolError, match="JSON"):
+            act()
+
+
+def test_arrays_without_a_datatype() -> None:
+    with pytest.raises(LocalProtocolError, match="complex128"):
+        one(np.zeros(1, complex))

@@ -1,0 +1,143 @@
+"""Errors: whose fault, which rule, where; and which rules are the core's."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+
+import streamcodec
+from streamcodec import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    NotRepresentableError,
+    ProtocolError,
+    RemoteProtocolError,
+)
+from tests.core.triad import describe_error
+
+CORE = {
+    ErrorCode.INVALID_HEADER_LENGTH,
+    ErrorCode.HEADER_EXCEEDS_BODY,
+    ErrorCode.EMPTY_BODY,
+    ErrorCode.TRUNCATED,
+    ErrorCode.BODY_LENGTH_MISMATCH,
+    ErrorCode.INVALID_UTF8,
+    ErrorCode.INVALID_JSON,
+    ErrorCode.DUPLICATE_KEY,
+    ErrorCode.NON_FINITE_NUMBER,
+    ErrorCode.INVALID_HEADER,
+    ErrorCode.MISSING_MEMBER,
+    ErrorCode.INVALID_MEMBER,
+    ErrorCode.DUPLICATE_NAME,
+    ErrorCode.UNKNOWN_DATATYPE,
+    ErrorCode.INVALID_SHAPE,
+    ErrorCode.AMBIGUOUS_SOURCE,
+    ErrorCode.BINARY_SIZE_MISMATCH,
+    ErrorCode.INVALID_DATA,
+    ErrorCode.JSON_NOT_SUPPORTED,
+    ErrorCode.INVALID_BOOL,
+    ErrorCode.INVALID_ELEMENTS,
+    ErrorCode.UNSUPPORTED_ENCODING,
+    ErrorCode.INVALID_COMPRESSION,
+    ErrorCode.LIMIT_EXCEEDED,
+    ErrorCode.OUT_OF_MEMORY,
+}
+"""What the codec by itself can say of a message. Each has a refused case in this folder."""
+
+ABOVE = {
+    ErrorCode.TRAILING_BYTES,  # only whoever frames the body knows that it goes on
+    ErrorCode.LENGTH_REQUIRED,
+    ErrorCode.INVALID_HTTP,
+    ErrorCode.AMBIGUOUS_FRAMING,
+    ErrorCode.CONNECTION_CLOSED,
+    ErrorCode.TOO_SLOW,
+    ErrorCode.UNSUPPORTED_EXPECTATION,
+    ErrorCode.NOT_FOUND,
+    ErrorCode.METHOD_NOT_ALLOWED,
+    ErrorCode.MODEL_MISMATCH,
+    ErrorCode.ERROR_RESPONSE,
+}
+"""What HTTP, the service and the client add."""
+
+
+def codes_named_in(folder: Path) -> set[ErrorCode]:
+    """The codes that the modules of a folder name, outside of the file that defines them."""
+    found = set()
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ErrorCode":
+                found.add(ErrorCode[node.attr])
+    return found
+
+
+def test_codes_of_the_core_and_of_the_rooms_above_are_all_there_are() -> None:
+    assert set(ErrorCode) == CORE | ABOVE
+    assert not CORE & ABOVE
+
+
+def test_the_core_raises_its_codes_and_no_others() -> None:
+    core = Path(streamcodec.__file__).parent / "core"
+    assert codes_named_in(core) == CORE  # LIMIT_EXCEEDED by `LimitExceededError`
+
+
+def test_each_code_of_the_core_is_expected_by_a_test_of_this_folder() -> None:
+    tested = set()
+    for path in Path(__file__).parent.glob("test_*.py"):
+        if path != Path(__file__):
+            text = path.read_text(encoding="utf-8")
+            tested |= {code for code in CORE if f"ErrorCode.{code.name}" in text}
+    assert tested == CORE
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_codes_are_stable_slugs(code: ErrorCode) -> None:
+    assert code.value == code.name.lower().replace("_", "-")
+    assert str(code) == code.value
+
+
+def test_classes_answer_whose_fault_it_is() -> None:
+    assert issubclass(LocalProtocolError, ProtocolError)
+    assert issubclass(NotRepresentableError, LocalProtocolError)
+    assert issubclass(RemoteProtocolError, ProtocolError)
+    assert issubclass(LimitExceededError, RemoteProtocolError)
+    assert not issubclass(RemoteProtocolError, LocalProtocolError)
+
+
+@pytest.mark.parametrize(
+    ("offset", "path", "text"),
+    [
+        (None, None, "no"),
+        (0, None, "no (byte 0)"),
+        (None, "$.inputs", "no ($.inputs)"),
+        (7, "$.inputs", "no ($.inputs, byte 7)"),
+    ],
+)
+def test_text_names_the_place(offset: int | None, path: str | None, text: str) -> None:
+    error = RemoteProtocolError("no", code=ErrorCode.INVALID_JSON, offset=offset, path=path)
+    assert str(error) == text
+    assert (error.message, error.code, error.offset, error.path) == ("no", ErrorCode.INVALID_JSON, offset, path)
+    assert error.status_hint == 400
+
+
+def test_limit_says_which() -> None:
+    error = LimitExceededError("no", limit="max_rank", path="$.inputs")
+    assert (error.code, error.limit, error.status_hint) == (ErrorCode.LIMIT_EXCEEDED, "max_rank", 413)
+    assert LimitExceededError("no", limit="max_rank", status_hint=400).status_hint == 400
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, offset=1, path="$", status_hint=404),
+        LimitExceededError("no", limit="max_rank", offset=2),
+    ],
+)
+def test_errors_can_be_copied_and_pickled(error: RemoteProtocolError) -> None:
+    for other in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301 - ours
+        assert other is not error
+        assert describe_error(other) == describe_error(error)

@@ -1,0 +1,160 @@
+"""Limits: each that the core enforces, at N and at N + 1, and what `Limits` itself refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from streamcodec import DEFAULT_LIMITS, ErrorCode, LimitExceededError, Limits, LocalProtocolError
+from tests.core.messages import Message, binary, json_message, jsonic, message, request, response
+from tests.core.triad import accept, decode, refuse
+
+OUTPUTS = [{"name": "y"}, {"name": "z"}]
+TEXT = json_message({"inputs": [jsonic("INT8", [1], [5])]})
+BINARY = request(binary("INT32", [2], 8), payload=bytes(8))
+TWO = request(binary("INT32", [1], 4, name="a"), binary("INT32", [1], 4, name="b"), payload=bytes(8))
+STRINGS = request(binary("BYTES", [3], 15), payload=b"\1\0\0\0a" * 3)
+
+
+@pytest.mark.parametrize(
+    ("limit", "fits", "at", "path", "offset"),
+    [
+        pytest.param("max_header_bytes", BINARY, BINARY.header_length, None, 0, id="header"),
+        pytest.param("max_header_bytes", TEXT, len(TEXT.body), None, 0, id="header-is-body"),
+        pytest.param("max_header_bytes", TEXT.chunked(), len(TEXT.body), None, 0, id="header-of-unknown-length"),
+        pytest.param("max_message_bytes", BINARY, len(BINARY.body), "$.inputs[0]", None, id="message"),
+        pytest.param("max_message_bytes", TWO, len(TWO.body), "$.inputs[1]", None, id="message-of-two"),
+        pytest.param("max_message_bytes", TEXT, len(TEXT.body), None, 0, id="message-of-json"),
+        pytest.param("max_message_bytes", TEXT.chunked(), len(TEXT.body), None, 0, id="message-of-unknown-length"),
+        pytest.param("max_json_depth", TEXT, 4, None, TEXT.body.index(b"[1]"), id="depth"),
+        pytest.param("max_tensors", TWO, 2, "$.inputs", None, id="inputs"),
+        pytest.param("max_tensors", request(outputs=OUTPUTS), 2, "$.outputs", None, id="requested-outputs"),
+        pytest.param(
+            "max_tensors",
+            response(jsonic("INT8", [1], [1], name="a"), jsonic("INT8", [1], [1], name="b")),
+            2,
+            "$.outputs",
+            None,
+            id="outputs",
+        ),
+        pytest.param("max_rank", request(jsonic("INT8", [1] * 5, [1])), 5, "$.inputs[0].shape", None, id="rank"),
+        pytest.param("max_elements", request(jsonic("INT8", [2, 3], [1] * 6)), 6, "$.inputs[0].shape", None, id="json"),
+        pytest.param("max_elements", BINARY, 2, "$.inputs[0].shape", None, id="elements"),
+        pytest.param(
+            "max_elements", request(binary("INT8", [0, 7], 0)), 7, "$.inputs[0].shape", None, id="beside-zero"
+        ),
+        pytest.param("max_tensor_bytes", BINARY, 8, "$.inputs[0].parameters.binary_data_size", None, id="tensor-bytes"),
+        pytest.param(
+            "max_tensor_bytes", STRINGS, 15, "$.inputs[0].parameters.binary_data_size", None, id="strings-bytes"
+        ),
+        pytest.param("max_bytes_elements", STRINGS, 3, "$.inputs[0].parameters.binary_data_size", None, id="strings"),
+    ],
+)
+def test_message_at_a_limit_passes_and_one_beyond_is_refused(
+    limit: str, fits: Message, at: int, path: str | None, offset: int | None
+) -> None:
+    accept(fits.under(**{limit: at}))
+    error = refuse(fits.under(**{limit: at - 1}))
+    assert isinstance(error, LimitExceededError)
+    assert (error.code, error.limit) == (ErrorCode.LIMIT_EXCEEDED, limit)
+    assert (error.path, error.offset) == (path, offset)
+    assert error.status_hint == (400 if limit == "max_json_depth" else 413)
+
+
+def test_header_of_unknown_length_is_not_read_far_beyond_its_limit() -> None:
+    endless = TEXT.chunked().under(max_header_bytes=10).decoder()
+    assert endless.feed(TEXT.body + bytes(1 << 20)) == 11
+    endless = TEXT.chunked().under(max_message_bytes=10).decoder()
+    assert endless.feed(TEXT.body + bytes(1 << 20)) == 11
+
+
+def test_declared_header_beyond_its_limit_is_refused_before_any_memory_is_taken() -> None:
+    outcome = decode(message(b"{}"))
+    assert outcome.taken == 2
+    for length in (DEFAULT_LIMITS.max_header_bytes + 1, 10**19 - 1):
+        bad = Message(body=b"{}", header_length=length, body_length=None)
+        assert decode(bad).taken == 0
+        assert isinstance(refuse(bad), LimitExceededError)
+
+
+def test_shape_is_multiplied_without_overflow() -> None:
+    for shape in ([2**32, 2**32], [2**63, 2], [10**4000, 10**4000], [2**21] * 3):
+        error = refuse(request(binary("INT8", shape, 0)))
+        assert isinstance(error, LimitExceededError)
+        assert (error.limit, error.path) == ("max_elements", "$.inputs[0].shape")
+
+
+def test_message_longer_than_memory_is_refused_by_its_header() -> None:
+    huge = request(binary("FP32", [1 << 32], 4 << 32))
+    error = refuse(Message(body=huge.body, header_length=len(huge.body), body_length=len(huge.body) + (4 << 32)))
+    assert isinstance(error, LimitExceededError)
+    assert error.limit in {"max_tensor_bytes", "max_message_bytes"}
+
+
+@pytest.mark.parametrize("datatype", ["FP64", "BYTES"])
+def test_memory_that_the_machine_does_not_have_is_an_answer_to_the_peer(datatype: str) -> None:
+    beyond = 1 << 50
+    huge = request(binary(datatype, [beyond // 8], beyond))
+    bad = huge.chunked().under(
+        max_tensor_bytes=beyond,
+        max_message_bytes=2 * beyond,
+        max_elements=beyond,
+        max_bytes_elements=beyond,
+    )
+    outcome = decode(bad)
+    assert outcome.error is not None
+    assert (outcome.error.code, outcome.error.status_hint) == (ErrorCode.OUT_OF_MEMORY, 503)
+    assert outcome.header is not None
+
+
+def test_header_that_the_machine_has_no_memory_for() -> None:
+    bad = Message(
+        body=b"",
+        header_length=1 << 60,
+        body_length=None,
+        limits=Limits(max_header_bytes=1 << 62, max_message_bytes=1 << 62),
+    )
+    assert refuse(bad).code is ErrorCode.OUT_OF_MEMORY
+
+
+def test_every_limit_is_finite_by_default_and_documented() -> None:
+    assert Limits() == DEFAULT_LIMITS
+    for field in dataclasses.fields(Limits):
+        assert field.name.startswith("max_")
+        assert 0 < getattr(DEFAULT_LIMITS, field.name) < 1 << 62
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Limits)])
+@pytest.mark.parametrize("value", [-1, 1.0, "1", None, True])
+def test_limits_are_integers_from_0(name: str, value: Any) -> None:  # noqa: ANN401 - anything
+    with pytest.raises(LocalProtocolError, match=name):
+        Limits(**{name: value})
+    assert getattr(Limits(**{name: 0}), name) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "ceiling"),
+    [
+        ("max_json_depth", 256),
+        ("max_rank", 64),
+        ("max_elements", 1 << 59),
+        ("max_header_bytes", 1 << 62),
+        ("max_tensor_bytes", 1 << 62),
+    ],
+)
+def test_limits_end_where_the_machinery_below_does(name: str, ceiling: int) -> None:
+    assert getattr(Limits(**{name: ceiling}), name) == ceiling
+    with pytest.raises(LocalProtocolError, match=f"{name} must be at most {ceiling}"):
+        Limits(**{name: ceiling + 1})
+
+
+def test_ceilings_are_safe() -> None:
+    deep = message(b'{"inputs":[],"x":' + b"[" * 255 + b"]" * 255 + b"}").under(max_json_depth=256)
+    assert decode(deep).error is None
+    empty = request(binary("FP64", [0, 1 << 59], 0)).under(max_elements=1 << 59)
+    assert accept(empty)[0].shape == (0, 1 << 59)
+    huge = request(binary("FP64", [1 << 59], 1 << 62)).chunked()
+    huge = huge.under(max_elements=1 << 59, max_tensor_bytes=1 << 62, max_message_bytes=1 << 63)
+    assert refuse(huge).code is ErrorCode.OUT_OF_MEMORY

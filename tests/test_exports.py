@@ -1,0 +1,88 @@
+"""The public API of the codec, name by name: a change here is a change for users."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import types
+
+import pytest
+
+import streamcodec
+
+PUBLIC = [
+    "DATATYPES",
+    "DEFAULT_LIMITS",
+    "ENCODINGS",
+    "HEADER_LENGTH_FIELD",
+    "NEED_DATA",
+    "Datatype",
+    "Decoder",
+    "EncodedMessage",
+    "EndOfMessage",
+    "ErrorCode",
+    "Event",
+    "HeaderReceived",
+    "Inflater",
+    "Into",
+    "LimitExceededError",
+    "Limits",
+    "LocalProtocolError",
+    "NeedData",
+    "NewArray",
+    "NonFiniteOutput",
+    "NotRepresentableError",
+    "Place",
+    "Placement",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "RequestHeader",
+    "RequestedOutput",
+    "ResponseHeader",
+    "Slab",
+    "Tensor",
+    "TensorReceived",
+    "TensorSpec",
+    "datatype_of",
+    "encode_request",
+    "encode_response",
+    "new_array",
+    "parse_content_encoding",
+    "parse_header_length",
+    "parse_request_header",
+    "parse_response_header",
+    "raw_request_decoder",
+    "request_decoder",
+    "response_decoder",
+]
+
+
+def test_public_names() -> None:
+    assert streamcodec.__all__ == PUBLIC
+
+
+def test_nothing_else_is_public() -> None:
+    others = {name for name, value in vars(streamcodec).items() if not isinstance(value, types.ModuleType)}
+    assert {name for name in others if not name.startswith("_")} == set(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_name_is_importable_and_documented(name: str) -> None:
+    value = getattr(streamcodec, name)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        assert inspect.getdoc(value)
+        assert value.__module__.startswith("streamcodec.core.")
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(getattr(streamcodec, name))])
+def test_each_public_member_of_a_class_is_documented(name: str) -> None:
+    kind = getattr(streamcodec, name)
+    for member, value in vars(kind).items():
+        if member.startswith("_") or issubclass(kind, enum.Enum):
+            continue
+        if inspect.isfunction(value) or isinstance(value, property):
+            assert inspect.getdoc(value), f"{name}.{member}"
+
+
+def test_version() -> None:
+    assert streamcodec.__version__.count(".") == 2

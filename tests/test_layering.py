@@ -1,0 +1,190 @@
+"""Layering: which room may know which (design, section 3), read from the source of every module."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import streamcodec
+
+ROOT = Path(streamcodec.__file__).parent
+CORE_ORDER = [
+    "errors",
+    "limits",
+    "datatypes",
+    "elements",
+    "jsontext",
+    "jsondata",
+    "header",
+    "placement",
+    "events",
+    "compression",
+    "framing",
+    "machine",
+    "decoder",
+    "encoder",
+]
+"""From the ground up: a module of the core may import only what stands before it."""
+
+WORLD = {
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "io",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "queue",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "signal",
+    "socket",
+    "socketserver",
+    "ssl",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "warnings",
+}
+"""Where a codec would touch the world: I/O, clocks, threads, chance, logging."""
+
+MAY_IMPORT = {
+    "core": ({"numpy", "ml_dtypes"}, {"core"}),
+    "http": ({"h11"}, {"core", "http"}),
+    "service": ({"numpy"}, {"core", "http.messages", "service", ""}),
+    "transports": ({"anyio"}, {"core", "http", "service", "transports"}),
+    "client": ({"anyio", "numpy"}, {"core", "http", "transports", "client", ""}),
+}
+"""For each room: the packages from outside, and the rooms of our own ("" is the package's face, all core)."""
+
+
+def modules(room: str) -> list[Path]:
+    """The source files of a room."""
+    return sorted((ROOT / room).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The full names of all modules that a file imports, also inside of functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.module is not None
+            yield node.module
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+ROOM_FILES = [pytest.param(room, path, id=named(path)) for room in MAY_IMPORT for path in modules(room)]
+PURE_FILES = [pytest.param(path, id=named(path)) for room in ("core", "http", "service") for path in modules(room)]
+
+
+def test_every_room_has_rules() -> None:
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert rooms - {"cli", "testing"} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize(("room", "path"), ROOM_FILES)
+def test_rooms_import_only_what_they_may_know(room: str, path: Path) -> None:
+    outside, inside = MAY_IMPORT[room]
+    for name in imports(path):
+        package, _, rest = name.partition(".")
+        if package == "streamcodec":
+            assert any(rest == ours or (ours and rest.startswith(f"{ours}.")) for ours in inside), name
+        else:
+            assert package in sys.stdlib_module_names | outside, name
+
+
+@pytest.mark.parametrize("path", PURE_FILES)
+def test_pure_rooms_do_not_touch_the_world(path: Path) -> None:
+    # `sys.byteorder` is a constant of the machine.
+    allowed = {"sys"} if path == ROOT / "core" / "datatypes.py" else set()
+    assert not WORLD & {name.partition(".")[0] for name in imports(path)} - allowed
+
+
+@pytest.mark.parametrize("path", PURE_FILES)
+def test_pure_rooms_are_not_asynchronous_and_print_and_open_nothing(path: Path) -> None:
+    kinds = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        assert not isinstance(node, kinds), f"line {getattr(node, 'lineno', '?')}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"print", "open", "input", "exec", "eval"}, f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", PURE_FILES)
+def test_pure_rooms_have_no_assertions_and_no_mutable_globals(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not any(isinstance(node, ast.Assert | ast.Global) for node in ast.walk(tree))
+
+
+def core_imports() -> dict[str, set[str]]:
+    """Each module of the core with the modules of the core that it imports."""
+    prefix = "streamcodec.core."
+    return {
+        path.stem: {name.removeprefix(prefix) for name in imports(path) if name.startswith(prefix)}
+        for path in modules("core")
+        if path.stem != "__init__"
+    }
+
+
+def test_order_of_the_core_names_every_module() -> None:
+    assert set(CORE_ORDER) == set(core_imports())
+    assert len(CORE_ORDER) == len(set(CORE_ORDER))
+
+
+@pytest.mark.parametrize("module", CORE_ORDER)
+def test_arrows_of_the_core_point_one_way(module: str) -> None:
+    assert core_imports()[module] <= set(CORE_ORDER[: CORE_ORDER.index(module)])
+
+
+def test_there_are_no_cycles_anywhere() -> None:
+    names = {path: ".".join(path.relative_to(ROOT.parent).with_suffix("").parts) for path in ROOT.rglob("*.py")}
+    known = set(names.values())
+    graph = {name: {other for other in imports(path) if other in known} for path, name in names.items()}
+    order = list(TopologicalSorter(graph).static_order())  # raises CycleError
+    assert set(order) == known
+    assert all(a != b for a, b in pairwise(order))
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_the_codec_works_without_h11_and_anyio() -> None:
+    code = """
+import sys
+sys.modules["h11"] = sys.modules["anyio"] = sys.modules["ml_dtypes"] = None
+import numpy, streamcodec
+message = streamcodec.encode_request([streamcodec.Tensor(name="x", array=numpy.arange(3))])
+decoder = streamcodec.request_decoder(header_length=message.header_length, body_length=message.body_length)
+decoder.feed(b"".join(message.buffers))
+decoder.next_event()
+print(decoder.next_event().array.tolist())
+"""
+    assert run(code) == "[0, 1, 2]"
+
+
+def test_importing_the_codec_imports_nothing_heavy() -> None:
+    heavy = "h11 anyio asyncio ml_dtypes socket ssl logging subprocess streamcodec.http streamcodec.service"
+    code = f"""
+import sys, numpy
+before = set(sys.modules)
+import streamcodec
+print(sorted((set(sys.modules) - before) & set({heavy.split()!r})))
+"""
+    assert run(code) == "[]"
