@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.events import EndOfMessage
+from streamcodec.core.events import NEED_DATA, EndOfMessage
 from streamcodec.http.messages import RequestHead
 from streamcodec.http.server import ServerConnection
 from streamcodec.service import Inference, Reply, Service, error_reply, unavailable_reply
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _OVERFLOW_CONNECTIONS: Final = 64
 """Connections beyond the cap that are told so; beyond these, clients wait in the system's queue."""
 
-_LINGER_SECONDS: Final = 1.0
+_LINGER_BYTES: Final = 64 << 10
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 
@@ -50,6 +50,9 @@ class ServerOptions:
     """Without a byte in the middle of a request, before it is answered 408."""
     write_timeout: float = 30.0
     """Without the client taking a byte of the response, before the connection is closed."""
+    linger_timeout: float = 2.0
+    """After a refusal, for a client that is still sending, before its connection is closed. What it sends is dropped;
+    without this time, many clients would see a broken connection and not the answer."""
     shutdown_timeout: float = 30.0
     """For requests under way when the server stops."""
 
@@ -61,7 +64,7 @@ def run(
     port: int = 8000,
     options: ServerOptions | None = None,
     on_listening: Callable[[str, int], None] | None = None,
-) -> None:
+) -> int:
     """Serve until SIGINT or SIGTERM.
 
     Args:
@@ -69,16 +72,24 @@ def run(
         host: address to listen at.
         port: port to listen at; 0 picks a free one.
         options: how.
-        on_listening: called with address and port once connections are accepted.
+        on_listening: called with address and port once connections are accepted and signals are minded.
+
+    Returns:
+        How many calls of models go on, in threads that keep the interpreter from ending: those that had not returned
+        after `shutdown_timeout`, or at a second signal.
 
     Raises:
         OSError: the address cannot be had.
     """
     server = Server(service, options)
     with open_listener(host, port) as listener:
-        if on_listening is not None:
-            on_listening(host, listener.getsockname()[1])
-        anyio.run(_run_until_signal, server, listener)
+
+        def announce() -> None:
+            if on_listening is not None:
+                on_listening(host, listener.getsockname()[1])
+
+        anyio.run(_run_until_signal, server, listener, announce)
+    return server.abandoned_calls
 
 
 def open_listener(host: str, port: int) -> socket.socket:
@@ -100,6 +111,7 @@ class Server:
 
     Attributes:
         is_stopping: whether `stop` has been called.
+        abandoned_calls: calls of models that had not returned when their connections had to end.
     """
 
     def __init__(self, service: Service, options: ServerOptions | None = None) -> None:
@@ -107,7 +119,8 @@ class Server:
         self._service = service
         self._options = options = options or ServerOptions()
         self.is_stopping = False
-        self._open = 0
+        self.abandoned_calls = 0
+        self._served: set[ServerConnection] = set()
         self._accepting: anyio.CancelScope | None = None
         self._idle: set[anyio.CancelScope] = set()
         self._slots = anyio.Semaphore(options.max_connections + _OVERFLOW_CONNECTIONS)
@@ -121,6 +134,8 @@ class Server:
         """
         listener.setblocking(False)
         self._accepting = anyio.CancelScope()
+        if self.is_stopping:
+            self._accepting.cancel()
         async with anyio.create_task_group() as connections:
             with listener, self._accepting:
                 await self._accept(listener, connections)
@@ -142,19 +157,18 @@ class Server:
 
     async def _connection(self, sock: socket.socket) -> None:
         connection = ServerConnection(self._service.limits)
-        self._open += 1
         try:
             with sock:
                 while await self._exchange(sock, connection):
                     pass
                 if connection.has_unread_body:
-                    await _linger(sock, self._service.limits.max_drain_bytes)
+                    await _linger(sock, self._options.linger_timeout)
         except OSError as error:  # the client has gone, or takes nothing
             logger.debug("connection lost: %s", error)
         except Exception:  # a bug of ours; the other connections shall not pay for it
             logger.exception("connection failed")
         finally:
-            self._open -= 1
+            self._served.discard(connection)
             self._slots.release()
 
     async def _exchange(self, sock: socket.socket, connection: ServerConnection) -> bool:
@@ -168,34 +182,46 @@ class Server:
             reply = error_reply(error)
         if reply.cause is not None:
             logger.error("a model failed", exc_info=reply.cause)
-        headers = [*reply.headers, ("Connection", "close")] if self._is_closing else reply.headers
+        is_last = self.is_stopping or not self._admits(connection)
+        headers = [*reply.headers, ("Connection", "close")] if is_last else reply.headers
         buffers = connection.send_response(reply.status, headers, reply.buffers)
         await aio.send(sock, buffers, timeout=self._options.write_timeout)
         return True
 
-    @property
-    def _is_closing(self) -> bool:
-        """Whether connections are to end after the current request."""
-        return self.is_stopping or self._open > self._options.max_connections
+    def _admits(self, connection: ServerConnection) -> bool:
+        """Whether the connection is among those served; it stays so until it ends, whoever comes later."""
+        if len(self._served) < self._options.max_connections:
+            self._served.add(connection)
+        return connection in self._served
 
     async def _next_head(self, sock: socket.socket, connection: ServerConnection) -> RequestHead | None:
         """Wait for the next request; None if there will be none."""
-        event: object = None
-        with anyio.CancelScope() as scope:
+        while (event := connection.next_event()) is NEED_DATA:
+            if not connection.incoming.has_input:
+                if not await self._first_bytes(sock, connection):
+                    return None
+                continue
+            try:
+                await aio.read(sock, connection, timeout=self._options.read_timeout)
+            except TimeoutError:
+                raise _give_up(connection, "head") from None
+        return event if isinstance(event, RequestHead) else None
+
+    async def _first_bytes(self, sock: socket.socket, connection: ServerConnection) -> bool:
+        """Wait for a request to begin; False if none does in time, or the server stops."""
+        with anyio.move_on_after(self._options.idle_timeout) as scope:
             self._idle.add(scope)
             try:
                 if not self.is_stopping:
-                    event = await aio.next_event(sock, connection, timeout=self._options.idle_timeout)
-            except TimeoutError:
-                if connection.incoming.has_input:
-                    raise _give_up(connection, "head") from None
+                    await aio.read(sock, connection)
+                    return True
             finally:
                 self._idle.discard(scope)
-        return event if isinstance(event, RequestHead) else None
+        return False
 
     async def _reply(self, sock: socket.socket, connection: ServerConnection, head: RequestHead) -> Reply:
         """Receive the body as far as it is wanted, and have the request answered."""
-        if self._open > self._options.max_connections:
+        if not self._admits(connection):
             return unavailable_reply("the server has as many connections as it may have", retry_after=1)
         outcome = self._service.begin(head)
         if isinstance(outcome, Reply):
@@ -203,7 +229,11 @@ class Server:
         if interim := connection.receive_body(outcome.decoder):
             await aio.send(sock, [interim], timeout=self._options.write_timeout)
         await self._receive(sock, connection, outcome)
-        return await anyio.to_thread.run_sync(outcome.run, abandon_on_cancel=True, limiter=self._workers)
+        try:
+            return await anyio.to_thread.run_sync(outcome.run, abandon_on_cancel=True, limiter=self._workers)
+        except anyio.get_cancelled_exc_class():
+            self.abandoned_calls += 1
+            raise
 
     async def _receive(self, sock: socket.socket, connection: ServerConnection, inference: Inference) -> None:
         try:
@@ -216,20 +246,21 @@ class Server:
             raise _give_up(connection, "body") from None
 
 
-async def _run_until_signal(server: Server, listener: socket.socket) -> None:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_watch_signals, server, tasks.cancel_scope)
-        await server.serve(listener)
-        tasks.cancel_scope.cancel()
-
-
-async def _watch_signals(server: Server, everything: anyio.CancelScope) -> None:
+async def _run_until_signal(server: Server, listener: socket.socket, announce: Callable[[], None]) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            if server.is_stopping:
-                everything.cancel()
-                return
-            server.stop()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch, signals, server, tasks.cancel_scope)
+            announce()  # not before the signals are ours, or one that comes at once would kill the process
+            await server.serve(listener)
+            tasks.cancel_scope.cancel()
+
+
+async def _watch(signals: AsyncIterator[signal.Signals], server: Server, everything: anyio.CancelScope) -> None:
+    async for _ in signals:
+        if server.is_stopping:
+            everything.cancel()
+            return
+        server.stop()
 
 
 async def _accept_one(listener: socket.socket) -> socket.socket:
@@ -248,17 +279,15 @@ async def _accept_one(listener: socket.socket) -> socket.socket:
         return sock
 
 
-async def _linger(sock: socket.socket, max_bytes: int) -> None:
+async def _linger(sock: socket.socket, seconds: float) -> None:
     """Let the client read the response before the connection closes on what it is still sending."""
-    scratch = bytearray(max_bytes + 1)
+    scratch = bytearray(_LINGER_BYTES)
     sock.shutdown(socket.SHUT_WR)
-    with anyio.move_on_after(_LINGER_SECONDS):
-        while max_bytes > 0:
+    with anyio.move_on_after(seconds):
+        while True:
             await anyio.wait_readable(sock)
-            nbytes = sock.recv_into(scratch)
-            if not nbytes:
+            if not sock.recv_into(scratch):
                 return
-            max_bytes -= nbytes
 
 
 def _give_up(connection: ServerConnection, part: str) -> RemoteProtocolError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from typing import Any, Protocol
 
 
@@ -20,3 +21,14 @@ def port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= highest):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to {highest}")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """Read a time that sockets can wait."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value <= threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value

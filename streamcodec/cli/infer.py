@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from streamcodec.cli.arguments import Commands
+from streamcodec.cli.arguments import Commands, seconds
 from streamcodec.client import Client
 from streamcodec.core.datatypes import datatype_of
 from streamcodec.core.errors import LocalProtocolError
@@ -43,15 +43,18 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--output-dir", type=Path, default=Path(), help="where to write (default: this folder)")
     parser.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds without progress (default: %(default)g)")
+    parser.add_argument("--timeout", type=seconds, default=60.0, help="seconds without progress (default: %(default)g)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Make the request and write the outputs."""
+    inputs = dict(options.inputs)
+    if len(inputs) < len(options.inputs):
+        raise LocalProtocolError("an input is given twice")
     options.output_dir.mkdir(parents=True, exist_ok=True)
     with Client(options.url, timeout=options.timeout) as client:
-        result = client.infer(options.model, dict(options.inputs), version=options.model_version)
+        result = client.infer(options.model, inputs, version=options.model_version)
     for name, array in result.outputs.items():
         # The server chooses the names: encoded, they can name no other folder.
         path = options.output_dir / f"{quote(name, safe=' ')}.npy"
@@ -65,9 +68,13 @@ def _input(text: str) -> tuple[str, np.ndarray[Any, Any]]:
     if not (name and separator and path):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.npy")
     try:
-        return name, np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, EOFError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"cannot read {path!r}: {error}") from None
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise argparse.ArgumentTypeError(f"{path!r} is an archive of several arrays, not a .npy file")
+    return name, array
 
 
 def _savable(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:

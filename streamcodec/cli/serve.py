@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -41,7 +42,8 @@ def run(options: argparse.Namespace) -> None:
     """Serve until a signal."""
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     models = demo_models() if options.models is None else load_models(options.models)
-    run_server(Service(models), host=options.host, port=options.port, on_listening=_announce)
+    if run_server(Service(models), host=options.host, port=options.port, on_listening=_announce):
+        os._exit(0)  # models are still running in threads, for which the interpreter would wait
 
 
 def load_models(name: str) -> ModelRegistry:
@@ -56,9 +58,9 @@ def load_models(name: str) -> ModelRegistry:
         found: Any = importlib.import_module(module_name)
         for attribute in path.split("."):
             found = getattr(found, attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        return _registry(found() if callable(found) else found, name)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise LocalProtocolError(f"{name!r} names nothing to serve: {error}") from None
-    return _registry(found() if callable(found) else found, name)
 
 
 def _registry(found: object, name: str) -> ModelRegistry:

@@ -107,8 +107,7 @@ class AsyncClient:
         self.close()
 
     async def _document(self, path: str) -> dict[str, Any]:
-        document: dict[str, Any] = (await self._call(get(path, self._limits))).document()
-        return document
+        return (await self._call(get(path, self._limits))).document()
 
     async def _is_success(self, path: str) -> bool:
         return (await self._call(get(path, self._limits))).is_success

@@ -88,7 +88,8 @@ class Address:
         """
         try:
             parts = urlsplit(url)
-            port = parts.port or 80
+            port = 80 if parts.port is None else parts.port
+            (parts.hostname or "").encode("idna")
         except ValueError as error:
             raise LocalProtocolError(f"{url!r} is not a URL: {error}") from None
         if parts.scheme != "http" or not parts.hostname or parts.query or parts.fragment:
@@ -150,18 +151,18 @@ class Exchange:
             raise LocalProtocolError("the exchange has not ended")
         return InferResult(outputs=self._outputs, header=self._header)
 
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+    def document(self) -> dict[str, Any]:
         """Return the JSON document that was answered.
 
         Raises:
             ServerError: the server answered with an error.
-            RemoteProtocolError: the answer is not JSON.
+            RemoteProtocolError: the answer is not a JSON object.
         """
         self._check_status()
-        try:
-            return json.loads(self._text())
-        except ValueError:
-            raise RemoteProtocolError("the answer is not JSON", code=ErrorCode.INVALID_JSON) from None
+        document = _object(self._text())
+        if document is None:
+            raise RemoteProtocolError("the answer is not a JSON object", code=ErrorCode.INVALID_JSON)
+        return document
 
     def _receiver(self, head: ResponseHead) -> Receiver:
         if self._message is not None and head.status in _SUCCESS:
@@ -213,15 +214,23 @@ def infer(
 
 def model_path(model: str, version: str | None) -> str:
     """Return the path of a model, or of one of its versions."""
-    path = f"/v2/models/{quote(model, safe='')}"
-    return path if version is None else f"{path}/versions/{quote(version, safe='')}"
+    try:
+        path = f"/v2/models/{quote(model, safe='')}"
+        return path if version is None else f"{path}/versions/{quote(version, safe='')}"
+    except UnicodeEncodeError:
+        raise LocalProtocolError("the name or version of a model has a lone surrogate, which no URL can hold") from None
 
 
 def _error_text(text: str) -> str:
     """Return the server's own words: the `error` member, or else the first bytes of the body."""
+    error = (_object(text) or {}).get("error")
+    return (error if isinstance(error, str) else text)[:_MAX_ERROR_TEXT] or "no further text"
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """Read a JSON object; None if it is none."""
     try:
         document = json.loads(text)
-    except ValueError:
-        document = None
-    error = document.get("error") if isinstance(document, dict) else None
-    return str(text if error is None else error)[:_MAX_ERROR_TEXT] or "no further text"
+    except (ValueError, RecursionError):  # the server chooses how deep it is nested
+        return None
+    return document if isinstance(document, dict) else None

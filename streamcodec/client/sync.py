@@ -132,8 +132,7 @@ class Client:
         self.close()
 
     def _document(self, path: str) -> dict[str, Any]:
-        document: dict[str, Any] = self._call(get(path, self._limits)).document()
-        return document
+        return self._call(get(path, self._limits)).document()
 
     def _is_success(self, path: str) -> bool:
         return self._call(get(path, self._limits)).is_success

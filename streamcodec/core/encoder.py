@@ -169,8 +169,8 @@ def _output_entry(output: RequestedOutput, names: set[str]) -> dict[str, Any]:
 
 
 def _add_name(name: str, names: set[str]) -> None:
-    if not name or name in names:
-        msg = f"names are unique in a message and not empty, unlike {name!r}"
+    if type(name) is not str or not name or name in names:
+        msg = f"names are str, unique in a message and not empty, unlike {name!r}"
         raise LocalProtocolError(msg)
     names.add(name)
 

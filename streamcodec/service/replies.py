@@ -24,7 +24,7 @@ class Reply:
     """Fields that belong to it; the connection adds its own."""
     buffers: tuple[bytes | memoryview, ...] = ()
     """The body."""
-    cause: Exception | None = None
+    cause: BaseException | None = None
     """What the model raised, for the server's log; it is not part of the response."""
 
 
@@ -42,6 +42,8 @@ def error_reply(error: RemoteProtocolError, *, headers: Sequence[tuple[str, str]
     """Reply with what the client did wrong, and where."""
     if error.code is ErrorCode.UNSUPPORTED_ENCODING:
         headers = [*headers, ("Accept-Encoding", ", ".join((*ENCODINGS, "identity")))]
+    if error.code is ErrorCode.OUT_OF_MEMORY:
+        headers = [*headers, ("Retry-After", "1")]
     return json_reply({"error": str(error)}, status=error.status_hint, headers=headers)
 
 

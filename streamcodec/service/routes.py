@@ -63,7 +63,7 @@ def find_route(target: str) -> Route:
         RemoteProtocolError: `not-found`, status 404; `invalid-http` where the percent-encoding is not of UTF-8.
     """
     try:
-        path = target.partition("?")[0] if target.startswith("/") else urlsplit(target).path
+        path = target.partition("?")[0] if target.startswith("/") else _absolute(target)
         segments = tuple(unquote(segment, errors="strict") for segment in path.split("/")[1:])
     except ValueError:
         msg = "the request target cannot be decoded"
@@ -73,6 +73,11 @@ def find_route(target: str) -> Route:
         msg = "there is no such route in the V2 protocol"
         raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
     return route
+
+
+def _absolute(target: str) -> str:
+    parts = urlsplit(target)
+    return parts.path if parts.scheme in {"http", "https"} else ""
 
 
 def _match(segments: tuple[str, ...]) -> Route | None:

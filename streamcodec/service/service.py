@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamcodec import __version__
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shown
 from streamcodec.core.jsondata import NonFiniteOutput
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.messages import RequestHead
@@ -102,5 +102,5 @@ def _tensor_metadata(tensor: TensorMetadata) -> dict[str, Any]:
 
 
 def _not_allowed(method: str, methods: tuple[str, ...]) -> RemoteProtocolError:
-    msg = f"this route answers {' and '.join(methods)}, not {method}"
+    msg = f"this route answers {' and '.join(methods)}, not {shown(method)}"
     return RemoteProtocolError(msg, code=ErrorCode.METHOD_NOT_ALLOWED, status_hint=405)

@@ -334,3 +334,9 @@ def test_text_without_a_utf8_form(text: str) -> None:
 def test_arrays_without_a_datatype() -> None:
     with pytest.raises(LocalProtocolError, match="complex128"):
         one(np.zeros(1, complex))
+
+
+def test_a_name_is_text() -> None:
+    name: Any = 1
+    with pytest.raises(LocalProtocolError, match="names are str"):
+        encode_request([Tensor(name=name, array=np.zeros(1))])

@@ -1,0 +1,77 @@
+"""Models of the servers under test."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata, demo_models
+
+
+def _sleep(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    time.sleep(float(request.inputs["x"].reshape(-1)[0]))
+    return request.inputs
+
+
+def _break(_: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    msg = "the password is swordfish"
+    raise ValueError(msg)
+
+
+def _exit(_: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    raise SystemExit(3)
+
+
+def _open_files(_: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    return {"COUNT": len(os.listdir("/proc/self/fd"))}  # noqa: PTH208 - names are enough
+
+
+def _large(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    return {"y": np.zeros(int(request.inputs["x"].reshape(-1)[0]), np.uint8)}
+
+
+def _bfloat16(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    from ml_dtypes import bfloat16  # noqa: PLC0415 - an optional package
+
+    array: np.ndarray[Any, Any] = request.inputs["x"].astype(bfloat16)
+    return {"y": array}
+
+
+def models() -> ModelRegistry:
+    """Make a new registry: the demo models and some that misbehave."""
+    registry = demo_models()
+    for name, predict in {
+        "sleep": _sleep,
+        "break": _break,
+        "exit": _exit,
+        "files": _open_files,
+        "large": _large,
+        "bf16": _bfloat16,
+    }.items():
+        registry.add(Model(name=name, predict=predict))
+    declared = (TensorMetadata("x", "FP32", (ANY_SIZE, 4)),)
+    registry.add(Model(name="declared", predict=lambda request: request.inputs, inputs=declared, outputs=declared))
+    return registry
+
+
+MODELS = models()
+ONE_MODEL = next(iter(MODELS))
+A_LIST = [ONE_MODEL]
+AN_ARRAY = np.zeros(3)
+
+
+class Holder:
+    """So that the path to an object may have dots."""
+
+    models = MODELS
+
+
+def broken() -> ModelRegistry:
+    """Fail as a function does whose files are missing."""
+    msg = "the weights are not there"
+    raise ValueError(msg)

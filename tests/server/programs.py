@@ -1,0 +1,86 @@
+"""Programs: servers for the tests, as processes of their own and in this process."""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio.from_thread import start_blocking_portal
+
+from streamcodec.server import Server, ServerOptions, open_listener
+from streamcodec.service import ModelRegistry, Service
+
+ROOT = Path(__file__).parents[2]
+MODELS = "tests.server.models:MODELS"
+_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A server process."""
+
+    process: subprocess.Popen[str]
+    line: str
+    """What it printed when it was ready."""
+
+    @property
+    def url(self) -> str:
+        return self.line.removeprefix("listening on ")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def kill(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def ends(self) -> int:
+        """Wait for the end; return the exit status."""
+        return self.process.wait(_SECONDS)
+
+    def complaints(self) -> str:
+        """What it wrote to standard error, once it has ended."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+
+@contextmanager
+def serving(*arguments: str, cwd: Path = ROOT) -> Iterator[Program]:
+    """Run `python -m streamcodec serve`, with warnings as errors, until the block ends."""
+    command = [sys.executable, "-W", "error", "-m", "streamcodec", "serve", "--port", "0", *arguments]
+    with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            ready, _, _ = select.select([process.stdout], [], [], _SECONDS)
+            yield Program(process, process.stdout.readline().strip() if ready else "")
+        finally:
+            process.kill()
+
+
+@contextmanager
+def server_here(
+    models: ModelRegistry,
+    options: ServerOptions | None = None,
+    *,
+    backend: str = "asyncio",
+    listener: socket.socket | None = None,
+) -> Iterator[tuple[Server, tuple[str, int]]]:
+    """Run a server in a thread of this process; stop it, and wait for it, when the block ends."""
+    listener = listener or open_listener("127.0.0.1", 0)
+    address = listener.getsockname()
+    with start_blocking_portal(backend) as portal:
+        server = portal.call(Server, Service(models), options)
+        serving_task = portal.start_task_soon(server.serve, listener)
+        try:
+            yield server, address
+        finally:
+            portal.call(server.stop)
+            serving_task.result(_SECONDS)

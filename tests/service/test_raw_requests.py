@@ -1,0 +1,119 @@
+"""Raw binary requests (`Inference-Header-Content-Length: 0`): what is deduced, and every reason to refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamcodec import Limits
+from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, Reply, Service, TensorMetadata
+from tests.service.requests import Array, answer, head, post, raw
+
+VALUES = np.arange(6, dtype="<f4")
+TARGET = "/v2/models/m/infer"
+
+
+def _service(*inputs: TensorMetadata, is_batching: bool = False, limits: Limits | None = None) -> Service:
+    model = Model(name="m", predict=_identity, inputs=inputs or None, is_batching=is_batching)
+    return Service(ModelRegistry.of([model]), limits=limits or Limits())
+
+
+def _identity(request: InferenceRequest) -> dict[str, Array]:
+    assert request.header.parameters["binary_data_output"] is True
+    return dict(request.inputs)
+
+
+@pytest.mark.parametrize(
+    ("declared", "is_batching", "deduced"),
+    [
+        ((6,), False, (6,)),
+        ((2, 3), False, (2, 3)),
+        ((ANY_SIZE,), False, (6,)),
+        ((ANY_SIZE, 3), False, (2, 3)),
+        ((2, ANY_SIZE, 1), False, (2, 3, 1)),
+        ((ANY_SIZE, 6), True, (1, 6)),
+        ((ANY_SIZE, ANY_SIZE, 2), True, (1, 3, 2)),
+        ((1, 6), True, (1, 6)),
+    ],
+)
+def test_the_shape_follows_from_the_size(
+    declared: tuple[int, ...], is_batching: bool, deduced: tuple[int, ...]
+) -> None:
+    service = _service(TensorMetadata("x", "FP32", declared), is_batching=is_batching)
+    result = raw(service, TARGET, VALUES.tobytes())
+    assert result.status == 200
+    assert result.binary == {"x"}
+    assert np.array_equal(result.outputs["x"], VALUES.reshape(deduced))
+
+
+@pytest.mark.parametrize("shape", [(1,), (ANY_SIZE,)])
+@pytest.mark.parametrize("body", [b"\x05\0\0\0hello", b"\xff\0", b""])
+def test_bytes_are_one_element_without_prefix(shape: tuple[int, ...], body: bytes) -> None:
+    result = raw(_service(TensorMetadata("x", "BYTES", shape)), TARGET, body)
+    assert result.outputs["x"].tolist() == [body]
+
+
+def test_bytes_of_a_batching_model_get_a_batch_of_one() -> None:
+    service = _service(TensorMetadata("x", "BYTES", (ANY_SIZE, 1)), is_batching=True)
+    assert raw(service, TARGET, b"word").outputs["x"].shape == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "is_batching", "reason"),
+    [
+        ((), False, "takes any inputs"),
+        ((TensorMetadata("x", "FP32", (6,)), TensorMetadata("y", "FP32", (6,))), False, "takes 2 inputs"),
+        ((TensorMetadata("x", "FP32", (ANY_SIZE, ANY_SIZE)),), False, "several variable"),
+        ((TensorMetadata("x", "FP32", (7,)),), False, "do not fill"),
+        ((TensorMetadata("x", "FP32", (ANY_SIZE, 4)),), False, "do not fill"),
+        ((TensorMetadata("x", "FP32", (ANY_SIZE, 0)),), False, "do not fill"),
+        ((TensorMetadata("x", "FP32", ()),), False, "do not fill"),
+        ((TensorMetadata("x", "BYTES", ()),), False, "shape [1]"),
+        ((TensorMetadata("x", "BYTES", (2,)),), False, "shape [1]"),
+        ((TensorMetadata("x", "BYTES", (1, 1)),), False, "shape [1]"),
+        ((TensorMetadata("x", "FP32", (8, 6)),), True, "takes [8, 6]"),
+        ((TensorMetadata("x", "FP32", ()),), True, "do not fill"),
+    ],
+)
+def test_what_cannot_be_deduced_is_refused_with_the_reason(
+    inputs: tuple[TensorMetadata, ...], is_batching: bool, reason: str
+) -> None:
+    result = raw(_service(*inputs, is_batching=is_batching), TARGET, VALUES.tobytes())
+    assert result.status == 400
+    assert reason in result.error
+
+
+def test_zero_rows_and_zero_columns() -> None:
+    assert raw(_service(TensorMetadata("x", "FP32", (ANY_SIZE, 3))), TARGET, b"").outputs["x"].shape == (0, 3)
+    assert raw(_service(TensorMetadata("x", "FP32", (ANY_SIZE, 0))), TARGET, b"").outputs["x"].shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [
+        ([("Transfer-Encoding", "chunked")], None),
+        ([("Content-Length", "24"), ("Content-Encoding", "gzip")], 24),
+        ([], 0),
+    ],
+    ids=["chunked", "compressed", "no body at all"],
+)
+def test_the_length_must_be_declared(fields: list[tuple[str, str]], length: int | None) -> None:
+    service = _service(TensorMetadata("x", "FP32", (ANY_SIZE,)))
+    reply = service.begin(head(TARGET, "POST", [("Inference-Header-Content-Length", "0"), *fields], length))
+    assert isinstance(reply, Reply)
+    assert answer(reply).status == 411
+    assert "Content-Length" in answer(reply).error
+
+
+def test_the_limits_apply() -> None:
+    service = _service(TensorMetadata("x", "FP32", (ANY_SIZE,)), limits=Limits(max_tensor_bytes=23))
+    assert raw(service, TARGET, VALUES.tobytes()).status == 413
+
+
+@pytest.mark.parametrize("value", ["+0", "-0", "0x0", "0.0", "", "0 0", "zero", "0,0", "0" * 20])
+def test_what_is_not_a_number_is_never_read_as_zero(value: str) -> None:
+    service = _service(TensorMetadata("x", "FP32", (ANY_SIZE,)))
+    fields = [("Inference-Header-Content-Length", value), ("Content-Length", "24")]
+    assert post(service, TARGET, VALUES.tobytes(), fields).status == 400
+    fields = [("Inference-Header-Content-Length", "0")] * 2
+    assert post(service, TARGET, VALUES.tobytes(), fields).status == 400

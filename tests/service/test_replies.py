@@ -1,0 +1,24 @@
+"""Errors as replies: the fields that some statuses need."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from streamcodec import ErrorCode, RemoteProtocolError
+from streamcodec.service import error_reply
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "field"),
+    [
+        (ErrorCode.OUT_OF_MEMORY, 503, ("Retry-After", "1")),
+        (ErrorCode.UNSUPPORTED_ENCODING, 415, ("Accept-Encoding", "gzip, deflate, identity")),
+    ],
+)
+def test_error_says_what_would_work(code: ErrorCode, status: int, field: tuple[str, str]) -> None:
+    reply = error_reply(RemoteProtocolError("not now", code=code, status_hint=status))
+    assert reply.status == status
+    assert field in reply.headers
+    assert json.loads(bytes(reply.buffers[0])) == {"error": "not now"}

@@ -1,0 +1,173 @@
+"""Routes: what each target and method is answered, before a byte of a body is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamcodec import LocalProtocolError, __version__
+from streamcodec.service import ANY_SIZE, Inference, Model, ModelRegistry, Service, TensorMetadata, demo_models
+from tests.service.requests import get, head
+
+NAMES = ["plain", "with blank", "a/b", "größe", "100%", "?#", "versions", "\0", "日本語", ".."]
+
+
+@pytest.fixture
+def service() -> Service:
+    models = demo_models()
+    for name in NAMES:
+        models.add(Model(name=name, predict=lambda request: request.inputs))
+    models.add(
+        Model(
+            name="declared",
+            predict=lambda request: request.inputs,
+            inputs=(TensorMetadata("IMAGE", "FP32", (ANY_SIZE, 3)),),
+            outputs=(TensorMetadata("MEAN", "FP64", ()),),
+            versions=("1", "2"),
+        )
+    )
+    return Service(models)
+
+
+def test_server_metadata_names_the_extension(service: Service) -> None:
+    answer = get(service, "/v2")
+    assert answer.status == 200
+    assert answer.document == {"name": "streamcodec", "version": __version__, "extensions": ["binary_tensor_data"]}
+
+
+def test_model_metadata_says_all_that_was_declared(service: Service) -> None:
+    for target in ("/v2/models/declared", "/v2/models/declared/versions/2"):
+        assert get(service, target).document == {
+            "name": "declared",
+            "versions": ["1", "2"],
+            "platform": "python",
+            "inputs": [{"name": "IMAGE", "datatype": "FP32", "shape": [-1, 3]}],
+            "outputs": [{"name": "MEAN", "datatype": "FP64", "shape": []}],
+        }
+    assert get(service, "/v2/models/identity").document["inputs"] == []
+
+
+@pytest.mark.parametrize("target", ["/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/identity/ready"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_get_and_head_work(service: Service, target: str, method: str) -> None:
+    assert get(service, target, method).status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "get", "M" * 20_000])
+@pytest.mark.parametrize("target", ["/v2", "/v2/health/live", "/v2/models/identity", "/v2/models/identity/ready"])
+def test_other_methods_are_told_what_is_allowed(service: Service, target: str, method: str) -> None:
+    answer = get(service, target, method)
+    assert (answer.status, answer.fields["Allow"]) == (405, "GET, HEAD")
+    assert len(answer.error) < 200
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
+def test_inference_is_post_only(service: Service, method: str) -> None:
+    answer = get(service, "/v2/models/identity/infer", method)
+    assert (answer.status, answer.fields["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/",
+        "*",
+        "/v1",
+        "/v2/",
+        "//v2",
+        "/V2",
+        "/v2/health",
+        "/v2/health/live/",
+        "/v2/health/dead",
+        "/v2/models",
+        "/v2/models/",
+        "/v2/models//infer",
+        "/v2/models/identity/",
+        "/v2/models/identity/infer/",
+        "/v2/models/identity/explain",
+        "/v2/models/identity/versions",
+        "/v2/models/identity/versions/",
+        "/v2/models/identity/versions//infer",
+        "/v2/models/identity/versions/1/",
+        "/v2/models/../models/identity",
+        "http://host",
+        "host:80",
+        "x/v2/health/live",
+        "ftp://host/v2/health/live",
+        "/" + "a" * 30_000,
+    ],
+)
+def test_unknown_routes_are_404(service: Service, target: str) -> None:
+    answer = get(service, target)
+    assert answer.status == 404
+    assert len(answer.error) < 200
+
+
+@pytest.mark.parametrize(
+    "target", ["/v2/models/nobody", "/v2/models/identity/versions/9", "/v2/models/%00%0d%0a/ready"]
+)
+def test_unknown_models_and_versions_are_404_and_shown_escaped(service: Service, target: str) -> None:
+    answer = get(service, target)
+    assert answer.status == 404
+    assert answer.error.isprintable()
+
+
+def test_a_long_name_is_not_echoed_in_full(service: Service) -> None:
+    assert len(get(service, f"/v2/models/{'n' * 30_000}").error) < 200
+
+
+@pytest.mark.parametrize("target", ["/v2/models/%ff", "/v2/models/%ed%a0%80", "/v2/models/%c0%af", "http://[::1/v2"])
+def test_what_cannot_be_decoded_is_400(service: Service, target: str) -> None:
+    assert get(service, target).status == 400
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_percent_decoded_once(service: Service, name: str) -> None:
+    every_byte = "".join(f"%{byte:02x}" for byte in name.encode())
+    assert get(service, f"/v2/models/{every_byte}/ready").document["name"] == name
+    assert get(service, f"/v2/models/{every_byte}/versions/1").document["name"] == name
+
+
+def test_encoded_twice_is_another_name(service: Service) -> None:
+    assert get(service, "/v2/models/a%252Fb").status == 404
+
+
+@pytest.mark.parametrize("target", ["/v2?x=/y", "http://host:8000/v2", "https://host/v2?x", "HTTP://host/v2"])
+def test_query_and_absolute_form(service: Service, target: str) -> None:
+    assert get(service, target).document["name"] == "streamcodec"
+
+
+def test_readiness_while_stopping(service: Service) -> None:
+    service.is_ready = False
+    answer = get(service, "/v2/health/ready")
+    assert (answer.status, answer.fields["Retry-After"]) == (503, "1")
+    assert "shutting down" in answer.error
+    assert get(service, "/v2/health/live").status == 200
+
+
+def test_an_inference_route_asks_for_the_body(service: Service) -> None:
+    assert isinstance(service.begin(head("/v2/models/identity/infer", "POST", length=9)), Inference)
+
+
+def test_models_are_listed_in_their_order_and_added_later() -> None:
+    models = demo_models()
+    service = Service(models)
+    assert get(service, "/v2/models/late").status == 404
+    models.add(Model(name="late", predict=lambda request: request.inputs))
+    assert get(service, "/v2/models/late").status == 200
+    assert [model.name for model in models] == ["identity", "sink", "late"]
+
+
+def test_models_that_cannot_be_offered() -> None:
+    identity = next(iter(demo_models()))
+    for models in ([identity, identity], [Model(name="", predict=identity.predict)]):
+        with pytest.raises(LocalProtocolError, match="unique and not empty"):
+            ModelRegistry.of(models)
+    with pytest.raises(LocalProtocolError, match="no version"):
+        ModelRegistry.of([Model(name="m", predict=identity.predict, versions=())])
+
+
+def test_metadata_that_no_tensor_could_meet() -> None:
+    with pytest.raises(LocalProtocolError, match="not a datatype"):
+        TensorMetadata("x", "fp32", ())
+    with pytest.raises(LocalProtocolError, match="-1 for any"):
+        TensorMetadata("x", "FP32", (-2,))
