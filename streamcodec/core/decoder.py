@@ -264,7 +264,6 @@ def raw_request_decoder(
         place: as for `request_decoder`.
 
     Raises:
-        LimitExceededError: the tensor is over the limit.
         LocalProtocolError: `nbytes` is not what datatype and shape need.
     """
     machine = Machine(
@@ -274,7 +273,7 @@ def raw_request_decoder(
         limits=limits,
         check=check,
         place=place,
-        given=raw_request_header(spec, limits),
+        given=raw_request_header(spec),
     )
     return Decoder(machine)
 

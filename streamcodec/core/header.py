@@ -169,17 +169,15 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
     return header
 
 
-def raw_request_header(spec: TensorSpec, limits: Limits) -> RequestHeader:
+def raw_request_header(spec: TensorSpec) -> RequestHeader:
     """Return the header that a raw binary request (header length 0) stands for.
 
     Specification, "Raw Binary Request": one input, and "all the model output will be requested to be returned in binary
     tensor form".
 
     Raises:
-        LimitExceededError: the tensor is over `max_tensor_bytes`.
-        LocalProtocolError: its size is not what its datatype and shape need.
+        LocalProtocolError: the tensor's size is not what its datatype and shape need.
     """
-    check_tensor_bytes(spec.nbytes, limits, None)
     if not spec.is_single_element and spec.nbytes != spec.count * spec.datatype.itemsize:
         msg = f"a tensor {spec.datatype.name} {list(spec.shape)} does not have {spec.nbytes} bytes"
         raise LocalProtocolError(msg)

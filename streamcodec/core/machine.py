@@ -20,7 +20,7 @@ import numpy as np
 from streamcodec.core.elements import decode_elements
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived
-from streamcodec.core.header import TensorSpec
+from streamcodec.core.header import TensorSpec, check_tensor_bytes
 from streamcodec.core.limits import Limits
 from streamcodec.core.placement import Place, Slab, aligned_bytes, byte_view
 
@@ -71,7 +71,12 @@ class Machine(Generic[HeaderT]):
 
     def run(self) -> Fill:
         """Read one message; yields targets, is sent how many bytes came, fewer than wanted only at the end of input."""
-        header = self._given or (yield from self._read_header())
+        if self._given is None:
+            header = yield from self._read_header()
+        else:
+            header = self._given
+            for spec in header.tensors:
+                check_tensor_bytes(spec.nbytes, self._limits, None)
         if self._check is not None:
             self._check(header)
         self.events.append(HeaderReceived(header=header))
