@@ -157,7 +157,9 @@ class Incoming:
 
     def pending_work(self, nbytes: int) -> int:
         """Return how much there will be to do when so many bytes have come; see `Decoder.pending_work`."""
-        return 0 if self._body is None else self._body.pending_work(self._filled + nbytes)
+        if self._body is None or (self._target is not None and nbytes < self._offered):
+            return 0
+        return self._body.pending_work(self._filled + nbytes)
 
     @property
     def wants_data(self) -> bool:

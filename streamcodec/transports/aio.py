@@ -7,6 +7,7 @@ other tasks get their turn, so one large body does not hold up the rest.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Iterable
@@ -33,22 +34,40 @@ async def next_event(sock: socket.socket, source: EventSource, *, timeout: float
     Args:
         sock: non-blocking.
         source: a `Decoder`, `ServerConnection` or `ClientConnection`.
-        timeout: seconds without a byte before giving up; None waits for ever.
+        timeout: seconds without a byte before giving up, give or take an eighth more; None waits for ever.
 
     Raises:
         RemoteProtocolError: what the peer has sent breaks a rule.
         TimeoutError: nothing came for `timeout` seconds.
         OSError: the connection is broken.
     """
-    while (event := source.next_event()) is NEED_DATA:
-        await read(sock, source, timeout=timeout)
+    event = source.next_event()
+    if event is not NEED_DATA:
+        return event
+    # One scope for all reads, whose end is put off now and then: one for each would cost as much as the read.
+    patience = math.inf if timeout is None else timeout
+    renewed = -math.inf
+    with anyio.fail_after(timeout) as scope:
+        while event is NEED_DATA:
+            now = anyio.current_time()
+            if now - renewed > patience / 8:
+                renewed, scope.deadline = now, now + patience * 9 / 8
+            await anyio.wait_readable(sock)
+            try:
+                nbytes = sock.recv_into(source.get_buffer())
+            except BlockingIOError:  # a false alarm, which the system is free to raise
+                continue
+            if source.pending_work(nbytes) > _LONG_WORK:
+                renewed, scope.deadline = -math.inf, math.inf  # it is not the peer who takes this time
+                await anyio.to_thread.run_sync(received, source, nbytes)
+            else:
+                received(source, nbytes)
+            event = source.next_event()
     return event
 
 
 async def read(sock: socket.socket, source: EventSource, *, timeout: float | None = None) -> None:
     """Wait until a non-blocking socket is readable, and read once; the arguments are those of `next_event`.
-
-    What takes long after that is done by a thread, so that other tasks go on.
 
     Raises:
         TimeoutError: nothing came for `timeout` seconds.
@@ -56,14 +75,8 @@ async def read(sock: socket.socket, source: EventSource, *, timeout: float | Non
     """
     with anyio.fail_after(timeout):
         await anyio.wait_readable(sock)
-    try:
-        nbytes = sock.recv_into(source.get_buffer())
-    except BlockingIOError:  # a false alarm, which the system is free to raise
-        return
-    if source.pending_work(nbytes) > _LONG_WORK:
-        await anyio.to_thread.run_sync(received, source, nbytes)
-    else:
-        received(source, nbytes)
+    with suppress(BlockingIOError):  # a false alarm, which the system is free to raise
+        received(source, sock.recv_into(source.get_buffer()))
 
 
 async def send(sock: socket.socket, buffers: Iterable[bytes | memoryview], *, timeout: float | None = None) -> None:
