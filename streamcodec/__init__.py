@@ -18,16 +18,10 @@ from streamcodec.core.errors import (
 )
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, HeaderReceived, NeedData, TensorReceived
 from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
-from streamcodec.core.header import (
-    RequestedOutput,
-    RequestHeader,
-    ResponseHeader,
-    TensorSpec,
-    parse_request_header,
-    parse_response_header,
-)
+from streamcodec.core.header import parse_request_header, parse_response_header
 from streamcodec.core.jsondata import NonFiniteOutput
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
+from streamcodec.core.model import RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
 from streamcodec.core.placement import Into, NewArray, Place, Placement, Slab, new_array
 
 __version__ = "0.1.0"

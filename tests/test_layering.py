@@ -19,6 +19,7 @@ CORE_ORDER = [
     "errors",
     "limits",
     "datatypes",
+    "model",
     "elements",
     "jsontext",
     "jsondata",

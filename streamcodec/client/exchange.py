@@ -20,8 +20,8 @@ from streamcodec.core.decoder import response_decoder
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_request
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, HeaderReceived, TensorReceived
-from streamcodec.core.header import RequestedOutput, ResponseHeader
 from streamcodec.core.limits import Limits
+from streamcodec.core.model import RequestedOutput, ResponseHeader
 from streamcodec.http.body import Receiver
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.collector import Collector

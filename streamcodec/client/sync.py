@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from streamcodec.client.exchange import Address, Exchange, InferResult, get, infer, model_path
 from streamcodec.core.errors import RemoteProtocolError
-from streamcodec.core.header import RequestedOutput
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
+from streamcodec.core.model import RequestedOutput
 from streamcodec.http.client import ClientConnection
 from streamcodec.transports import sync
 

@@ -38,16 +38,10 @@ from streamcodec.core.events import (
     NeedData,
     TensorReceived,
 )
-from streamcodec.core.header import (
-    RequestHeader,
-    ResponseHeader,
-    TensorSpec,
-    parse_request_header,
-    parse_response_header,
-    raw_request_header,
-)
+from streamcodec.core.header import parse_request_header, parse_response_header, raw_request_header
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.machine import Machine
+from streamcodec.core.model import RequestHeader, ResponseHeader, TensorSpec
 from streamcodec.core.placement import Place, new_array
 
 Buffer = bytes | bytearray | memoryview

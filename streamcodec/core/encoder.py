@@ -22,8 +22,8 @@ from streamcodec.core.datatypes import datatype_of, to_wire
 from streamcodec.core.elements import encode_elements
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.framing import HEADER_LENGTH_FIELD
-from streamcodec.core.header import RequestedOutput
 from streamcodec.core.jsondata import NonFiniteOutput, dump_json, encode_data
+from streamcodec.core.model import RequestedOutput
 from streamcodec.core.placement import ALIGNMENT, byte_view
 
 

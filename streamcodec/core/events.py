@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
-from streamcodec.core.header import RequestHeader, ResponseHeader, TensorSpec
+from streamcodec.core.model import RequestHeader, ResponseHeader, TensorSpec
 
 HeaderT = TypeVar("HeaderT", bound=RequestHeader | ResponseHeader)
 

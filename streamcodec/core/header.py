@@ -1,9 +1,9 @@
-"""The JSON header: a typed, immutable model of it, and every rule that it must obey.
+"""The JSON header: every rule that it must obey.
 
-This room turns the text of a header into a `RequestHeader` or `ResponseHeader`. When it returns one, everything the
-header can promise has been checked: each tensor's name, datatype, shape and size, and the exact byte plan: where in
-the body each binary tensor starts and where the message ends. It allocates nothing for binary tensors and knows
-nothing of how bytes arrive.
+This room turns the text of a header into a `RequestHeader` or `ResponseHeader` (see `model.py`). When it returns one,
+everything the header can promise has been checked: each tensor's name, datatype, shape and size, and the exact byte
+plan: where in the body each binary tensor starts and where the message ends. It allocates nothing for binary tensors
+and knows nothing of how bytes arrive.
 
 Members that this library does not know are ignored, and `parameters` it does not know are kept for the model. `null` of
 an optional member means absent; KServe writes such members. The model's name and version in a request are ignored: the
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -26,99 +25,9 @@ from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocol
 from streamcodec.core.jsondata import decode_data
 from streamcodec.core.jsontext import NonFinite, find, parse_json
 from streamcodec.core.limits import Limits
+from streamcodec.core.model import NOTHING, RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
 
 _T = TypeVar("_T")
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-def _nothing() -> Mapping[str, Any]:
-    return _NOTHING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TensorSpec:
-    """What a header says of one tensor."""
-
-    name: str
-    """Unique within its message."""
-    datatype: Datatype
-    """One of the specification's 14."""
-    shape: tuple[int, ...]
-    """Sizes of the dimensions; `()` is a scalar."""
-    nbytes: int
-    """Bytes of the binary form in the body: `binary_data_size`; 0 for a JSON tensor."""
-    offset: int | None = None
-    """Where the binary form starts in the body; None for a JSON tensor."""
-    data: np.ndarray[Any, Any] | None = None
-    """The values of a JSON tensor, of that shape; None for a binary one."""
-    is_single_element: bool = False
-    """Whether the bytes are one BYTES element without length prefix, as in a raw binary request."""
-    parameters: Mapping[str, Any] = field(default_factory=_nothing)
-    """The tensor's `parameters`, as sent."""
-
-    @property
-    def count(self) -> int:
-        """Number of elements: the product of the shape, 1 for a scalar."""
-        return math.prod(self.shape)
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether the tensor's bytes follow the header."""
-        return self.data is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestedOutput:
-    """One entry of a request's `outputs`."""
-
-    name: str
-    """Name of the output."""
-    binary_data: bool | None = None
-    """The explicit wish for a form; None if there is none."""
-    parameters: Mapping[str, Any] = field(default_factory=_nothing)
-    """The entry's `parameters`, as sent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RequestHeader:
-    """The header of an inference request."""
-
-    tensors: tuple[TensorSpec, ...]
-    """The `inputs`, in order."""
-    outputs: tuple[RequestedOutput, ...] | None = None
-    """The outputs asked for; None means all that the model has."""
-    id: str | None = None
-    """To be echoed in the response."""
-    parameters: Mapping[str, Any] = field(default_factory=_nothing)
-    """The request's `parameters`, as sent."""
-
-    def wants_binary(self, output: RequestedOutput | None) -> bool:
-        """Tell in which form an output is to be answered.
-
-        Specification: an explicit `binary_data` wins, else `binary_data_output` of the request, else JSON.
-
-        Args:
-            output: the entry that asks for it, or None if the request lists no outputs.
-        """
-        if output is not None and output.binary_data is not None:
-            return output.binary_data
-        return bool(self.parameters.get("binary_data_output"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ResponseHeader:
-    """The header of an inference response."""
-
-    tensors: tuple[TensorSpec, ...]
-    """The `outputs`, in order."""
-    model_name: str | None = None
-    """Name of the model that answered."""
-    model_version: str | None = None
-    """Version of the model that answered."""
-    id: str | None = None
-    """The request's id."""
-    parameters: Mapping[str, Any] = field(default_factory=_nothing)
-    """The response's `parameters`, as sent."""
 
 
 def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -> RequestHeader:
@@ -376,7 +285,7 @@ def _datatype(entry: dict[str, Any], path: str) -> Datatype:
 def _parameters(entry: dict[str, Any], path: str) -> Mapping[str, Any]:
     parameters = _optional(entry, "parameters", dict, path)
     if not parameters:
-        return _NOTHING
+        return NOTHING
     if not _PLAIN.issuperset(map(type, parameters.values())):
         _check_overflow(parameters, f"{path}.parameters")
     return MappingProxyType(parameters)

@@ -20,8 +20,9 @@ import numpy as np
 from streamcodec.core.elements import decode_elements
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived
-from streamcodec.core.header import TensorSpec, check_tensor_bytes
+from streamcodec.core.header import check_tensor_bytes
 from streamcodec.core.limits import Limits
+from streamcodec.core.model import TensorSpec
 from streamcodec.core.placement import Place, Slab, aligned_bytes, byte_view
 
 Text = bytes | memoryview

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.header import TensorSpec
+from streamcodec.core.model import TensorSpec
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""

@@ -216,7 +216,7 @@ class Incoming:
         if head is None or self.state is not State.DECIDE:
             msg = "receive_body() answers the head of a message, once"
             raise LocalProtocolError(msg)
-        encoding = None if head.content_length == 0 else head.fields.content_encoding
+        encoding = head.fields.encoding_of(head.content_length)
         inflater = None if encoding is None else Inflater(encoding, self._limits)
         self.read_body(receiver, content_length=head.content_length, inflater=inflater, connection=connection)
 

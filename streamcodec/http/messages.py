@@ -35,14 +35,13 @@ class Fields:
         """
         return parse_header_length(self.values(_HEADER_LENGTH_NAME))
 
-    @property
-    def content_encoding(self) -> str | None:
-        """The compression of the body, if any.
+    def encoding_of(self, content_length: int | None) -> str | None:
+        """Return the compression of a body of so many bytes on the wire, if any; an empty body has none.
 
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
         """
-        return parse_content_encoding(self.values(b"content-encoding"))
+        return None if content_length == 0 else parse_content_encoding(self.values(b"content-encoding"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +64,7 @@ class RequestHead:
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
         """
-        is_plain = self.content_length == 0 or self.fields.content_encoding is None
-        return self.content_length if is_plain else None
+        return self.content_length if self.fields.encoding_of(self.content_length) is None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +85,7 @@ class ResponseHead:
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
         """
-        is_plain = self.content_length == 0 or self.fields.content_encoding is None
-        return self.content_length if is_plain else None
+        return self.content_length if self.fields.encoding_of(self.content_length) is None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decod
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
 from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError
 from streamcodec.core.events import HeaderReceived, TensorReceived
-from streamcodec.core.header import RequestedOutput, RequestHeader
 from streamcodec.core.jsondata import NonFiniteOutput, dump_json
 from streamcodec.core.limits import Limits
+from streamcodec.core.model import RequestedOutput, RequestHeader
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.models import InferenceRequest, Model, no_such_output
 from streamcodec.service.raw import raw_tensor

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from streamcodec.core.datatypes import DATATYPES
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
-from streamcodec.core.header import RequestHeader, TensorSpec
+from streamcodec.core.model import RequestHeader, TensorSpec
 
 ANY_SIZE = -1
 """In the shape of a `TensorMetadata`: this dimension may have any size."""

@@ -11,7 +11,7 @@ import math
 
 from streamcodec.core.datatypes import DATATYPES
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.header import TensorSpec
+from streamcodec.core.model import TensorSpec
 from streamcodec.service.models import ANY_SIZE, Model
 
 
