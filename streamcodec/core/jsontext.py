@@ -1,9 +1,9 @@
 """JSON text: bytes to Python values, strictly.
 
 This room knows RFC 8259 and nothing of tensors. Python's own parser does the work, but alone it would let too much
-pass: it guesses UTF-16, takes a byte order mark, lets the last of two equal keys win, accepts NaN anywhere, recurses as
-deep as the interpreter allows. Each of these has a check here. The cheap ones run before the parser; the ones that
-can only be seen afterwards leave a mark while parsing and are located on the error path alone.
+pass: it guesses UTF-16, takes a byte order mark, lets the last of two equal keys win, accepts NaN anywhere, and
+recurses as deep as the interpreter allows. Each of these has a check here. The cheap ones run before the parser. A
+duplicate key or a NaN stops the usual parser, and a second, slower one says where it is.
 """
 
 from __future__ import annotations

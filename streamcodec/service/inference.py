@@ -16,7 +16,7 @@ from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decod
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
 from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError
 from streamcodec.core.events import HeaderReceived, TensorReceived
-from streamcodec.core.jsondata import NonFiniteOutput, dump_json
+from streamcodec.core.jsondata import NonFiniteOutput
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import RequestedOutput, RequestHeader
 from streamcodec.http.messages import HttpEvent, RequestHead
@@ -138,5 +138,5 @@ def _select(arrays: Mapping[str, np.ndarray[Any, Any]], header: RequestHeader) -
 
 def _failure_reply(model: Model, error: BaseException) -> Reply:
     """Answer that the model failed, and no more than that: what it said is for the server's log."""
-    body = dump_json({"error": f"model {model.name!r} failed with {type(error).__name__}"})
-    return Reply(status=500, headers=[("Content-Type", "application/json")], buffers=(body,), cause=error)
+    text = f"model {model.name!r} failed with {type(error).__name__}"
+    return json_reply({"error": text}, status=500, cause=error)

@@ -33,9 +33,16 @@ def message_reply(message: EncodedMessage) -> Reply:
     return Reply(status=200, headers=message.headers, buffers=message.buffers)
 
 
-def json_reply(value: object, *, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Reply:
+def json_reply(
+    value: object,
+    *,
+    status: int = 200,
+    headers: Sequence[tuple[str, str]] = (),
+    cause: BaseException | None = None,
+) -> Reply:
     """Reply with a JSON document."""
-    return Reply(status=status, headers=[("Content-Type", "application/json"), *headers], buffers=(dump_json(value),))
+    headers = [("Content-Type", "application/json"), *headers]
+    return Reply(status=status, headers=headers, buffers=(dump_json(value),), cause=cause)
 
 
 def error_reply(error: RemoteProtocolError, *, headers: Sequence[tuple[str, str]] = ()) -> Reply:

@@ -34,7 +34,7 @@ async def next_event(sock: socket.socket, source: EventSource, *, timeout: float
     Args:
         sock: non-blocking.
         source: a `Decoder`, `ServerConnection` or `ClientConnection`.
-        timeout: seconds without a byte before giving up, give or take an eighth more; None waits for ever.
+        timeout: seconds without a byte before giving up, at most an eighth more; None waits for ever.
 
     Raises:
         RemoteProtocolError: what the peer has sent breaks a rule.
