@@ -112,6 +112,7 @@ def _tensors() -> Iterator[Seed]:
             f"tensor-{name}-limited",
             replace(case, is_limited=True, body=Length.UNKNOWN, face=Face.PUSH, first_piece=6, piece=1),
         )
+        yield f"tensor-{name}-headerless", replace(case, header=Length.UNKNOWN, allow_headerless=True)
         yield (
             f"tensor-{name}-response",
             replace(case, kind=Kind.RESPONSE, message=text.replace(b"in", b"out", 1) + payload),
@@ -154,6 +155,8 @@ def _deliveries() -> Iterator[Seed]:
     message = _joined(encode_request([Tensor(name="x", array=np.array([1.5, -2], np.float32))]))
     length = message.index(b"}]}") + 3
     case = Case(message=message)
+    # Without the spaces that align the tensor, which would be the tensor's first bytes.
+    headerless = {"message": message[:length] + message[-8:], "header": Length.UNKNOWN, "allow_headerless": True}
     variants: dict[str, dict[str, Any]] = {
         "padded": {"padding": 9},
         "padded-open": {"padding": 9, "body": Length.UNKNOWN},
@@ -166,6 +169,10 @@ def _deliveries() -> Iterator[Seed]:
         "header-zero": {"header": Length.NUMBER},
         "body-short": {"body": Length.NUMBER, "body_number": len(message) - 1},
         "body-zero": {"body": Length.NUMBER},
+        "headerless": headerless | {"piece": 1},
+        "headerless-open": headerless | {"body": Length.UNKNOWN, "piece": 7},
+        "headerless-padded": headerless | {"body": Length.UNKNOWN, "padding": 1},
+        "headerless-aligned": headerless | {"message": message},
         "limited": {"is_limited": True, "is_placed": True},
         "push-bytes": {"face": Face.PUSH, "piece": 1},
         "pull-bytes": {"face": Face.PULL, "piece": 1},

@@ -24,6 +24,7 @@ CORE_ORDER = [
     "jsontext",
     "jsondata",
     "header",
+    "objectend",
     "placement",
     "events",
     "compression",

@@ -98,6 +98,8 @@ class Case:
     """Bytes of each of the next few pieces; 0 is all that there is, as is the last piece."""
     is_placed: bool = False
     """Whether tensors go into arrays of the caller."""
+    allow_headerless: bool = False
+    """Whether the end of a header of unknown length is looked for."""
     datatype: str = "FP32"
     """Of a raw request."""
 
@@ -118,6 +120,7 @@ class Case:
             first_piece=choices.number(),
             piece=choices.pick(_SIZES),
             is_placed=choices.pick(_BOTH),
+            allow_headerless=choices.pick(_BOTH),
             datatype=choices.pick(_DATATYPES),
             message=choices.rest(),
         )
@@ -137,6 +140,7 @@ class Case:
         choices.number(self.first_piece)
         choices.pick(_SIZES, self.piece)
         choices.pick(_BOTH, self.is_placed)
+        choices.pick(_BOTH, self.allow_headerless)
         choices.pick(_DATATYPES, self.datatype)
         return choices.finish(self.message)
 
@@ -186,7 +190,13 @@ class Case:
         if self.kind is Kind.RAW:
             return raw_request_decoder(self._raw_spec(), limits=limits, place=place)
         make = request_decoder if self.kind is Kind.REQUEST else response_decoder
-        return make(header_length=self.header_length, body_length=self.body_length, limits=limits, place=place)
+        return make(
+            header_length=self.header_length,
+            body_length=self.body_length,
+            allow_headerless=self.allow_headerless,
+            limits=limits,
+            place=place,
+        )
 
     def _raw_spec(self) -> TensorSpec:
         datatype = DATATYPES[self.datatype]

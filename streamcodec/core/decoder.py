@@ -205,6 +205,7 @@ def request_decoder(
     *,
     header_length: int | None,
     body_length: int | None,
+    allow_headerless: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     check: Callable[[RequestHeader], None] | None = None,
     place: Place = new_array,
@@ -216,6 +217,9 @@ def request_decoder(
             none, so that the whole body is JSON. For 0, a raw binary request, see `raw_request_decoder`.
         body_length: bytes of the body where they are known beforehand (`Content-Length`), else None. When given, a
             message that does not fill it exactly is refused before any tensor byte is taken.
+        allow_headerless: whether binary tensors may follow a header whose length is not declared. The end of its JSON
+            object is then looked for, and what follows must be exactly the tensors. Some clients send this form; it
+            is never written.
         limits: caps on everything that is read.
         check: called with the valid header before memory is taken for tensors; raises `RemoteProtocolError` to refuse.
         place: called for each tensor that is not BYTES; says whose memory its bytes go to.
@@ -232,6 +236,7 @@ def request_decoder(
         parse_request_header,
         header_length=header_length,
         body_length=body_length,
+        allow_headerless=allow_headerless,
         limits=limits,
         check=check,
         place=place,
@@ -276,6 +281,7 @@ def response_decoder(
     *,
     header_length: int | None,
     body_length: int | None,
+    allow_headerless: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     check: Callable[[ResponseHeader], None] | None = None,
     place: Place = new_array,
@@ -285,6 +291,7 @@ def response_decoder(
         parse_response_header,
         header_length=header_length,
         body_length=body_length,
+        allow_headerless=allow_headerless,
         limits=limits,
         check=check,
         place=place,

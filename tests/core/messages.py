@@ -33,12 +33,18 @@ class Message:
     header_length: int | None
     body_length: int | None
     is_response: bool = False
+    allow_headerless: bool = False
     limits: Limits = DEFAULT_LIMITS
 
     def decoder(self) -> AnyDecoder:
         """Make a decoder that is ready for the first byte."""
         make = response_decoder if self.is_response else request_decoder
-        return make(header_length=self.header_length, body_length=self.body_length, limits=self.limits)
+        return make(
+            header_length=self.header_length,
+            body_length=self.body_length,
+            allow_headerless=self.allow_headerless,
+            limits=self.limits,
+        )
 
     def under(self, **limits: int) -> Message:
         """Return the message as it meets a receiver with these limits."""
@@ -47,6 +53,10 @@ class Message:
     def chunked(self) -> Message:
         """Return the message as it comes without `Content-Length`."""
         return replace(self, body_length=None)
+
+    def headerless(self) -> Message:
+        """Return the message as it comes without the length of its header, to a receiver that finds it."""
+        return replace(self, header_length=None, allow_headerless=True)
 
 
 def message(header: bytes | Members, payload: bytes = b"", *, is_response: bool = False) -> Message:

@@ -25,6 +25,7 @@ CORE = {
     ErrorCode.HEADER_EXCEEDS_BODY,
     ErrorCode.EMPTY_BODY,
     ErrorCode.TRUNCATED,
+    ErrorCode.TRAILING_BYTES,
     ErrorCode.BODY_LENGTH_MISMATCH,
     ErrorCode.INVALID_UTF8,
     ErrorCode.INVALID_JSON,
@@ -50,7 +51,6 @@ CORE = {
 """What the codec by itself can say of a message. Each has a refused case in this folder."""
 
 ABOVE = {
-    ErrorCode.TRAILING_BYTES,  # only whoever frames the body knows that it goes on
     ErrorCode.LENGTH_REQUIRED,
     ErrorCode.INVALID_HTTP,
     ErrorCode.AMBIGUOUS_FRAMING,
