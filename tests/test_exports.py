@@ -44,6 +44,7 @@ PUBLIC = [
     "TensorReceived",
     "TensorSpec",
     "datatype_of",
+    "encode_raw_request",
     "encode_request",
     "encode_response",
     "new_array",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from streamcodec.core.datatypes import datatype_of, to_wire
-from streamcodec.core.elements import encode_elements
+from streamcodec.core.elements import PREFIX_BYTES, encode_elements
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.framing import HEADER_LENGTH_FIELD
 from streamcodec.core.jsondata import NonFiniteOutput, dump_json, encode_data
@@ -48,7 +48,7 @@ class EncodedMessage:
     buffers: tuple[bytes | memoryview, ...]
     """The body in order: the JSON header, then the binary tensors. Views share the arrays' memory."""
     header_length: int | None
-    """Value of `Inference-Header-Content-Length`; None if there is no binary tensor."""
+    """Value of `Inference-Header-Content-Length`; None if there is no binary tensor, 0 of a raw binary request."""
     body_length: int
     """Sum of the buffers' lengths."""
 
@@ -89,6 +89,28 @@ def encode_request(
         names: set[str] = set()
         members["outputs"] = [_output_entry(output, names) for output in outputs]
     return _encode(members, "inputs", inputs, NonFiniteOutput.LITERAL)
+
+
+def encode_raw_request(array: np.ndarray[Any, Any]) -> EncodedMessage:
+    """Encode a raw binary request: one tensor's bytes, and nothing that says what they are.
+
+    Specification, "Raw Binary Request": `Inference-Header-Content-Length` is 0, the model has exactly one input, and
+    the server deduces its shape from the model's metadata and the length of the body.
+
+    Args:
+        array: the input; BYTES of one element, which is the whole body, without its length.
+
+    Raises:
+        LocalProtocolError: BYTES of no or several elements, or a dtype that has no form in the protocol.
+    """
+    if not datatype_of(array.dtype).is_bytes:
+        body: bytes | memoryview = byte_view(to_wire(array))
+    elif array.size == 1:
+        body = encode_elements(array)[PREFIX_BYTES:]
+    else:
+        msg = f"a raw binary request holds one BYTES element, not {array.size}"
+        raise LocalProtocolError(msg)
+    return EncodedMessage(buffers=(body,) if body else (), header_length=0, body_length=len(body))
 
 
 def encode_response(

@@ -21,6 +21,7 @@ from streamcodec import (
     RequestedOutput,
     Tensor,
     datatype_of,
+    encode_raw_request,
     encode_request,
     encode_response,
 )
@@ -340,3 +341,37 @@ def test_a_name_is_text() -> None:
     name: Any = 1
     with pytest.raises(LocalProtocolError, match="names are str"):
         encode_request([Tensor(name=name, array=np.zeros(1))])
+
+
+def test_raw_request_is_the_tensor_and_nothing_else() -> None:
+    array = np.array([[1, 2], [3, 4]], "<i4")
+    message = encode_raw_request(array)
+    assert message.headers == [
+        ("Content-Type", "application/octet-stream"),
+        ("Inference-Header-Content-Length", "0"),
+        ("Content-Length", "16"),
+    ]
+    (buffer,) = message.buffers
+    assert np.shares_memory(np.frombuffer(buffer, np.uint8), array)
+
+
+def test_raw_request_is_little_endian_and_in_the_order_of_rows() -> None:
+    message = encode_raw_request(np.array([[1, 2], [3, 4]], ">i2").T)
+    assert [bytes(buffer) for buffer in message.buffers] == [b"\1\0\3\0\2\0\4\0"]
+
+
+def test_raw_request_of_bytes_is_the_element_without_its_length() -> None:
+    message = encode_raw_request(np.array([b"\0one\xff"], dtype=object))
+    assert (message.buffers, message.header_length, message.body_length) == ((b"\0one\xff",), 0, 5)
+
+
+@pytest.mark.parametrize("array", [np.empty(0, np.float32), np.array([b""], dtype=object)], ids=["FP32", "BYTES"])
+def test_raw_request_may_be_empty(array: Values) -> None:
+    message = encode_raw_request(array)
+    assert (message.buffers, message.header_length, message.body_length) == ((), 0, 0)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_raw_request_of_several_elements_has_no_form(count: int) -> None:
+    with pytest.raises(LocalProtocolError, match=f"one BYTES element, not {count}"):
+        encode_raw_request(np.array([b"x"] * count, dtype=object))
