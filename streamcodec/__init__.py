@@ -7,6 +7,7 @@ This module is the whole public codec. It needs numpy alone; `streamcodec.http`,
 from streamcodec.core.compression import ENCODINGS, Inflater
 from streamcodec.core.datatypes import DATATYPES, Datatype, datatype_of
 from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder, response_decoder
+from streamcodec.core.deflating import compress_message
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request, encode_response
 from streamcodec.core.errors import (
     ErrorCode,
@@ -59,6 +60,7 @@ __all__ = [
     "Tensor",
     "TensorReceived",
     "TensorSpec",
+    "compress_message",
     "datatype_of",
     "encode_raw_request",
     "encode_request",

@@ -173,6 +173,7 @@ class Server:
 
     async def _exchange(self, sock: socket.socket, connection: ServerConnection) -> bool:
         """Serve one request; False when there will be no other. What it held in memory is free when it returns."""
+        head: RequestHead | None = None
         try:
             head = await self._next_head(sock, connection)
             if head is None:
@@ -180,6 +181,7 @@ class Server:
             reply = await self._reply(sock, connection, head)
         except RemoteProtocolError as error:
             reply = error_reply(error)
+        reply = self._service.finish(reply, head)
         if reply.cause is not None:
             logger.error("a model failed", exc_info=reply.cause)
         is_last = self.is_stopping or not self._admits(connection)

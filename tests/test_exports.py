@@ -43,6 +43,7 @@ PUBLIC = [
     "Tensor",
     "TensorReceived",
     "TensorSpec",
+    "compress_message",
     "datatype_of",
     "encode_raw_request",
     "encode_request",

@@ -32,6 +32,7 @@ CORE_ORDER = [
     "machine",
     "decoder",
     "encoder",
+    "deflating",
 ]
 """From the ground up: a module of the core may import only what stands before it."""
 

@@ -64,13 +64,16 @@ def serve_connection(sock: socket.socket) -> None:
     connection = ServerConnection(LIMITS)
     with sock, suppress(OSError):  # the client has gone, or is idle for too long
         while True:
+            head: RequestHead | None = None
             try:
-                head = next_event(sock, connection)
-                if not isinstance(head, RequestHead):
+                event = next_event(sock, connection)
+                if not isinstance(event, RequestHead):
                     break
+                head = event
                 reply = answer(sock, connection, head)
             except RemoteProtocolError as error:
                 reply = error_reply(error)
+            reply = SERVICE.finish(reply, head)
             send(sock, connection.send_response(reply.status, reply.headers, reply.buffers))
         if connection.has_unread_body:
             linger(sock)

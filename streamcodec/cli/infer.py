@@ -11,6 +11,7 @@ import numpy as np
 
 from streamcodec.cli.arguments import Commands, seconds
 from streamcodec.client import Client
+from streamcodec.core.compression import ENCODINGS
 from streamcodec.core.datatypes import datatype_of
 from streamcodec.core.errors import LocalProtocolError
 
@@ -44,6 +45,16 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--output-dir", type=Path, default=Path(), help="where to write (default: this folder)")
     parser.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
     parser.add_argument("--timeout", type=seconds, default=60.0, help="seconds without progress (default: %(default)g)")
+    parser.add_argument(
+        "--request-compression",
+        choices=ENCODINGS,
+        help="compress the request, where that makes it smaller, in memory; for slow networks (default: do not)",
+    )
+    parser.add_argument(
+        "--response-compression",
+        choices=ENCODINGS,
+        help="ask the server to compress its answer; it need not do so (default: do not ask)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -53,7 +64,13 @@ def run(options: argparse.Namespace) -> None:
     if len(inputs) < len(options.inputs):
         raise LocalProtocolError("an input is given twice")
     options.output_dir.mkdir(parents=True, exist_ok=True)
-    with Client(options.url, timeout=options.timeout) as client:
+    client = Client(
+        options.url,
+        timeout=options.timeout,
+        request_compression=options.request_compression,
+        response_compression=options.response_compression,
+    )
+    with client:
         result = client.infer(options.model, inputs, version=options.model_version)
     for name, array in result.outputs.items():
         # The server chooses the names: encoded, they can name no other folder.

@@ -12,8 +12,10 @@ from typing import Any
 
 from streamcodec.cli.arguments import Commands, port
 from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.jsondata import NonFiniteOutput
 from streamcodec.server import run as run_server
 from streamcodec.service import Model, ModelRegistry, Service, demo_models
+from streamcodec.service.cors import CorsPolicy
 
 _DESCRIPTION = """\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
@@ -35,14 +37,22 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("models", nargs="?", metavar="MODULE:OBJECT", help="what to serve (default: the demo models)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=port, default=8000, help="port to listen at; 0 picks one (default: %(default)s)")
+    _add_features(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal."""
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
-    models = demo_models() if options.models is None else load_models(options.models)
-    if run_server(Service(models), host=options.host, port=options.port, on_listening=_announce):
+    service = Service(
+        demo_models() if options.models is None else load_models(options.models),
+        nonfinite=NonFiniteOutput(options.nonfinite),
+        allow_headerless=options.allow_headerless,
+        cors_origins=options.cors_origins,
+        compresses=options.compress,
+        classifies=options.classification,
+    )
+    if run_server(service, host=options.host, port=options.port, on_listening=_announce):
         os._exit(0)  # models are still running in threads, for which the interpreter would wait
 
 
@@ -61,6 +71,57 @@ def load_models(name: str) -> ModelRegistry:
         return _registry(found() if callable(found) else found, name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise LocalProtocolError(f"{name!r} names nothing to serve: {error}") from None
+
+
+def _add_features(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the service."""
+    parser.add_argument(
+        "--nonfinite",
+        choices=[choice.value for choice in NonFiniteOutput],
+        default=NonFiniteOutput.LITERAL.value,
+        help="how NaN and the infinities are written in JSON outputs, which have no form for them: literal (NaN, as "
+        "Triton writes it), null (legal JSON, as KServe writes it, but the value is lost), or error (status 400; such "
+        "an output must be asked for in binary) (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cors-origin",
+        dest="cors_origins",
+        action="append",
+        default=[],
+        type=_origin,
+        metavar="ORIGIN",
+        help="let web pages of this origin call the server from a browser, as https://app.example or "
+        "http://localhost:3000; give one for each, or '*' for every page there is (default: none may)",
+    )
+    parser.add_argument(
+        "--compress",
+        action="store_true",
+        help="answer compressed (gzip, deflate) where a client's Accept-Encoding prefers it; for slow networks only: "
+        "tensors compress at 30 to 130 MB per second, floats by less than a tenth, and some clients ask unawares",
+    )
+    parser.add_argument(
+        "--classification",
+        action="store_true",
+        help='let requests ask for the K highest values of an output with index and label, by {"classification": K} '
+        "in the parameters of the requested output, as with Triton",
+    )
+    parser.add_argument(
+        "--no-headerless",
+        dest="allow_headerless",
+        action="store_false",
+        help="refuse requests with binary tensors that do not say where they begin, in the field "
+        "Inference-Header-Content-Length; some clients leave it out, and without this option the end of their JSON "
+        "is searched for",
+    )
+
+
+def _origin(text: str) -> str:
+    """Read an origin, or `*`."""
+    try:
+        CorsPolicy.of([text])
+    except LocalProtocolError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _registry(found: object, name: str) -> ModelRegistry:

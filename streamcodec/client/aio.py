@@ -13,7 +13,7 @@ from typing import Any, Self
 import anyio
 import numpy.typing as npt
 
-from streamcodec.client.exchange import Address, Exchange, InferResult, get, infer, model_path
+from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, get, infer, infer_raw, model_path
 from streamcodec.core.errors import RemoteProtocolError
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.model import RequestedOutput
@@ -32,11 +32,20 @@ class AsyncClient:
             print(result["x"])
     """
 
-    def __init__(self, url: str, *, timeout: float | None = 60.0, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float | None = 60.0,
+        limits: Limits = DEFAULT_LIMITS,
+        request_compression: str | None = None,
+        response_compression: str | None = None,
+    ) -> None:
         """Prepare to talk to a server; the arguments are those of `Client`."""
         self._address = Address.of(url)
         self._timeout = timeout
         self._limits = limits
+        self._compression = Compression(request=request_compression, response=response_compression)
         self._socket: socket.socket | None = None
         self._connection = ClientConnection(limits)
         self._turn = anyio.Lock()
@@ -62,7 +71,15 @@ class AsyncClient:
             version=version,
             is_binary=is_binary,
             limits=self._limits,
+            compression=self._compression,
         )
+        if self._compression.request is not None:  # which may take seconds; the event loop goes on meanwhile
+            await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
+        return (await self._call(exchange)).infer_result()
+
+    async def infer_raw(self, model: str, tensor: npt.ArrayLike, *, version: str | None = None) -> InferResult:
+        """Have a model of one input compute its outputs, by a raw binary request; see `Client.infer_raw`."""
+        exchange = infer_raw(model, tensor, version=version, limits=self._limits, compression=self._compression)
         return (await self._call(exchange)).infer_result()
 
     async def server_metadata(self) -> dict[str, Any]:
@@ -127,7 +144,7 @@ class AsyncClient:
                     self._connection, await aio.next_event(sock, self._connection, timeout=self._timeout)
                 ):
                     pass
-                is_kept = lost is None
+                is_kept = lost is None and not exchange.has_server_failed
             except (ConnectionError, RemoteProtocolError) as error:
                 raise lost or error from None
             finally:

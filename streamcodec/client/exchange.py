@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcodec import __version__
+from streamcodec.core.compression import checked_encoding
 from streamcodec.core.decoder import response_decoder
-from streamcodec.core.encoder import EncodedMessage, Tensor, encode_request
+from streamcodec.core.deflating import compress_message
+from streamcodec.core.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, HeaderReceived, TensorReceived
 from streamcodec.core.limits import Limits
@@ -30,6 +32,7 @@ from streamcodec.http.messages import HttpEvent, ResponseHead
 _MAX_DOCUMENT_BYTES = 1 << 20
 _MAX_ERROR_TEXT = 500
 _SUCCESS = range(200, 300)
+_FAILURE = range(500, 600)
 
 
 class ServerError(RemoteProtocolError):
@@ -98,19 +101,55 @@ class Address:
         return cls(host=parts.hostname, port=port, authority=authority, prefix=parts.path.rstrip("/"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """How inference requests are compressed, and how their answers may be."""
+
+    request: str | None = None
+    """One of `ENCODINGS`; None for plain bodies."""
+    response: str | None = None
+    """One of `ENCODINGS`, which the server may use or not; None if it is not asked to."""
+
+    def __post_init__(self) -> None:
+        """Refuse encodings that are not understood.
+
+        Raises:
+            LocalProtocolError: one of the two is not in `ENCODINGS`.
+        """
+        for encoding in (self.request, self.response):
+            if encoding is not None:
+                checked_encoding(encoding)
+
+
 class Exchange:
     """One request and its response."""
 
-    def __init__(self, method: str, path: str, message: EncodedMessage | None, limits: Limits) -> None:
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        message: EncodedMessage | None,
+        limits: Limits,
+        compression: Compression = Compression(),
+    ) -> None:
         """Prepare a call; `path` begins with `/v2`."""
         self._method = method
         self._path = path
         self._message = message
         self._limits = limits
+        self._compression = compression
         self._head: ResponseHead | None = None
         self._collector: Collector | None = None
         self._header: ResponseHeader | None = None
         self._outputs: dict[str, np.ndarray[Any, Any]] = {}
+
+    def compress(self) -> None:
+        """Compress what is to be sent, if it shall be; comes before `start`.
+
+        It needs no connection, and for large tensors it takes time: a program with an event loop does it in a thread.
+        """
+        if self._message is not None and self._compression.request is not None:
+            self._message = compress_message(self._message, self._compression.request)
 
     def start(self, connection: ClientConnection, address: Address) -> list[bytes | memoryview]:
         """Begin on a connection; return what is to be sent."""
@@ -118,6 +157,8 @@ class Exchange:
         buffers: Iterable[bytes | memoryview] = ()
         if self._message is not None:
             fields += self._message.headers
+            if self._compression.response is not None:
+                fields.append(("Accept-Encoding", self._compression.response))
             buffers = self._message.buffers
         return connection.send_request(self._method, address.prefix + self._path, fields, buffers)
 
@@ -134,6 +175,11 @@ class Exchange:
             case _:
                 pass
         return isinstance(event, EndOfMessage)
+
+    @property
+    def has_server_failed(self) -> bool:
+        """Whether the answer has a status of the 500s. Some servers close the connection then, without saying so."""
+        return self._head is not None and self._head.status in _FAILURE
 
     @property
     def is_success(self) -> bool:
@@ -195,21 +241,28 @@ def infer(
     version: str | None,
     is_binary: bool,
     limits: Limits,
+    compression: Compression,
 ) -> Exchange:
     """Ask a model; see `Client.infer` for the arguments."""
     tensors = [Tensor(name=name, array=np.asarray(value), is_binary=is_binary) for name, value in inputs.items()]
-    # Each listed output says its form: KServe and Triton ignore binary_data_output when outputs are listed.
-    requested = [
-        output if isinstance(output, RequestedOutput) else RequestedOutput(name=output, binary_data=is_binary)
-        for output in outputs or ()
-    ]
+    requested = [_with_form(output, is_binary=is_binary) for output in outputs or ()]
     message = encode_request(
         tensors,
         outputs=requested or None,
         request_id=request_id,
         parameters={**(parameters or {}), "binary_data_output": is_binary},
     )
-    return Exchange("POST", f"{model_path(model, version)}/infer", message, limits)
+    return Exchange("POST", f"{model_path(model, version)}/infer", message, limits, compression)
+
+
+def infer_raw(
+    model: str, tensor: npt.ArrayLike, *, version: str | None, limits: Limits, compression: Compression
+) -> Exchange:
+    """Ask a model with a raw binary request; see `Client.infer_raw` for the arguments."""
+    # Its length is all that says what the tensor is, so it is not compressed.
+    compression = replace(compression, request=None)
+    message = encode_raw_request(np.asarray(tensor))
+    return Exchange("POST", f"{model_path(model, version)}/infer", message, limits, compression)
 
 
 def model_path(model: str, version: str | None) -> str:
@@ -219,6 +272,13 @@ def model_path(model: str, version: str | None) -> str:
         return path if version is None else f"{path}/versions/{quote(version, safe='')}"
     except UnicodeEncodeError:
         raise LocalProtocolError("the name or version of a model has a lone surrogate, which no URL can hold") from None
+
+
+def _with_form(output: str | RequestedOutput, *, is_binary: bool) -> RequestedOutput:
+    """Let an output say its form: KServe and Triton ignore `binary_data_output` when outputs are listed."""
+    if not isinstance(output, RequestedOutput):
+        return RequestedOutput(name=output, binary_data=is_binary)
+    return output if output.binary_data is not None else replace(output, binary_data=is_binary)
 
 
 def _error_text(text: str) -> str:

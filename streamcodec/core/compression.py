@@ -33,6 +33,18 @@ _ZLIB_WINDOW: Final = zlib.MAX_WBITS
 _RAW_WINDOW: Final = -zlib.MAX_WBITS
 
 
+def checked_encoding(encoding: str) -> str:
+    """Return an encoding that this program has chosen.
+
+    Raises:
+        LocalProtocolError: it is not one of `ENCODINGS`.
+    """
+    if encoding not in ENCODINGS:
+        msg = f"an encoding is {' or '.join(ENCODINGS)}, not {encoding!r}"
+        raise LocalProtocolError(msg)
+    return encoding
+
+
 class Inflater:
     """Decompresses one body."""
 
@@ -46,10 +58,7 @@ class Inflater:
         Raises:
             LocalProtocolError: another encoding; `parse_content_encoding` would have refused it.
         """
-        if encoding not in ENCODINGS:
-            msg = f"an encoding is {' or '.join(ENCODINGS)}, not {encoding!r}"
-            raise LocalProtocolError(msg)
-        self._is_gzip = encoding == "gzip"
+        self._is_gzip = checked_encoding(encoding) == "gzip"
         self._limits = limits
         self._stream = zlib.decompressobj(_GZIP_WINDOW) if self._is_gzip else None
         self._start = b""

@@ -46,22 +46,24 @@ class EncodedMessage:
     """A message ready to be sent."""
 
     buffers: tuple[bytes | memoryview, ...]
-    """The body in order: the JSON header, then the binary tensors. Views share the arrays' memory."""
+    """The body in order: the JSON header, then the binary tensors. Views share the arrays' memory. Or all of it,
+    compressed."""
     header_length: int | None
     """Value of `Inference-Header-Content-Length`; None if there is no binary tensor, 0 of a raw binary request."""
     body_length: int
     """Sum of the buffers' lengths."""
+    content_encoding: str | None = None
+    """Value of `Content-Encoding`; None for a body that is not compressed."""
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """HTTP fields that belong to the body: its type, its length and, if binary, its header's length."""
-        if self.header_length is None:
-            return [("Content-Type", "application/json"), ("Content-Length", str(self.body_length))]
-        return [
-            ("Content-Type", "application/octet-stream"),
-            (HEADER_LENGTH_FIELD, str(self.header_length)),
-            ("Content-Length", str(self.body_length)),
-        ]
+        """HTTP fields that belong to the body: its type, its lengths and how it is compressed."""
+        fields = [("Content-Type", "application/json" if self.header_length is None else "application/octet-stream")]
+        if self.header_length is not None:
+            fields.append((HEADER_LENGTH_FIELD, str(self.header_length)))
+        if self.content_encoding is not None:
+            fields.append(("Content-Encoding", self.content_encoding))
+        return [*fields, ("Content-Length", str(self.body_length))]
 
 
 def encode_request(

@@ -48,7 +48,8 @@ def parse_content_encoding(values: Sequence[bytes]) -> str | None:
     """Read the values of all `Content-Encoding` fields of a head.
 
     Returns:
-        `gzip` or `deflate`, for an `Inflater`; None for a body as it is, be it called `identity` or not at all.
+        `gzip` or `deflate`, for an `Inflater`; None for a body as it is, be it called `identity` or not at all. RFC
+        9110, section 8.4.1.3: `x-gzip` is gzip.
 
     Raises:
         RemoteProtocolError: `unsupported-encoding`, status 415: another encoding, or several.
@@ -56,6 +57,7 @@ def parse_content_encoding(values: Sequence[bytes]) -> str | None:
     encoding = b",".join(values).decode("latin-1").strip().lower()
     if encoding in {"", "identity"}:
         return None
+    encoding = "gzip" if encoding == "x-gzip" else encoding
     if encoding not in ENCODINGS:
         msg = f"a body can be encoded with {' or '.join(ENCODINGS)}, and not with {shown(encoding)}"
         raise RemoteProtocolError(msg, code=ErrorCode.UNSUPPORTED_ENCODING, status_hint=415)

@@ -134,6 +134,7 @@ class Machine(Generic[HeaderT]):
 
     def _read_blocks(self) -> Generator[memoryview, int, memoryview]:
         """Read a header whose length nobody has declared: to the end of its object, or to that of the input."""
+        self._check_message_length(self._body_length or 0)
         finder = ObjectEnd() if self._is_headerless else None
         most = min(self._limits.max_header_bytes, self._limits.max_message_bytes) + 1
         if self._body_length is not None:
@@ -200,6 +201,12 @@ class Machine(Generic[HeaderT]):
             if length > allowed:
                 msg = f"the header has {length} bytes or more, {allowed} are allowed"
                 raise LimitExceededError(msg, limit=limit, offset=0)
+
+    def _check_message_length(self, length: int) -> None:
+        allowed = self._limits.max_message_bytes
+        if length > allowed:
+            msg = f"the message has {length} bytes, {allowed} are allowed"
+            raise LimitExceededError(msg, limit="max_message_bytes", offset=0)
 
     def _read_values(self, spec: TensorSpec) -> Fill:
         """Fill the slabs of one tensor, from the message or from the values that came as JSON."""

@@ -6,13 +6,15 @@ ended calls `run`, which calls the model and therefore belongs into a worker thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
 from streamcodec.core.datatypes import datatype_of
 from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder
+from streamcodec.core.deflating import compress_message
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
 from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError
 from streamcodec.core.events import HeaderReceived, TensorReceived
@@ -20,9 +22,14 @@ from streamcodec.core.jsondata import NonFiniteOutput
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import RequestedOutput, RequestHeader
 from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.service.classification import check_request, classify_outputs
 from streamcodec.service.models import InferenceRequest, Model, no_such_output
+from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.raw import raw_tensor
 from streamcodec.service.replies import Reply, error_reply, json_reply, message_reply
+
+_MIN_COMPRESSED_BYTES: Final = 1 << 10
+"""Below this, an answer fits into one packet anyway."""
 
 
 class Inference:
@@ -40,18 +47,25 @@ class Inference:
         version: str | None,
         limits: Limits,
         nonfinite: NonFiniteOutput,
+        allow_headerless: bool = False,
+        compresses: bool = False,
+        classifies: bool = False,
     ) -> None:
-        """Prepare for the body.
+        """Prepare for the body; for the arguments see `Service`.
 
         Raises:
             RemoteProtocolError: the head alone is reason enough to refuse.
         """
         self._model = model
         self._version = model.versions[-1] if version is None else version
+        self._limits = limits
         self._nonfinite = nonfinite
+        self._encoding = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
+        self._classifies = classifies
         self._header: RequestHeader | None = None
         self._inputs: dict[str, np.ndarray[Any, Any]] = {}
-        self.decoder = _decoder(model, head, limits)
+        check = partial(check_request, model) if classifies else model.check
+        self.decoder = _decoder(model, head, check, limits=limits, allow_headerless=allow_headerless)
 
     def receive(self, event: HttpEvent) -> None:
         """Take an event of the decoder."""
@@ -64,7 +78,7 @@ class Inference:
                 pass
 
     def run(self) -> Reply:
-        """Call the model and make the reply; may take as long as the model does.
+        """Call the model and make the reply; may take as long as the model does, and compressing after it.
 
         Raises:
             LocalProtocolError: the message has not been received to its end.
@@ -101,23 +115,42 @@ class Inference:
                 raise LocalProtocolError(msg)
 
     def _encode(self, arrays: Mapping[str, np.ndarray[Any, Any]], header: RequestHeader) -> EncodedMessage:
-        return encode_response(
-            _select(arrays, header),
+        tensors = _select(arrays, header)
+        if self._classifies:
+            tensors = classify_outputs(tensors, self._model, header, self._limits)
+        message = encode_response(
+            tensors,
             model_name=self._model.name,
             model_version=self._version,
             request_id=header.id,
             nonfinite=self._nonfinite,
         )
+        if self._encoding is None or message.body_length < _MIN_COMPRESSED_BYTES:
+            return message
+        return compress_message(message, self._encoding)
 
 
-def _decoder(model: Model, head: RequestHead, limits: Limits) -> Decoder[RequestHeader]:
+def _decoder(
+    model: Model,
+    head: RequestHead,
+    check: Callable[[RequestHeader], None],
+    *,
+    limits: Limits,
+    allow_headerless: bool,
+) -> Decoder[RequestHeader]:
     length = head.fields.header_length
     if length == 0:
         # Without the field there is no body, which is no tensor of 0 bytes.
         nbytes = head.body_length if head.fields.values(b"content-length") else None
         spec = raw_tensor(model, nbytes)
-        return raw_request_decoder(spec, limits=limits, check=model.check)
-    return request_decoder(header_length=length, body_length=head.body_length, limits=limits, check=model.check)
+        return raw_request_decoder(spec, limits=limits, check=check)
+    return request_decoder(
+        header_length=length,
+        body_length=head.body_length,
+        allow_headerless=allow_headerless,
+        limits=limits,
+        check=check,
+    )
 
 
 def _select(arrays: Mapping[str, np.ndarray[Any, Any]], header: RequestHeader) -> list[Tensor]:

@@ -7,7 +7,7 @@ not fit are refused before any memory is taken for their tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,7 +90,26 @@ class Model:
     platform: str = "python"
     """As in the model's metadata."""
     is_batching: bool = False
-    """Whether the first dimension of every input is the batch; a raw binary request then is a batch of 1."""
+    """Whether the first dimension of every input and output is the batch. A raw binary request then is a batch of 1,
+    and classes are found for each row of the batch."""
+    labels: Mapping[str, Sequence[str]] | None = field(default=None, hash=False)
+    """Names of the classes of an output, by the output's name, for `Service(classifies=True)`; None if there are
+    none."""
+
+    def __post_init__(self) -> None:
+        """Refuse labels that could never be shown.
+
+        Raises:
+            LocalProtocolError: they are of an output that the model does not have, or are one text.
+        """
+        known = None if self.outputs is None else {output.name for output in self.outputs}
+        for name, labels in (self.labels or {}).items():
+            if known is not None and name not in known:
+                msg = f"model {self.name!r} has labels for {name!r}, which is none of its outputs"
+                raise LocalProtocolError(msg)
+            if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+                msg = f"the labels of output {name!r} are a sequence of str"
+                raise LocalProtocolError(msg)
 
     def check(self, header: RequestHeader) -> None:
         """Refuse a request that does not fit the metadata.

@@ -5,6 +5,8 @@ It knows models and routes, and HTTP only as heads and replies. Transports, thre
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from streamcodec import __version__
@@ -12,6 +14,8 @@ from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shown
 from streamcodec.core.jsondata import NonFiniteOutput
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.messages import RequestHead
+from streamcodec.service import classification
+from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.inference import Inference
 from streamcodec.service.models import Model, ModelRegistry, TensorMetadata
 from streamcodec.service.replies import Reply, error_reply, json_reply, unavailable_reply
@@ -35,6 +39,10 @@ class Service:
         *,
         limits: Limits = DEFAULT_LIMITS,
         nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL,
+        allow_headerless: bool = True,
+        cors_origins: Iterable[str] = (),
+        compresses: bool = False,
+        classifies: bool = False,
     ) -> None:
         """Serve these models.
 
@@ -42,11 +50,29 @@ class Service:
             models: what is served.
             limits: caps on every request.
             nonfinite: how NaN and the infinities are written in JSON outputs.
+            allow_headerless: whether requests may have binary tensors without `Inference-Header-Content-Length`, as
+                some clients send them; see `request_decoder`.
+            cors_origins: whose pages may call this service from a browser, as `https://app.example`; `*` for all.
+                None of them may by default, and none of them ever with credentials.
+            compresses: whether inference responses are compressed for clients whose `Accept-Encoding` prefers that.
+                Costs far more time than it saves on a fast network, and some clients ask without meaning it.
+            classifies: whether outputs can be asked for as classes: the K highest values with index and label, for
+                `{"classification": K}` in the parameters of a requested output, as with Triton. Else that is a
+                parameter as any other, and the model's business.
+
+        Raises:
+            LocalProtocolError: one of `cors_origins` is no origin.
         """
         self.models = models
         self.limits = limits
         self.is_ready = True
         self._nonfinite = nonfinite
+        self._allow_headerless = allow_headerless
+        self._compresses = compresses
+        self._classifies = classifies
+        self._cors = CorsPolicy.of(cors_origins)
+        varying = [("Accept-Encoding", compresses), ("Origin", self._cors.varies)]
+        self._vary = ", ".join(name for name, varies in varying if varies)
 
     def begin(self, head: RequestHead) -> Reply | Inference:
         """Decide on a request by its head.
@@ -57,6 +83,8 @@ class Service:
         try:
             route = find_route(head.target)
             methods = route.resource.methods
+            if (answer := self._cors.preflight(head, methods)) is not None:
+                return answer
             if head.method not in methods:
                 error = _not_allowed(head.method, methods)
                 return error_reply(error, headers=[("Allow", ", ".join(methods))])
@@ -65,6 +93,22 @@ class Service:
             return self._server(route.resource)
         except RemoteProtocolError as error:
             return error_reply(error)
+
+    def finish(self, reply: Reply, head: RequestHead | None) -> Reply:
+        """Add the fields that every reply of this service has, whoever made it.
+
+        A server calls this on each reply right before it is sent, also on those that are none of `begin`'s or
+        `Inference.run`'s: without these fields a browser shows no page what went wrong. Where neither CORS nor
+        compression is switched on, there is nothing to add.
+
+        Args:
+            reply: to be sent.
+            head: of the request that is answered; None if it could not be read.
+        """
+        fields = self._cors.fields(head)
+        if self._vary:
+            fields.append(("Vary", self._vary))
+        return replace(reply, headers=[*reply.headers, *fields]) if fields else reply
 
     def _server(self, resource: Resource) -> Reply:
         match resource:
@@ -75,14 +119,24 @@ class Service:
             case Resource.SERVER_READY:
                 return unavailable_reply("the server is shutting down", retry_after=1)
             case _:
-                return json_reply({"name": "streamcodec", "version": __version__, "extensions": _EXTENSIONS})
+                extensions = [*_EXTENSIONS, classification.EXTENSION] if self._classifies else _EXTENSIONS
+                return json_reply({"name": "streamcodec", "version": __version__, "extensions": extensions})
 
     def _model(self, route: Route, model: Model, head: RequestHead) -> Reply | Inference:
         match route.resource:
             case Resource.MODEL_READY:
                 return json_reply({"name": model.name, "ready": True})
             case Resource.MODEL_INFER:
-                return Inference(model, head, version=route.version, limits=self.limits, nonfinite=self._nonfinite)
+                return Inference(
+                    model,
+                    head,
+                    version=route.version,
+                    limits=self.limits,
+                    nonfinite=self._nonfinite,
+                    allow_headerless=self._allow_headerless,
+                    compresses=self._compresses,
+                    classifies=self._classifies,
+                )
             case _:
                 return json_reply(_metadata(model))
 

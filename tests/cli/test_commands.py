@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import __version__
+from streamcodec import Tensor, __version__, compress_message, encode_response
 from streamcodec.cli import main
+from tests.client.scripted import response, scripted
 from tests.server.models import models
 from tests.server.programs import server_here
 
@@ -95,6 +96,23 @@ def test_bf16_is_written_as_its_bits(url: str, tmp_path: Path) -> None:
     assert np.array_equal(bits.view(bfloat16).astype(np.float32), values)
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_infer_with_compression(encoding: str, tmp_path: Path) -> None:
+    array = np.arange(10_000)
+    lines = ["Content-Type: application/octet-stream", f"Content-Encoding: {encoding}"]
+    message = compress_message(encode_response([Tensor(name="x", array=array)], model_name="m"), encoding)
+    lines += [f"Inference-Header-Content-Length: {message.header_length}"]
+    with scripted([response(b"".join(message.buffers), *lines)]) as server:
+        arguments = ["--request-compression", encoding, "--response-compression", encoding]
+        result = _run("infer", server.url, "m", "--input", _save(tmp_path, "x", array), *arguments, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert np.array_equal(np.load(tmp_path / "x.npy"), array)
+    head = server.requests[0].partition(b"\r\n\r\n")[0].decode().lower()
+    assert f"\r\ncontent-encoding: {encoding}" in head
+    assert f"\r\naccept-encoding: {encoding}" in head
+    assert len(server.requests[0]) < array.nbytes
+
+
 def test_names_of_outputs_cannot_leave_the_folder(url: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", [1])
     (tmp_path / "out").mkdir()
@@ -132,6 +150,12 @@ def _archive(path: Path) -> None:
         ["serve", "--port", "65536"],
         ["serve", "--port", "http"],
         ["serve", "a:b", "c:d"],
+        ["serve", "--nonfinite", "zero"],
+        ["serve", "--cors-origin", "app.example"],
+        ["serve", "--cors-origin", "https://app.example/"],
+        ["serve", "--cors-origin", "https://a.example,https://b.example"],
+        ["infer", "http://x", "m", "--request-compression", "br"],
+        ["infer", "http://x", "m", "--response-compression", "identity"],
         ["demo", "extra"],
     ],
     ids=" ".join,

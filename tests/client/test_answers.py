@@ -191,6 +191,17 @@ def test_a_connection_that_was_ended_or_holds_more_than_the_answer_is_not_used_a
     assert server.accepted == 2
 
 
+@KINDS
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Service Unavailable"])
+def test_after_a_failure_of_the_server_its_connection_is_not_used_again(kind: Kind, status: str) -> None:
+    # uvicorn, below KServe, closes it a moment later without having said so.
+    with scripted([response(b"{}", status=status), b""], [GOOD]) as server, kind.client(server.url) as client:
+        with pytest.raises(ServerError):
+            client.infer("m", INPUTS)
+        client.infer("m", INPUTS)
+    assert server.accepted == 2
+
+
 def _refuse_and_reset(sock: socket.socket) -> None:
     """Answer at the first bytes, wait for them to arrive, and break the connection."""
     sock.recv(1000)

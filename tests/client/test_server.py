@@ -93,6 +93,34 @@ def test_what_is_asked_for_is_answered(kind: Kind, url: str) -> None:
 
 
 @KINDS
+def test_an_output_that_says_no_form_has_that_of_the_request(kind: Kind, url: str) -> None:
+    wanted = [RequestedOutput(name="a", parameters={"note": 1}), RequestedOutput(name="b", binary_data=False)]
+    with kind.client(url) as client:
+        for is_binary in (True, False):
+            result = client.infer("identity", {"a": [1], "b": [2]}, outputs=wanted, is_binary=is_binary)
+            assert [tensor.is_binary for tensor in result.header.tensors] == [is_binary, False]
+
+
+@KINDS
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_raw_binary_requests(kind: Kind, url: str, compression: str | None) -> None:
+    # Compressed, its length would say nothing; so the option does not apply to it.
+    with kind.client(url, request_compression=compression) as client:
+        rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+        result = client.call("infer_raw", "declared", rows, version="1")
+        assert np.array_equal(result["x"], rows)
+        assert result.header.tensors[0].is_binary
+        assert client.call("infer_raw", "declared", np.empty((0, 4), np.float32))["x"].shape == (0, 4)
+        with pytest.raises(ServerError, match="12 bytes do not fill the model's input") as caught:
+            client.call("infer_raw", "declared", rows[0, :3])
+        assert caught.value.status == 400
+        with pytest.raises(ServerError, match="needs a model with one input"):
+            client.call("infer_raw", "identity", rows)
+        with pytest.raises(LocalProtocolError, match="one BYTES element"):
+            client.call("infer_raw", "declared", ["a", "b"])
+
+
+@KINDS
 def test_documents_and_states(kind: Kind, url: str) -> None:
     with kind.client(url + "/") as client:
         assert client.call("server_metadata")["name"] == "streamcodec"

@@ -85,6 +85,7 @@ def test_header_length_that_is_not_one_plain_number_is_refused_and_never_read_as
         ([b"Identity "], None),
         ([b"gzip"], "gzip"),
         ([b"GZip"], "gzip"),
+        ([b"x-gzip"], "gzip"),
         ([b" deflate"], "deflate"),
         ([b"DEFLATE"], "deflate"),
     ],

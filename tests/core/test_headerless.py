@@ -257,9 +257,16 @@ def test_white_space_behind_the_object_counts_as_header(body_length: bool) -> No
 
 def test_an_object_longer_than_the_limit_is_refused_without_reading_it_all() -> None:
     decoder = request_decoder(
-        header_length=None, body_length=1 << 40, allow_headerless=True, limits=Limits(max_header_bytes=100)
+        header_length=None, body_length=1 << 30, allow_headerless=True, limits=Limits(max_header_bytes=100)
     )
     assert decoder.feed(b'{"id":"' + b"x" * 1000) == 101
+
+
+def test_a_body_longer_than_a_message_may_be_is_refused_before_its_first_byte() -> None:
+    source = replace(ONE, body=b"").under(max_message_bytes=len(ONE.body) - 1)
+    error = refuse(source)
+    assert isinstance(error, LimitExceededError)
+    assert (error.limit, error.offset) == ("max_message_bytes", 0)
 
 
 def test_responses_may_be_headerless_too() -> None:

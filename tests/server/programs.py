@@ -67,17 +67,18 @@ def serving(*arguments: str, cwd: Path = ROOT) -> Iterator[Program]:
 
 @contextmanager
 def server_here(
-    models: ModelRegistry,
+    served: ModelRegistry | Service,
     options: ServerOptions | None = None,
     *,
     backend: str = "asyncio",
     listener: socket.socket | None = None,
 ) -> Iterator[tuple[Server, tuple[str, int]]]:
     """Run a server in a thread of this process; stop it, and wait for it, when the block ends."""
+    service = served if isinstance(served, Service) else Service(served)
     listener = listener or open_listener("127.0.0.1", 0)
     address = listener.getsockname()
     with start_blocking_portal(backend) as portal:
-        server = portal.call(Server, Service(models), options)
+        server = portal.call(Server, service, options)
         serving_task = portal.start_task_soon(server.serve, listener)
         try:
             yield server, address

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,27 +71,28 @@ def head(
     return RequestHead(method=method, target=target, fields=Fields(items), content_length=length)
 
 
-def get(service: Service, target: str, method: str = "GET") -> Answer:
+def get(service: Service, target: str, method: str = "GET", fields: Iterable[tuple[str, str]] = ()) -> Answer:
     """Ask for something that needs no body."""
-    reply = service.begin(head(target, method))
+    request = head(target, method, fields)
+    reply = service.begin(request)
     assert isinstance(reply, Reply)
-    return answer(reply)
+    return answer(service.finish(reply, request))
 
 
-def infer(service: Service, target: str, message: EncodedMessage) -> Answer:
+def infer(service: Service, target: str, message: EncodedMessage, fields: Iterable[tuple[str, str]] = ()) -> Answer:
     """Send an inference request in full."""
-    return post(service, target, b"".join(message.buffers), message.headers)
+    return post(service, target, b"".join(message.buffers), [*message.headers, *fields])
 
 
 def post(service: Service, target: str, body: bytes, fields: Iterable[tuple[str, str]] = ()) -> Answer:
     """Send a body in full, as a server would; a refusal on the way is the answer."""
-    outcome = service.begin(head(target, "POST", fields, len(body)))
-    if isinstance(outcome, Reply):
-        return answer(outcome)
+    request = head(target, "POST", fields, len(body))
+    outcome = service.begin(request)
     try:
-        return answer(run(outcome, body))
+        reply = outcome if isinstance(outcome, Reply) else run(outcome, body)
     except RemoteProtocolError as error:
-        return answer(error_reply(error))
+        reply = error_reply(error)
+    return answer(service.finish(reply, request))
 
 
 def run(inference: Inference, body: bytes) -> Reply:
@@ -126,13 +127,20 @@ def service_of(
     inputs: tuple[TensorMetadata, ...] | None = None,
     outputs: tuple[TensorMetadata, ...] | None = None,
     is_batching: bool = False,
+    labels: Mapping[str, Sequence[str]] | None = None,
+    **options: Any,  # noqa: ANN401 - those of Service
 ) -> Service:
     """Serve one model `m`."""
-    model = Model(name="m", predict=predict, inputs=inputs, outputs=outputs, is_batching=is_batching)
-    return Service(ModelRegistry.of([model]))
+    model = Model(name="m", predict=predict, inputs=inputs, outputs=outputs, is_batching=is_batching, labels=labels)
+    return Service(ModelRegistry.of([model]), **options)
 
 
-def ask(service: Service, x: Array | None = None, **options: Any) -> Answer:  # noqa: ANN401 - those of encode_request
+def ask(
+    service: Service,
+    x: Array | None = None,
+    fields: Iterable[tuple[str, str]] = (),
+    **options: Any,  # noqa: ANN401 - those of encode_request
+) -> Answer:
     """Send `x` to the model `m`."""
     array = np.ones(2, np.float32) if x is None else x
-    return infer(service, "/v2/models/m/infer", encode_request([Tensor(name="x", array=array)], **options))
+    return infer(service, "/v2/models/m/infer", encode_request([Tensor(name="x", array=array)], **options), fields)

@@ -1,0 +1,145 @@
+"""Classification: outputs answered as their highest values, each with its place and label (an extension of Triton's).
+
+Extension, "classification": a requested output with the parameter `{"classification": K}` is not answered as the model
+computed it, but as a BYTES tensor of K texts `VALUE:INDEX`, or `VALUE:INDEX:LABEL` where the model has a label for that
+index, the highest value first. For a batching model each row of the batch is ranked for itself, and the shape is
+[batch, K]; for any other the whole output is one row, and the shape [K]. Where K is more than there is, all of it is
+ranked. All of this, and how values are printed, is as Triton does it. What Triton leaves to chance, we do not: of equal
+values the first comes first, and NaN comes last.
+
+Triton ranks integers, FP32 and FP64; here FP16 and BF16 are ranked, too. BOOL and BYTES have no order, and are
+refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from streamcodec.core.datatypes import datatype_of, to_wire
+from streamcodec.core.encoder import Tensor
+from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec.core.limits import Limits
+from streamcodec.core.model import RequestedOutput, RequestHeader
+from streamcodec.service.models import Model
+
+EXTENSION: Final = "classification"
+"""Name of the extension in the server's metadata, and of its parameter."""
+
+_UNRANKED: Final = {"BOOL", "BYTES"}
+
+
+def check_request(model: Model, header: RequestHeader) -> None:
+    """Refuse a request that does not fit the model, or asks for classes that cannot be.
+
+    Raises:
+        RemoteProtocolError: `model-mismatch` or `invalid-member`, with the path.
+    """
+    model.check(header)
+    declared = {output.name: output.datatype for output in model.outputs or ()}
+    for index, output in enumerate(header.outputs or ()):
+        if _class_count(output, index) is not None and output.name in declared:
+            _check_datatype(declared[output.name], index)
+
+
+def classify_outputs(tensors: list[Tensor], model: Model, header: RequestHeader, limits: Limits) -> list[Tensor]:
+    """Put classes in the place of those outputs for which they were asked.
+
+    Args:
+        tensors: the outputs of the model, one for each that was requested.
+        model: knows the labels, and whether the first dimension is the batch.
+        header: of the request, which `check_request` has let pass.
+        limits: `max_bytes_elements` bounds how many texts are made: a small output of large elements is not what
+            comes of a large one of small elements.
+
+    Raises:
+        RemoteProtocolError: `model-mismatch`: an output has no order.
+        LimitExceededError: too many classes.
+    """
+    if not header.outputs:
+        return tensors
+    return [
+        _classified(tensor, model, count, index, limits) if (count := _class_count(output, index)) else tensor
+        for index, (tensor, output) in enumerate(zip(tensors, header.outputs, strict=True))
+    ]
+
+
+def top_classes(scores: np.ndarray[Any, Any], count: int, labels: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Rank each row, and describe its highest values.
+
+    Args:
+        scores: integers or floats, of shape [rows, classes].
+        count: of classes wanted, at most as many as there are.
+        labels: of the first classes, or of none; an empty one is none.
+
+    Returns:
+        An object array of texts, of shape [rows, count].
+    """
+    order = _top(scores, count)
+    values = np.take_along_axis(scores, order, axis=1)
+    form = "f" if scores.dtype.kind == "f" else "d"
+    suffixes = [f":{label}" if label else "" for label in labels]
+    texts = np.empty(order.size, dtype=object)
+    texts[:] = [
+        f"{value:{form}}:{index}{suffixes[index] if index < len(suffixes) else ''}"
+        for value, index in zip(values.reshape(-1).tolist(), order.reshape(-1).tolist(), strict=True)
+    ]
+    return texts.reshape(order.shape)
+
+
+def _classified(tensor: Tensor, model: Model, count: int, index: int, limits: Limits) -> Tensor:
+    array = tensor.array
+    datatype = datatype_of(array.dtype).name
+    _check_datatype(datatype, index)
+    batch = array.shape[:1] if model.is_batching else ()
+    scores = array.reshape(math.prod(batch), math.prod(array.shape[len(batch) :]))
+    count = min(count, scores.shape[1])
+    if len(scores) * count > limits.max_bytes_elements:
+        msg = f"that is {len(scores) * count} texts, and {limits.max_bytes_elements} are allowed"
+        raise LimitExceededError(msg, limit="max_bytes_elements", path=_path(index), status_hint=400)
+    if datatype == "BF16":
+        scores = _widened(scores)
+    classes = top_classes(scores, count, (model.labels or {}).get(tensor.name, ()))
+    return replace(tensor, array=classes.reshape(*batch, count))
+
+
+def _top(scores: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+    """Return the columns of the highest values of each row, in order; without sorting what is not asked for."""
+    if not count or not len(scores):
+        return np.empty((len(scores), count), dtype=np.intp)
+    # Ascending order of these is descending order of the values, with NaN at the end; no integer overflows in it.
+    keys = -scores if scores.dtype.kind == "f" else ~scores
+    last = np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
+    rows, columns = np.nonzero(~(keys > last))  # the best, all that equal the last of them, and NaN
+    order = np.lexsort((keys[rows, columns], rows))  # by row, by key, and else as they stand
+    starts = np.searchsorted(rows, np.arange(len(scores)))
+    top: np.ndarray[Any, Any] = columns[order][starts[:, None] + np.arange(count)]
+    return top
+
+
+def _widened(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return BF16 as FP32: the bits are its upper half, with and without a package that knows the type."""
+    return (to_wire(scores).view("<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+def _class_count(output: RequestedOutput, index: int) -> int | None:
+    """Return how many classes are wanted; None if the output is to be answered as it is."""
+    count = output.parameters.get(EXTENSION)
+    if count is None or (type(count) is int and count >= 1):
+        return count
+    msg = "the number of classes is an integer >= 1"
+    raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=_path(index))
+
+
+def _check_datatype(datatype: str, index: int) -> None:
+    if datatype in _UNRANKED:
+        msg = f"the output is {datatype}, whose values have no order; classes are taken from integers and floats"
+        raise RemoteProtocolError(msg, code=ErrorCode.MODEL_MISMATCH, path=_path(index))
+
+
+def _path(index: int) -> str:
+    return f"$.outputs[{index}].parameters.{EXTENSION}"

@@ -1,0 +1,87 @@
+"""`streamcodec serve` with its options: each switches on what it says, and without it that is off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from streamcodec.client import Client, ServerError
+from tests.server.programs import Program, serving
+from tests.server.wire import Answer, Wire, floats, head, infer_request, post
+
+APPS = ("https://app.example", "http://localhost:3000")
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Program]:
+    with serving() as program:
+        yield program
+
+
+@pytest.fixture(scope="module")
+def optioned() -> Iterator[Program]:
+    origins = [word for app in APPS for word in ("--cors-origin", app)]
+    with serving("--nonfinite", "null", "--compress", "--classification", "--no-headerless", *origins) as program:
+        yield program
+
+
+def _send(program: Program, request: bytes) -> Answer:
+    with Wire(program.address) as wire:
+        return wire.send(request).response()
+
+
+def _json_request(values: list[float], parameters: dict[str, int]) -> bytes:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)], "data": values}
+    return post(json.dumps({"inputs": [tensor], "outputs": [{"name": "x", "parameters": parameters}]}).encode())
+
+
+def _headerless() -> bytes:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": 8}}
+    document = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    return post(json.dumps(document).encode() + np.arange(2, dtype="<f4").tobytes())
+
+
+def test_nonfinite(plain: Program, optioned: Program) -> None:
+    request = _json_request([1.0, float("nan")], {})
+    assert b"NaN" in _send(plain, request).body
+    assert _send(optioned, request).document["outputs"][0]["data"] == [1, None]
+    with serving("--nonfinite", "error") as program:
+        answer = _send(program, request)
+    assert answer.status == 400
+    assert "binary" in answer.error
+
+
+def test_cors_origin(plain: Program, optioned: Program) -> None:
+    for app in APPS:
+        request = head("/v2", f"Origin: {app}", method="GET")
+        assert _send(optioned, request).fields["access-control-allow-origin"] == app
+        assert "access-control-allow-origin" not in _send(plain, request).fields
+    other = head("/v2", "Origin: https://other.example", method="GET")
+    assert "access-control-allow-origin" not in _send(optioned, other).fields
+    with serving("--cors-origin", "*") as program:
+        assert _send(program, other).fields["access-control-allow-origin"] == "*"
+
+
+def test_compress(plain: Program, optioned: Program) -> None:
+    request = infer_request("identity", "Accept-Encoding: gzip", count=5000)
+    assert _send(optioned, request).fields["content-encoding"] == "gzip"
+    assert floats(_send(plain, request)) == list(range(5000))
+    with Client(optioned.url, request_compression="deflate", response_compression="gzip") as client:
+        x = np.arange(100_000)
+        assert np.array_equal(client.infer("identity", {"x": x})["x"], x)
+
+
+def test_classification(plain: Program, optioned: Program) -> None:
+    request = _json_request([1.0, 5.0], {"classification": 1})
+    assert _send(optioned, request).document["outputs"][0]["data"] == ["5.000000:1"]
+    assert _send(plain, request).document["outputs"][0]["data"] == [1, 5]
+
+
+def test_no_headerless(plain: Program, optioned: Program) -> None:
+    assert floats(_send(plain, _headerless())) == [0, 1]
+    assert _send(optioned, _headerless()).status == 400
+    with Client(optioned.url) as client, pytest.raises(ServerError, match="no model 'nobody'"):
+        client.infer("nobody", {"x": [1]})
