@@ -26,6 +26,8 @@ class Reply:
     """The body."""
     cause: BaseException | None = None
     """What the model raised, for the server's log; it is not part of the response."""
+    refusal: RemoteProtocolError | None = None
+    """What was wrong with the request, for logs and metrics; its text is in the response."""
 
 
 def message_reply(message: EncodedMessage) -> Reply:
@@ -39,10 +41,11 @@ def json_reply(
     status: int = 200,
     headers: Sequence[tuple[str, str]] = (),
     cause: BaseException | None = None,
+    refusal: RemoteProtocolError | None = None,
 ) -> Reply:
     """Reply with a JSON document."""
     headers = [("Content-Type", "application/json"), *headers]
-    return Reply(status=status, headers=headers, buffers=(dump_json(value),), cause=cause)
+    return Reply(status=status, headers=headers, buffers=(dump_json(value),), cause=cause, refusal=refusal)
 
 
 def error_reply(error: RemoteProtocolError, *, headers: Sequence[tuple[str, str]] = ()) -> Reply:
@@ -51,7 +54,7 @@ def error_reply(error: RemoteProtocolError, *, headers: Sequence[tuple[str, str]
         headers = [*headers, ("Accept-Encoding", ", ".join((*ENCODINGS, "identity")))]
     if error.code is ErrorCode.OUT_OF_MEMORY:
         headers = [*headers, ("Retry-After", "1")]
-    return json_reply({"error": str(error)}, status=error.status_hint, headers=headers)
+    return json_reply({"error": str(error)}, status=error.status_hint, headers=headers, refusal=error)
 
 
 def unavailable_reply(message: str, *, retry_after: int) -> Reply:

@@ -18,7 +18,8 @@ from streamcodec.service import error_reply
     ],
 )
 def test_error_says_what_would_work(code: ErrorCode, status: int, field: tuple[str, str]) -> None:
-    reply = error_reply(RemoteProtocolError("not now", code=code, status_hint=status))
-    assert reply.status == status
+    error = RemoteProtocolError("not now", code=code, status_hint=status)
+    reply = error_reply(error)
+    assert (reply.status, reply.refusal) == (status, error)
     assert field in reply.headers
     assert json.loads(bytes(reply.buffers[0])) == {"error": "not now"}
