@@ -21,6 +21,8 @@ CORE_ORDER = [
     "datatypes",
     "model",
     "elements",
+    "jsondepth",
+    "quickjson",
     "jsontext",
     "jsondata",
     "header",
@@ -64,7 +66,7 @@ WORLD = {
 """Where a codec would touch the world: I/O, clocks, threads, chance, logging."""
 
 MAY_IMPORT = {
-    "core": ({"numpy", "ml_dtypes"}, {"core"}),
+    "core": ({"numpy", "ml_dtypes", "msgspec"}, {"core"}),
     "http": ({"h11"}, {"core", "http"}),
     "service": ({"numpy"}, {"core", "http.messages", "service", ""}),
     "transports": ({"anyio"}, {"core", "http", "service", "transports"}),
@@ -171,7 +173,7 @@ def run(code: str) -> str:
 def test_the_codec_works_without_h11_and_anyio() -> None:
     code = """
 import sys
-sys.modules["h11"] = sys.modules["anyio"] = sys.modules["ml_dtypes"] = None
+sys.modules["h11"] = sys.modules["anyio"] = sys.modules["ml_dtypes"] = sys.modules["msgspec"] = None
 import numpy, streamcodec
 message = streamcodec.encode_request([streamcodec.Tensor(name="x", array=numpy.arange(3))])
 decoder = streamcodec.request_decoder(header_length=message.header_length, body_length=message.body_length)
@@ -183,7 +185,7 @@ print(decoder.next_event().array.tolist())
 
 
 def test_importing_the_codec_imports_nothing_heavy() -> None:
-    heavy = "h11 anyio asyncio ml_dtypes socket ssl logging subprocess streamcodec.http streamcodec.service"
+    heavy = "h11 anyio asyncio ml_dtypes msgspec socket ssl logging subprocess streamcodec.http streamcodec.service"
     code = f"""
 import sys, numpy
 before = set(sys.modules)

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
-import numpy as np
-
 from streamcodec.core.datatypes import DATATYPES, Datatype
 from streamcodec.core.elements import PREFIX_BYTES
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, shown
@@ -42,7 +40,7 @@ def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -
         LimitExceededError: the header declares more than `limits` allow.
     """
     root, constants = _parse_object(data, limits)
-    reader = _TensorReader(start=len(data), limits=limits, may_lack_source=False)
+    reader = _TensorReader(start=len(data), limits=limits, is_tolerant=False)
     parameters = _parameters(root, "$")
     _optional(parameters, "binary_data_output", bool, "$.parameters")
     header = RequestHeader(
@@ -51,22 +49,23 @@ def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -
         id=_optional(root, "id", str, "$"),
         parameters=parameters,
     )
-    _check_constants(root, "inputs", constants, header.tensors)
+    _check_constants(root, "inputs", constants)
     return header
 
 
 def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) -> ResponseHeader:
     """Parse and validate the JSON header of an inference response.
 
-    More tolerant than for requests in one point: a tensor of zero elements may have neither data nor size, as real
-    servers answer. No attack opens: there is only one such tensor.
+    More tolerant than for requests in two points, since real servers answer so. A tensor of zero elements may have
+    neither data nor size: no attack opens, there is only one such tensor. And `null` among the data of FP32 and FP64 is
+    NaN: a server that writes NaN and the infinities so has lost them itself, and nothing else is misread.
 
     Raises:
         RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
         LimitExceededError: the header declares more than `limits` allow.
     """
     root, constants = _parse_object(data, limits)
-    reader = _TensorReader(start=len(data), limits=limits, may_lack_source=True)
+    reader = _TensorReader(start=len(data), limits=limits, is_tolerant=True)
     header = ResponseHeader(
         tensors=reader.read(root, "outputs"),
         model_name=_optional(root, "model_name", str, "$"),
@@ -74,7 +73,7 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
         id=_optional(root, "id", str, "$"),
         parameters=_parameters(root, "$"),
     )
-    _check_constants(root, "outputs", constants, header.tensors)
+    _check_constants(root, "outputs", constants)
     return header
 
 
@@ -96,10 +95,10 @@ def raw_request_header(spec: TensorSpec) -> RequestHeader:
 class _TensorReader:
     """Reads one array of tensors and lays out their bytes, one after the other, from the end of the header."""
 
-    def __init__(self, *, start: int, limits: Limits, may_lack_source: bool) -> None:
+    def __init__(self, *, start: int, limits: Limits, is_tolerant: bool) -> None:
         self._offset = start
         self._limits = limits
-        self._may_lack_source = may_lack_source
+        self._is_tolerant = is_tolerant
 
     def read(self, root: dict[str, Any], key: str) -> tuple[TensorSpec, ...]:
         entries = _entries(root, key, self._limits)
@@ -116,7 +115,7 @@ class _TensorReader:
         size = _optional(parameters, "binary_data_size", int, f"{path}.parameters")
         data = entry.get("data")
         if size is None and data is None:
-            if not self._may_lack_source or 0 not in shape:
+            if not self._is_tolerant or 0 not in shape:
                 msg = "the tensor has neither data nor parameters.binary_data_size"
                 raise RemoteProtocolError(msg, code=ErrorCode.MISSING_MEMBER, path=path)
             size = 0
@@ -128,7 +127,7 @@ class _TensorReader:
             return TensorSpec(
                 name=name, datatype=datatype, shape=shape, nbytes=size, offset=offset, parameters=parameters
             )
-        array = decode_data(data, datatype=datatype, shape=shape, path=f"{path}.data")
+        array = decode_data(data, datatype=datatype, shape=shape, path=f"{path}.data", null_is_nan=self._is_tolerant)
         return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
 
     def _lay_out(self, size: int, datatype: Datatype, shape: tuple[int, ...], path: str) -> int:
@@ -215,19 +214,15 @@ def _parse_object(data: bytes | bytearray | memoryview, limits: Limits) -> tuple
     return root, constants
 
 
-def _check_constants(root: dict[str, Any], key: str, constants: int, tensors: tuple[TensorSpec, ...]) -> None:
-    """Refuse NaN and Infinity literals that are not values of an FP32 or FP64 tensor."""
+def _check_constants(root: dict[str, Any], key: str, constants: int) -> None:
+    """Refuse NaN and Infinity literals that are not values of a tensor; those that are have been checked there."""
     if not constants:
         return
-    floats = [tensor.data if tensor.datatype.kind == "f" else None for tensor in tensors]
-    if constants == sum(int(np.count_nonzero(~np.isfinite(array))) for array in floats if array is not None):
-        return
-    entries = [
-        entry if array is None else entry | {"data": None} for entry, array in zip(root[key], floats, strict=True)
-    ]
+    entries = [entry | {"data": None} for entry in root[key]]
     path = find(root | {key: entries}, lambda value: type(value) is NonFinite)
-    msg = "NaN and Infinity may stand only in the data of an FP32 or FP64 tensor"
-    raise RemoteProtocolError(msg, code=ErrorCode.NON_FINITE_NUMBER, path=path)
+    if path is not None:
+        msg = "NaN and Infinity may stand only in the data of an FP32 or FP64 tensor"
+        raise RemoteProtocolError(msg, code=ErrorCode.NON_FINITE_NUMBER, path=path)
 
 
 def _requested_outputs(root: dict[str, Any], limits: Limits) -> tuple[RequestedOutput, ...] | None:

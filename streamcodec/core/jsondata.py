@@ -3,16 +3,21 @@
 The form is a list, flat or nested exactly like the shape. Values must be of the datatype: nothing is rounded to an
 integer, wrapped, or read out of a string. All checks run over whole lists at C speed; when one fails, a second look
 finds the place.
+
+Numbers go through the standard library's `array`, which is quicker than numpy here and stricter: it takes no strings
+and no fractions for integers. The one thing it takes too readily is a boolean, which becomes a 0 or a 1; so where those
+come out, the values they came from are looked at.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from array import array as number_array
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +26,8 @@ from streamcodec.core.elements import elements_as_text
 from streamcodec.core.errors import ErrorCode, NotRepresentableError, RemoteProtocolError
 from streamcodec.core.jsontext import NonFinite
 
-_Refuse = Callable[[str, Callable[[Any], bool]], NoReturn]
-"""Raises for the first value that does not fit, given what was wanted and the test."""
+_Refuse = Callable[[str, Callable[[Any], bool]], RemoteProtocolError]
+"""Makes the error for the first value that does not fit, given what was wanted and the test."""
 
 
 class NonFiniteOutput(StrEnum):
@@ -42,6 +47,7 @@ def decode_data(
     datatype: Datatype,
     shape: tuple[int, ...],
     path: str,
+    null_is_nan: bool = False,
 ) -> np.ndarray[Any, Any]:
     """Convert the `data` member of one tensor.
 
@@ -50,6 +56,7 @@ def decode_data(
         datatype: of the tensor.
         shape: of the tensor.
         path: of the member, for errors.
+        null_is_nan: whether a `null` of FP32 or FP64 is NaN: some servers write all that is not finite like that.
 
     Returns:
         A new array of that shape and the datatype's dtype; BYTES are `bytes` objects (the strings as UTF-8).
@@ -63,17 +70,17 @@ def decode_data(
         raise RemoteProtocolError(msg, code=ErrorCode.JSON_NOT_SUPPORTED, path=path)
     values = _flatten(data, shape, path)
 
-    def refuse(wanted: str, fits: Callable[[Any], bool]) -> NoReturn:
+    def refuse(wanted: str, fits: Callable[[Any], bool]) -> RemoteProtocolError:
         index = next(index for index, value in enumerate(values) if not fits(value))
         msg = f"a value is not {wanted}"
         place = f"{path}[{index}]" if values is data else _place(path, shape, index)
-        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=place)
+        return RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=place)
 
     match datatype.kind:
         case "b":
             array = _booleans(values, refuse)
         case "f":
-            array = _floats(values, datatype, refuse)
+            array = _floats(values, datatype, refuse, null_is_nan=null_is_nan)
         case "O":
             array = _texts(values, refuse)
         case _:
@@ -108,23 +115,30 @@ def dump_json(value: object) -> bytes:
 
 def _booleans(values: list[Any], refuse: _Refuse) -> np.ndarray[Any, Any]:
     if not set(map(type, values)) <= {bool}:
-        refuse("true or false", lambda value: type(value) is bool)
+        raise refuse("true or false", lambda value: type(value) is bool)
     return np.array(values, dtype=np.bool_)
 
 
 def _integers(values: list[Any], datatype: Datatype, refuse: _Refuse) -> np.ndarray[Any, Any]:
-    if not set(map(type, values)) <= {int}:
-        refuse("an integer", lambda value: type(value) is int)
     bounds = np.iinfo(datatype.dtype)
     low, high = int(bounds.min), int(bounds.max)
-    if values and not (low <= min(values) and max(values) <= high):
-        refuse(f"within {datatype.name}", lambda value: low <= value <= high)
-    return np.array(values, dtype=datatype.dtype)
+    try:
+        wide = np.asarray(number_array("q" if low else "Q", values))
+    except (TypeError, OverflowError):
+        wide = None
+    is_in_range = wide is not None and low <= wide.min(initial=high) and wide.max(initial=0) <= high
+    if wide is not None and is_in_range and not _holds_booleans(values, wide):
+        return wide.astype(datatype.dtype)
+    if not set(map(type, values)) <= {int}:
+        raise refuse("an integer", lambda value: type(value) is int)
+    raise refuse(f"within {datatype.name}", lambda value: low <= value <= high)
 
 
-def _floats(values: list[Any], datatype: Datatype, refuse: _Refuse) -> np.ndarray[Any, Any]:
+def _floats(values: list[Any], datatype: Datatype, refuse: _Refuse, *, null_is_nan: bool) -> np.ndarray[Any, Any]:
+    kinds = {float, int, NonFinite} | ({type(None)} if null_is_nan else set())
+
     def fits(value: Any) -> bool:  # noqa: ANN401 - any JSON value
-        if type(value) is NonFinite:
+        if type(value) is NonFinite or value is None:
             return True
         try:
             with np.errstate(all="ignore"):
@@ -132,23 +146,42 @@ def _floats(values: list[Any], datatype: Datatype, refuse: _Refuse) -> np.ndarra
         except OverflowError:
             return False
 
-    types = set(map(type, values))
-    if not types <= {float, int, NonFinite}:
-        refuse("a number", lambda value: type(value) in {float, int, NonFinite})
     try:
+        wide = np.asarray(_doubles(values, null_is_nan=null_is_nan))
+    except (TypeError, OverflowError):  # also an integer beyond the largest double
+        wide = None
+    if wide is not None and not _holds_booleans(values, wide):
         with np.errstate(all="ignore"):
-            array = np.array(values, dtype=np.float64).astype(datatype.dtype)
-    except OverflowError:  # an integer beyond the largest double
-        refuse(f"within {datatype.name}", fits)
-    literals = sum(type(value) is NonFinite for value in values) if NonFinite in types else 0
-    if len(values) - int(np.count_nonzero(np.isfinite(array))) != literals:
-        refuse(f"within {datatype.name}", fits)
-    return array
+            array = wide.astype(datatype.dtype)
+        # What is not finite either said so itself, or has become so here.
+        places = np.flatnonzero(~np.isfinite(array)).tolist()
+        if all(type(values[place]) is NonFinite or values[place] is None for place in places):
+            return array
+    if not set(map(type, values)) <= kinds:
+        raise refuse("a number", lambda value: type(value) in kinds)
+    raise refuse(f"within {datatype.name}", fits)
+
+
+def _doubles(values: list[Any], *, null_is_nan: bool) -> number_array[float]:
+    try:
+        return number_array("d", values)
+    except TypeError:
+        if not null_is_nan:
+            raise
+    return number_array("d", [math.nan if value is None else value for value in values])
+
+
+def _holds_booleans(values: list[Any], numbers: np.ndarray[Any, Any]) -> bool:
+    """Tell whether a value is a boolean, given the numbers that the values have become."""
+    places = np.flatnonzero((numbers == 0) | (numbers == 1))
+    if len(places) > len(values) // 4:  # as of a mask: then it is quicker to look at all
+        return bool in set(map(type, values))
+    return any(type(values[place]) is bool for place in places.tolist())
 
 
 def _texts(values: list[Any], refuse: _Refuse) -> np.ndarray[Any, Any]:
     if not set(map(type, values)) <= {str}:
-        refuse("a string", lambda value: type(value) is str)
+        raise refuse("a string", lambda value: type(value) is str)
     array = np.empty(len(values), dtype=object)
     array[:] = [value.encode() for value in values]
     return array

@@ -162,10 +162,11 @@ class Machine(Generic[HeaderT]):
     def _skip_white_space(self) -> Fill:
         """Read to the end of a body that is all header; white space may follow its object."""
         while True:
-            if bytes(self._ahead).strip(WHITE_SPACE):
+            rest = bytes(self._ahead).lstrip(WHITE_SPACE)
+            self._position += len(self._ahead) - len(rest)
+            self._ahead = self._ahead[len(self._ahead) - len(rest) :]
+            if rest:
                 raise self._trailing_bytes()
-            self._position += len(self._ahead)
-            self._ahead = _NOTHING
             self._check_header_length(self._position)
             missing = _BLOCK_BYTES if self._body_length is None else self._body_length - self._position
             if missing and self._has_ended and self._body_length is not None:

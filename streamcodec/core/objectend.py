@@ -11,11 +11,12 @@ only its quotes are counted. Braces are looked at one by one, in arrays, where t
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.core.jsondepth import without_escapes
 
 WHITE_SPACE: Final = b" \t\n\r"
 """RFC 8259, section 2: what may stand around a JSON value."""
@@ -24,6 +25,8 @@ _BLOCK_BYTES: Final = 64 << 10
 _QUOTE: Final = ord('"')
 _OPEN: Final = ord("{")
 _CLOSE: Final = ord("}")
+_STEP: Final = np.zeros(256, np.int8)
+_STEP[_OPEN], _STEP[_CLOSE] = 1, -1
 
 
 class ObjectEnd:
@@ -60,11 +63,11 @@ class ObjectEnd:
         self._position += len(block)
         if self._depth == 0 and not self._begins(block, start):
             return None
-        block = self._without_escapes(block)
+        characters, self._is_escaped = without_escapes(block, is_escaped=self._is_escaped)
         if b"{" not in block and b"}" not in block:
-            self._is_in_string ^= bool(block.count(b'"') & 1)
+            self._is_in_string ^= bool(np.count_nonzero(characters == _QUOTE) & 1)
             return None
-        end = self._find_brace(block)
+        end = self._find_brace(characters)
         return None if end is None else start + end
 
     def _begins(self, block: bytes, start: int) -> bool:
@@ -75,25 +78,16 @@ class ObjectEnd:
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER, offset=start + len(block) - len(text))
         return bool(text)
 
-    def _without_escapes(self, block: bytes) -> bytes:
-        """Overwrite escapes, so that every quote that is left opens or closes a string."""
-        if self._is_escaped:
-            block = b"_" + block[1:]
-        if b"\\" in block:
-            block = block.replace(b"\\\\", b"__").replace(b'\\"', b"__")
-        self._is_escaped = block.endswith(b"\\")
-        return block
-
-    def _find_brace(self, block: bytes) -> int | None:
+    def _find_brace(self, characters: np.ndarray[Any, np.dtype[np.uint8]]) -> int | None:
         """Return where the object ends in a block, counted from its start."""
-        characters = np.frombuffer(block, np.uint8)
         places = np.flatnonzero((characters == _QUOTE) | (characters == _OPEN) | (characters == _CLOSE))
+        if not len(places):  # the brace was escaped, in what is not JSON
+            return None
         marks = characters[places]
-        is_quote = marks == _QUOTE
         # Within a string is what stands after an odd number of quotes.
-        in_string = (np.cumsum(is_quote) + self._is_in_string) & 1
-        steps = np.where(is_quote | (in_string == 1), 0, np.where(marks == _OPEN, 1, -1))
-        depths = np.cumsum(steps) + self._depth
+        in_string = np.cumsum(marks == _QUOTE, dtype=np.int32) + self._is_in_string & 1
+        steps = _STEP[marks] * (1 - in_string)
+        depths = np.cumsum(steps, dtype=np.int32) + self._depth
         ends = np.flatnonzero(depths <= 0)
         if len(ends):
             # Before the first brace the depth is 0 too, but `_begins` has seen that nothing stands there.

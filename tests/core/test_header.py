@@ -19,6 +19,8 @@ from streamcodec import (
 from tests.core.messages import Members, Message, binary, json_message, jsonic, message, request, response
 from tests.core.triad import accept, decode, refuse
 
+pytestmark = pytest.mark.usefixtures("json_parser")
+
 GOOD = jsonic("INT8", [1], [5])
 
 
@@ -233,8 +235,7 @@ def test_examples_of_the_specifications(datatype: str, shape: list[int], printed
 def test_example_with_a_trailing_comma() -> None:
     text = b'{"inputs":[{"name":"x","shape":[1],"datatype":"UINT32","parameters":{"binary_data_size":4},}]}'
     error = refuse(message(text, bytes(4)))
-    assert (error.code, error.path) == (ErrorCode.INVALID_JSON, None)
-    assert error.offset in {text.index(b",}"), text.index(b",}") + 1}  # CPython's parsers differ
+    assert (error.code, error.path, error.offset) == (ErrorCode.INVALID_JSON, None, text.index(b",}") + 1)
     accept(message(text.replace(b",}", b"}"), bytes(4)))
 
 

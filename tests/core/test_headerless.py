@@ -175,7 +175,7 @@ def test_bytes_after_the_last_tensor_are_refused(body_length: bool) -> None:
 def test_bytes_after_an_object_without_tensors_are_refused(body_length: bool) -> None:
     source = message(b'{"inputs":[]}', b" \1").headerless()
     error = refuse(as_it_comes(source, body_length=body_length))
-    assert (error.code, error.offset) == (ErrorCode.TRAILING_BYTES, 13)
+    assert (error.code, error.offset) == (ErrorCode.TRAILING_BYTES, 14)
 
 
 def test_white_space_that_ends_too_early_is_truncated() -> None:
@@ -282,6 +282,11 @@ def test_a_declared_header_length_is_obeyed_whatever_is_allowed() -> None:
 def test_a_bare_decoder_takes_all_of_such_a_body_for_json() -> None:
     error = refuse(replace(ONE, allow_headerless=False))
     assert error.code in {ErrorCode.INVALID_JSON, ErrorCode.INVALID_UTF8}
+
+
+def test_text_that_is_not_json_has_its_end_somewhere_too() -> None:
+    finder = ObjectEnd()
+    assert [finder.find(memoryview(piece)) for piece in (b"{", rb"\}", b"\\", b"}", b"}")] == [None] * 4 + [6]
 
 
 values = st.recursive(

@@ -13,6 +13,8 @@ from streamcodec import DATATYPES, ErrorCode
 from tests.core.messages import json_message, jsonic, message, request
 from tests.core.triad import accept, decode, refuse
 
+pytestmark = pytest.mark.usefixtures("json_parser")
+
 DATA = "$.inputs[0].data"
 
 
@@ -174,3 +176,12 @@ def test_values_do_not_depend_on_the_programs_floating_point_settings() -> None:
 def test_size_and_json_tensors_do_not_disturb_each_other() -> None:
     good = request(jsonic("INT8", [1], [5], name="a"), jsonic("BYTES", [1], ["é"], name="b"))
     assert [array.tolist() for array in accept(good)] == [[5], ["é".encode()]]
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT8", "UINT64"])
+@pytest.mark.parametrize("count", [1, 1000])
+def test_a_boolean_hides_neither_among_few_zeros_nor_among_many(datatype: str, count: int) -> None:
+    for wrong, values in ((True, [2] * count), (False, [0] * count)):
+        error = refuse(json_message({"inputs": [jsonic(datatype, [count + 1], [*values, wrong])]}))
+        assert (error.code, error.path) == (ErrorCode.INVALID_DATA, f"$.inputs[0].data[{count}]")
+        accept(json_message({"inputs": [jsonic(datatype, [count + 2], [*values, 0, 1])]}))

@@ -10,6 +10,8 @@ from streamcodec import ErrorCode, LimitExceededError
 from tests.core.messages import json_message, message
 from tests.core.triad import accept, decode, refuse
 
+pytestmark = pytest.mark.usefixtures("json_parser")
+
 
 def in_place_of(value: bytes) -> bytes:
     """A header with this text as the value of a member that nobody knows."""

@@ -11,6 +11,8 @@ from streamcodec import ErrorCode, ResponseHeader
 from tests.core.messages import Members, Message, binary, json_message, jsonic, message, response
 from tests.core.triad import accept, decode, refuse
 
+pytestmark = pytest.mark.usefixtures("json_parser")
+
 EMPTY: Members = {"name": "x", "datatype": "FP32", "shape": [2, 0]}
 
 
@@ -133,3 +135,43 @@ def test_refused(bad: Message, code: ErrorCode, offset: int | None, path: str | 
 def test_non_finite_number_elsewhere_is_located(text: bytes, path: str) -> None:
     error = refuse(message(text, is_response=True))
     assert (error.code, error.path, error.offset) == (ErrorCode.NON_FINITE_NUMBER, path, None)
+
+
+def test_null_among_floats_is_nan_as_servers_write_what_is_not_finite() -> None:
+    (single, double) = accept(
+        json_message(
+            {"outputs": [jsonic("FP32", [3], [1, None, -0.0]), jsonic("FP64", [2, 1], [[None], [0.5]], name="y")]},
+            is_response=True,
+        )
+    )
+    assert np.array_equal(single, np.array([1, np.nan, -0.0], np.float32), equal_nan=True)
+    assert np.array_equal(double, np.array([[np.nan], [0.5]]), equal_nan=True)
+
+
+def test_null_and_literals_may_stand_side_by_side() -> None:
+    (array,) = accept(json_message({"outputs": [jsonic("FP32", [3], [None, np.nan, np.inf])]}, is_response=True))
+    assert np.array_equal(array, np.array([np.nan, np.nan, np.inf], np.float32), equal_nan=True)
+
+
+def test_null_does_not_hide_a_literal_elsewhere() -> None:
+    body = b'{"parameters":{"a":NaN},"outputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[null]}]}'
+    error = refuse(json_message(body, is_response=True))
+    assert (error.code, error.path) == (ErrorCode.NON_FINITE_NUMBER, "$.parameters.a")
+
+
+@pytest.mark.parametrize("datatype", ["INT64", "UINT8", "BOOL", "BYTES"])
+def test_null_is_no_value_of_any_other_datatype(datatype: str) -> None:
+    error = refuse(json_message({"outputs": [jsonic(datatype, [1], [None])]}, is_response=True))
+    assert (error.code, error.path) == (ErrorCode.INVALID_DATA, "$.outputs[0].data[0]")
+
+
+def test_null_among_what_is_no_number_is_not_what_is_wrong() -> None:
+    error = refuse(json_message({"outputs": [jsonic("FP32", [3], [None, 1, "x"])]}, is_response=True))
+    assert (error.code, error.path) == (ErrorCode.INVALID_DATA, "$.outputs[0].data[2]")
+    error = refuse(json_message({"outputs": [jsonic("FP32", [3], [None, 1, 1e39])]}, is_response=True))
+    assert (error.code, error.path) == (ErrorCode.INVALID_DATA, "$.outputs[0].data[2]")
+
+
+def test_null_of_a_request_is_no_number() -> None:
+    error = refuse(json_message({"inputs": [jsonic("FP32", [2], [1, None])]}))
+    assert (error.code, error.path) == (ErrorCode.INVALID_DATA, "$.inputs[0].data[1]")
