@@ -167,7 +167,7 @@ class Exchange:
         match event:
             case ResponseHead():
                 self._head = event
-                connection.receive_body(self._receiver(event))
+                self._receive_body(connection, event)
             case HeaderReceived(header=ResponseHeader() as header):
                 self._header = header
             case TensorReceived(spec=spec, array=array):
@@ -209,6 +209,15 @@ class Exchange:
         if document is None:
             raise RemoteProtocolError("the answer is not a JSON object", code=ErrorCode.INVALID_JSON)
         return document
+
+    def _receive_body(self, connection: ClientConnection, head: ResponseHead) -> None:
+        try:
+            connection.receive_body(self._receiver(head))
+        except RemoteProtocolError as error:
+            if self.is_success:
+                raise
+            # That it has failed matters more than that its words cannot be read.
+            raise ServerError(head.status, f"no text that can be read: {error.message}") from None
 
     def _receiver(self, head: ResponseHead) -> Receiver:
         if self._message is not None and head.status in _SUCCESS:

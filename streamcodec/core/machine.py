@@ -109,6 +109,7 @@ class Machine(Generic[HeaderT]):
 
     def _read_header(self) -> Generator[memoryview, int, HeaderT]:
         """Read the JSON header and check that header and tensors fill the body exactly."""
+        self._check_message_length(self._body_length or 0)
         length = self._body_length if self._header_length is None else self._header_length
         if length == 0:
             self._refuse_empty()
@@ -134,7 +135,6 @@ class Machine(Generic[HeaderT]):
 
     def _read_blocks(self) -> Generator[memoryview, int, memoryview]:
         """Read a header whose length nobody has declared: to the end of its object, or to that of the input."""
-        self._check_message_length(self._body_length or 0)
         finder = ObjectEnd() if self._is_headerless else None
         most = min(self._limits.max_header_bytes, self._limits.max_message_bytes) + 1
         if self._body_length is not None:
@@ -197,16 +197,16 @@ class Machine(Generic[HeaderT]):
         if self._body_length is not None and length > self._body_length:
             msg = f"the declared header length {length} exceeds the body's {self._body_length} bytes"
             raise RemoteProtocolError(msg, code=ErrorCode.HEADER_EXCEEDS_BODY, offset=0)
-        for limit in ("max_header_bytes", "max_message_bytes"):
-            allowed = getattr(self._limits, limit)
-            if length > allowed:
-                msg = f"the header has {length} bytes or more, {allowed} are allowed"
-                raise LimitExceededError(msg, limit=limit, offset=0)
+        allowed = self._limits.max_header_bytes
+        if length > allowed:
+            msg = f"the header has {length} bytes or more, {allowed} are allowed"
+            raise LimitExceededError(msg, limit="max_header_bytes", offset=0)
+        self._check_message_length(length)
 
     def _check_message_length(self, length: int) -> None:
         allowed = self._limits.max_message_bytes
         if length > allowed:
-            msg = f"the message has {length} bytes, {allowed} are allowed"
+            msg = f"the message has {length} bytes or more, {allowed} are allowed"
             raise LimitExceededError(msg, limit="max_message_bytes", offset=0)
 
     def _read_values(self, spec: TensorSpec) -> Fill:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from enum import Enum, auto
+from http import HTTPStatus
 from typing import Final, cast
 
 import h11
@@ -336,17 +337,21 @@ class Incoming:
             self._end = len(rest)
 
 
-def parse_head(connection: h11.Connection, head: bytes) -> h11.Event:
+def parse_head(connection: h11.Connection, head: bytes) -> h11.Request | h11.InformationalResponse | h11.Response:
     """Have h11 read exactly one head; from a whole one it makes an event at once.
 
     Raises:
-        RemoteProtocolError: `invalid-http`, with the status that h11 suggests.
+        RemoteProtocolError: `invalid-http`, with the status that h11 suggests; 505 for another version of HTTP.
     """
     connection.receive_data(head)
     try:
-        return cast("h11.Event", connection.next_event())
+        event = cast("h11.Request | h11.InformationalResponse | h11.Response", connection.next_event())
     except h11.RemoteProtocolError as error:
         raise invalid_http(_unquoted(error), status_hint=error.error_status_hint) from None
+    if not event.http_version.startswith(b"1."):  # which h11 takes for 1.1
+        msg = "HTTP/1.1 is spoken here, and no other major version"
+        raise invalid_http(msg, status_hint=HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+    return event
 
 
 def framing_length(fields: Fields, http_version: bytes, *, default: int | None) -> int | None:

@@ -19,7 +19,7 @@ from streamcodec.core.events import NEED_DATA, Event, NeedData
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
-from streamcodec.http.connection import Incoming, State, framing_length, parse_head
+from streamcodec.http.connection import Incoming, State, framing_length, invalid_http, parse_head
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
 from streamcodec.http.writing import NOT_HTTP, write_message
 
@@ -170,6 +170,9 @@ class ServerConnection:
     def _parse(self, head: bytes) -> RequestHead:
         request = cast("h11.Request", parse_head(self._h11, head))
         fields = Fields(tuple(request.headers))
+        if request.http_version > b"1.1" and not fields.values(b"host"):  # of 1.1 itself h11 asks for it
+            msg = "the field Host is missing"
+            raise invalid_http(msg)
         expectations = fields.values(b"expect")
         if expectations and [value.lower() for value in expectations] != [b"100-continue"]:
             msg = "the only Expect that is understood is 100-continue"

@@ -192,6 +192,15 @@ def test_a_connection_that_was_ended_or_holds_more_than_the_answer_is_not_used_a
 
 
 @KINDS
+def test_a_failure_whose_words_cannot_be_read_is_still_one(kind: Kind) -> None:
+    error = response(b"?", "Content-Encoding: br", status="429 Too Many Requests")
+    with scripted([error], [GOOD]) as server, kind.client(server.url) as client:
+        with pytest.raises(ServerError, match=r"429: no text that can be read: .* 'br'"):
+            client.infer("m", INPUTS)
+        client.infer("m", INPUTS)
+
+
+@KINDS
 @pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Service Unavailable"])
 def test_after_a_failure_of_the_server_its_connection_is_not_used_again(kind: Kind, status: str) -> None:
     # uvicorn, below KServe, closes it a moment later without having said so.

@@ -10,7 +10,7 @@ import pytest
 from streamcodec import DEFAULT_LIMITS, ErrorCode, LimitExceededError, Limits, RemoteProtocolError
 from streamcodec.http import RequestHead, ServerConnection
 from streamcodec.http import connection as room
-from tests.http.driver import Driver, refuses, server, triad
+from tests.http.driver import Driver, client, refuses, server, triad
 from tests.http.messages import BODY, GET, IHCL, REQUEST, head, length, post
 
 MAX_HEAD = DEFAULT_LIMITS.max_head_bytes
@@ -171,9 +171,22 @@ def test_unusual_methods_are_the_services_business(line: bytes) -> None:
     assert isinstance(connection.next_event(), RequestHead)
 
 
-def test_the_preface_of_http_2_gets_an_answer_and_is_then_refused() -> None:
-    driver = triad(server, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-    assert [entry[0] for entry in driver.log] == ["head", "end", "error", "closed"]
+@pytest.mark.parametrize("line", [b"PRI * HTTP/2.0", b"GET / HTTP/0.9", b"GET / HTTP/9.9"])
+def test_other_major_versions_are_refused_with_the_status_for_it(line: bytes) -> None:
+    driver = triad(server, line + b"\r\n\r\nSM\r\n\r\n")
+    assert [entry[0] for entry in driver.log] == ["error", "closed"]
+    assert refuses(driver, code="invalid-http", status=505)
+
+
+def test_a_higher_minor_version_is_taken_for_1_1_and_needs_a_host_as_well() -> None:
+    driver = triad(server, head(b"GET / HTTP/1.2", b"Host: x"))
+    assert [entry[0] for entry in driver.log] == ["head", "end", "closed"]
+    assert refuses(triad(server, head(b"GET / HTTP/1.2")), code="invalid-http", status=400)
+
+
+def test_an_answer_of_another_major_version_is_refused() -> None:
+    driver = triad(client, head(b"HTTP/2.0 200 OK", b"Content-Length: 0"))
+    assert refuses(driver, code="invalid-http", status=505)
 
 
 def test_an_upgrade_is_ignored() -> None:
