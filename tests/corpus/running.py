@@ -1,0 +1,273 @@
+"""Running: a case of the corpus, brought to a decoder or a connection in every way there is.
+
+The ways are those of the tests of the core and of HTTP: whole, byte by byte, every two pieces, both faces. They insist
+that all come to the same; what that is, is held against the case by `expecting.py`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+import numpy as np
+
+from streamcodec import (
+    NEED_DATA,
+    EndOfMessage,
+    HeaderReceived,
+    Limits,
+    RemoteProtocolError,
+    RequestHeader,
+    ResponseHeader,
+    TensorReceived,
+    TensorSpec,
+    request_decoder,
+    response_decoder,
+)
+from streamcodec.client.exchange import Address, Compression, infer
+from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
+from streamcodec.service import Inference, Reply, Service, error_reply
+from tests.core import triad as codec
+from tests.corpus.notation import Bytes, read_bytes
+from tests.corpus.reading import Case
+from tests.corpus.serving import models
+from tests.http import driver as http
+
+
+@dataclass(kw_only=True)
+class Seen:
+    """What a message came to."""
+
+    header: RequestHeader | ResponseHeader | None = None
+    tensors: list[tuple[TensorSpec, np.ndarray[Any, Any]]] = field(default_factory=list)
+    error: RemoteProtocolError | None = None
+    reply: Reply | None = None
+    """Of a server."""
+    error_mark: int | None = None
+    """Where the case says that the error must show."""
+
+    def take(self, event: object) -> None:
+        """Note an event."""
+        match event:
+            case HeaderReceived(header=header):
+                self.header = header
+            case TensorReceived(spec=spec, array=array):
+                self.tensors.append((spec, array))
+            case _:
+                pass
+
+
+def run(case: Case) -> Seen:
+    """Bring the message of a case to its receiver in every way; return what all ways have come to."""
+    return _RUNNERS[case.kind](case)
+
+
+def _run_codec(case: Case) -> Seen:
+    message = read_bytes(case.message)
+    make = request_decoder if case.kind == "request" else response_decoder
+    header_length = _length(case.options.get("header"), message.header_end)
+    body_length = _length(case.options.get("body"), len(message.data))
+
+    def decoder() -> Any:  # noqa: ANN401 - of requests or of responses
+        return make(
+            header_length=header_length,
+            body_length=body_length,
+            allow_headerless="headerless" in case.options,
+            limits=_limits(case),
+        )
+
+    outcome = codec.decode(decoder, message.data)
+    tensors = [(event.spec, event.array) for event in outcome.tensors]
+    return Seen(header=outcome.header, tensors=tensors, error=outcome.error, error_mark=message.error)
+
+
+def _length(option: str | None, default: int | None) -> int | None:
+    if option is None:
+        return default
+    return None if option == "none" else int(option)
+
+
+def _run_server(case: Case) -> Seen:
+    service = Service(
+        models(),
+        limits=_limits(case),
+        allow_headerless="no-headerless" not in case.options,
+        cors_origins=[case.options["cors"]] if "cors" in case.options else [],
+        compresses="compresses" in case.options,
+        classifies="classifies" in case.options,
+    )
+    return _run_http(case, lambda: _Server(service))
+
+
+def _run_client(case: Case) -> Seen:
+    limits = _limits(case)
+    return _run_http(case, lambda: _Client(limits))
+
+
+def _run_http(case: Case, start: Callable[[], _Connected]) -> Seen:
+    head, body = _parts(case)
+    # After the refusal of a chunked body the connection stays open only if its end has come already; and who has begun
+    # with the body is not told to go on.
+    is_sent_alike = not {"chunked", "continue"} & set(re.split(r"\W", head.decode("latin-1").lower()))
+    driver = http.triad(start, head + _sent(case, body.data), is_sent_alike=is_sent_alike)
+    assert isinstance(driver, _Connected)
+    driver.seen.error_mark = body.error
+    return driver.seen
+
+
+def _parts(case: Case) -> tuple[bytes, Bytes]:
+    """Return head and body; lengths are put into the head."""
+    text, _, rest = case.message.partition("\n\n")
+    body = read_bytes(rest)
+    text = text.replace("{body}", str(len(_sent(case, body.data)))).replace("{header}", str(body.header_end))
+    return read_bytes(text.replace("\n", "\r\n") + "\r\n\r\n").data, body
+
+
+def _sent(case: Case, body: bytes) -> bytes:
+    """Return a body as it goes over the wire."""
+    for name, compress in _ENCODINGS.items():
+        if name in case.options:
+            body = compress(body)
+    if "chunked" not in case.options:
+        return body
+    size = int(case.options["chunked"])
+    chunks = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in [*chunks, b""])
+
+
+def _gzip(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def _raw_deflate(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return stream.compress(data) + stream.flush()
+
+
+_ENCODINGS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "gzip": _gzip,
+    "gzip-members": lambda data: _gzip(data[:20]) + _gzip(data[20:]),
+    "deflate": zlib.compress,
+    "raw-deflate": _raw_deflate,
+}
+
+
+class _Connected(http.Driver):
+    """A connection and whoever owns it."""
+
+    def __init__(self, connection: ServerConnection | ClientConnection) -> None:
+        super().__init__(connection)
+        self.seen = Seen()
+
+    def pump(self) -> None:
+        """Take events until there are none."""
+        while not self.is_over:
+            try:
+                event = self.connection.next_event()
+                if event is NEED_DATA:
+                    return
+                self.seen.take(event)
+                self._note_line(event)
+                self._own(event)
+            except RemoteProtocolError as error:
+                self.log.append(http.error_entry(error))
+                self._fail(error)
+
+    def _note_line(self, event: object) -> None:
+        match event:
+            case HeaderReceived(header=header):
+                self.log.append(("header", codec.describe_header(header)))
+            case TensorReceived(spec=spec, array=array):
+                self.log.append(("tensor", codec.describe_spec(spec), codec.describe_array(array)))
+            case _:
+                self.log.append((event,))
+
+    def _own(self, event: object) -> None:
+        raise NotImplementedError
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        raise NotImplementedError
+
+
+class _Server(_Connected):
+    """A server, without sockets and threads."""
+
+    def __init__(self, service: Service) -> None:
+        self._connection = ServerConnection(service.limits)
+        super().__init__(self._connection)
+        self._service = service
+        self._head: RequestHead | None = None
+        self._inference: Inference | None = None
+
+    def _own(self, event: Any) -> None:  # noqa: ANN401 - any event
+        match event:
+            case RequestHead():
+                self._head = event
+                outcome = self._service.begin(event)
+                if isinstance(outcome, Reply):
+                    self._reply(outcome)
+                    return
+                self._inference = outcome
+                self.sent += self._connection.receive_body(outcome.decoder)
+            case ConnectionClosed():
+                self.is_over = True
+            case _:
+                assert self._inference is not None
+                self._inference.receive(event)
+                if isinstance(event, EndOfMessage):
+                    self._reply(self._inference.run())
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        self._reply(error_reply(error))
+
+    def _reply(self, reply: Reply) -> None:
+        reply = self._service.finish(reply, self._head)
+        self.sent += b"".join(self._connection.send_response(reply.status, reply.headers, reply.buffers))
+        if self.seen.reply is None:  # what follows is about bytes behind the message
+            self.seen.reply, self.seen.error = reply, reply.refusal
+
+
+class _Client(_Connected):
+    """A client that has sent an inference request."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._connection = ClientConnection(limits)
+        super().__init__(self._connection)
+        self._exchange = infer(
+            "m",
+            {"x": [1]},
+            outputs=None,
+            request_id=None,
+            parameters=None,
+            version=None,
+            is_binary=True,
+            limits=limits,
+            compression=Compression(),
+        )
+        self._exchange.start(self._connection, Address.of("http://x"))
+
+    def _own(self, event: Any) -> None:  # noqa: ANN401 - any event
+        if self._exchange.receive(self._connection, event):
+            self.is_over = True
+            self._exchange.infer_result()
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        self.is_over = True
+        self.seen.error = error
+
+
+def _limits(case: Case) -> Limits:
+    names = {limit.name for limit in fields(Limits)}
+    return Limits(**{name: int(value) for name, value in case.options.items() if name in names})
+
+
+_RUNNERS: Final[dict[str, Callable[[Case], Seen]]] = {
+    "request": _run_codec,
+    "response": _run_codec,
+    "http-request": _run_server,
+    "http-response": _run_client,
+}

@@ -1,0 +1,64 @@
+"""Every case of the corpus comes to what it says, and the corpus says enough."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from streamcodec import ErrorCode
+from streamcodec.core import jsontext
+from tests.corpus.expecting import check
+from tests.corpus.reading import Case, read_corpus, read_rules
+from tests.corpus.running import run
+
+CASES = read_corpus()
+RULES = read_rules()
+LEAST_ACCEPTED = 120
+LEAST_REFUSED = 200
+
+NEED_MORE_THAN_A_MESSAGE = {
+    ErrorCode.TOO_SLOW,  # time: tests/server/test_patience.py
+    ErrorCode.OUT_OF_MEMORY,  # a machine without memory: tests/core/test_placement.py
+}
+"""Codes that no message alone can cause."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case: Case) -> None:
+    check(case, run(case))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.is_about_json], ids=str)
+def test_case_with_the_quick_json_parser(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsontext, "LEAST_BYTES", 0)
+    check(case, run(case))
+
+
+def test_names_are_unique() -> None:
+    names = Counter(case.name for case in CASES)
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_there_are_enough_cases() -> None:
+    refused = sum(case.is_refused for case in CASES)
+    assert refused >= LEAST_REFUSED
+    assert len(CASES) - refused >= LEAST_ACCEPTED
+
+
+def test_every_case_shows_a_rule_that_there_is() -> None:
+    assert [str(case) for case in CASES if not case.rules or not set(case.rules) <= set(RULES)] == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_has_both_kinds_of_cases(rule: str) -> None:
+    kinds = {case.is_refused for case in CASES if rule in case.rules}
+    words = RULES[rule]
+    wanted = {False} if "(nothing to refuse" in words else {True} if "(nothing to accept" in words else {False, True}
+    assert kinds == wanted
+
+
+def test_every_code_is_the_outcome_of_some_case() -> None:
+    lines = " ".join(line for case in CASES for line in case.expected)
+    missing = {code for code in ErrorCode if f"code={code} " not in lines}
+    assert missing == NEED_MORE_THAN_A_MESSAGE
