@@ -1,68 +1,30 @@
-"""The server under test: `python -m streamcodec serve` in a process of its own, one for all foreign clients."""
+"""The servers under test, one of each for all foreign clients; and the recorder's place in pytest."""
 
 from __future__ import annotations
 
-import select
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parents[2]
-_START_SECONDS = 30
-_STOP_SECONDS = 10
-_ANNOUNCEMENT = "listening on http://"
+from tests.interop.recorder import Recorder
+from tests.interop.serving import ServerProcess, serving
 
-
-@dataclass(frozen=True, slots=True)
-class ServerProcess:
-    """A running server."""
-
-    process: subprocess.Popen[str]
-    address: str
-    """HOST:PORT."""
-    errors: Path
-    """What it wrote to standard error."""
-
-    def check(self) -> None:
-        """Fail the test if the server has died or complained."""
-        complaints = self.errors.read_text()
-        status = self.process.poll()
-        if status is not None:
-            pytest.fail(f"the server has ended with status {status}:\n{complaints}", pytrace=False)
-        if complaints:
-            pytest.fail(f"the server complained:\n{complaints}", pytrace=False)
+_RECORDER = pytest.StashKey[Recorder]()
 
 
 @pytest.fixture(scope="session")
 def server_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    errors = tmp_path_factory.mktemp("server") / "stderr.txt"
-    # Warnings are on, so that a socket the server forgets is a complaint.
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-m",
-        "streamcodec",
-        "serve",
-        "tests.interop.models:models",
-        "--port",
-        "0",
-    ]
-    with (
-        errors.open("w") as stderr,
-        subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
-    ):
-        try:
-            yield ServerProcess(process, _address(process, errors), errors)
-            process.terminate()
-            assert process.wait(_STOP_SECONDS) == 0, "the server did not stop well"
-            assert not (complaints := errors.read_text()), f"the server complained:\n{complaints}"
-        finally:
-            process.kill()
+    with serving(tmp_path_factory.mktemp("server"), "--classification", "--cors-origin", "*") as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def compressing_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(
+        tmp_path_factory.mktemp("compressing"), "--compress", "--nonfinite", "null", "--cors-origin", "*"
+    ) as process:
+        yield process
 
 
 @pytest.fixture
@@ -73,10 +35,46 @@ def server(server_process: ServerProcess) -> Iterator[str]:
     server_process.check()
 
 
-def _address(process: subprocess.Popen[str], errors: Path) -> str:
-    assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], _START_SECONDS)
-    line = process.stdout.readline().strip() if ready else ""
-    if not line.startswith(_ANNOUNCEMENT):
-        pytest.fail(f"the server did not start, it said {line!r} and:\n{errors.read_text()}", pytrace=False)
-    return line.removeprefix(_ANNOUNCEMENT)
+@pytest.fixture
+def compressing_server(compressing_process: ServerProcess) -> Iterator[str]:
+    """HOST:PORT of a server that compresses when asked, and writes NaN and the infinities as null."""
+    compressing_process.check()
+    yield compressing_process.address
+    compressing_process.check()
+
+
+@pytest.fixture
+def deviation(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Take, after the assertion that proves it, "what the peer does, one clause; what we do about it"."""
+    recorder = request.config.stash[_RECORDER]
+    return lambda text: recorder.add_deviation(request.node.nodeid, text)
+
+
+@pytest.fixture(scope="session")
+def peer_version(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Take a system and its versions, "name x.y.z, name x.y.z"."""
+    return request.config.stash[_RECORDER].add_versions
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    # Known where the command line names this folder; elsewhere these tests run as all others do.
+    parser.addoption(
+        "--interop-record", type=Path, metavar="FILE", help="write what came of the interop matrix into this record"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[_RECORDER] = Recorder(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.config.stash[_RECORDER].see(report)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    record: Path | None = session.config.getoption("--interop-record", default=None)
+    if record is not None and exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+        session.config.stash[_RECORDER].merge_into(record)

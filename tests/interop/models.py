@@ -30,6 +30,9 @@ FULLY_DECLARED = {
 
 NAME_WITH_BLANK = "prüfung 1"
 
+LABELS = ("cat", "dog", "otter", "owl")
+"""Of the classes of the model `animals`."""
+
 
 def models() -> ModelRegistry:
     registry = demo_models()
@@ -44,7 +47,26 @@ def models() -> ModelRegistry:
             versions=("1", "2"),
         )
     )
+    for model in (_passing("single", "FP32", ANY_SIZE), _passing("element", "BYTES", 1), _animals()):
+        registry.add(model)
     return registry
+
+
+def _passing(name: str, datatype: str, *shape: int) -> Model:
+    """Make a model that answers its one input, so that a raw binary request has a meaning."""
+    metadata = (TensorMetadata("x", datatype, shape),)
+    return Model(name=name, predict=_inputs, inputs=metadata, outputs=metadata)
+
+
+def _animals() -> Model:
+    """Make a model that answers its scores, a row for each in the batch, and has labels for classes."""
+    metadata = (TensorMetadata("SCORES", "FP32", (ANY_SIZE, len(LABELS))),)
+    labels = {"SCORES": LABELS}
+    return Model(name="animals", predict=_inputs, inputs=metadata, outputs=metadata, is_batching=True, labels=labels)
+
+
+def _inputs(request: InferenceRequest) -> Mapping[str, Array]:
+    return request.inputs
 
 
 def _seen(request: InferenceRequest) -> Mapping[str, Array]:

@@ -97,6 +97,34 @@ TENSORS: dict[str, Array] = {**PLAIN, **NOT_FINITE, **BINARY_ONLY}
 """All of the above."""
 
 
+_FEATURES = {
+    "scalar": "scalars",
+    "size 0": "empty tensors",
+    "[2, 0, 3]": "empty tensors",
+    "payloads": "NaN payloads",
+    "BYTES with": "BYTES hostile to text",
+    "BYTES not": "BYTES hostile to text",
+    "BYTES": "BYTES",
+    "BF16": "BF16",
+    "FP16": "FP16",
+    "BOOL": "BOOL",
+    "INT64": "64-bit extremes",
+}
+
+
+def feature(name: str, *forms: str) -> str:
+    """Return the feature of the interop matrix that a tensor shows when it travels in these forms, there and back.
+
+    The first part that its name has counts; a tensor that has none shows its form.
+    """
+    if "NaN" in name and "json" in forms:
+        return "non-finite as JSON"
+    found = next((feature for part, feature in _FEATURES.items() if part in name), None)
+    if found is not None:
+        return found
+    return "JSON tensors" if "json" in forms else "binary tensors"
+
+
 def datatype(name: str) -> str:
     """Return the protocol's name of the datatype of one of the tensors above."""
     return name.partition(" ")[0]

@@ -1,83 +1,42 @@
-"""What KServe's own client, unmodified, gets from our server: one line of JSON for each case.
+"""What KServe's own client, unmodified, gets from our servers: one line of JSON for each case.
 
 Runs in an environment that has KServe but neither streamcodec nor pytest, in the root of the checkout, as
-`python -m tests.interop.kserve.client_script http://HOST:PORT`. It judges nothing: it says what happened, and
-`test_kserve.py` knows what should have.
+`python -m tests.interop.kserve.client_script http://HOST:PORT http://HOST:PORT`; the second is the server that
+compresses. It judges nothing: it says what happened, and `expectations.py` knows what should have.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+import zlib
+from collections.abc import Callable
 from functools import partial
+from importlib.metadata import version
 from itertools import product
 from typing import Any
 
 import numpy as np
-from kserve import InferenceRESTClient, InferInput, InferRequest, InferResponse, RESTConfig
+from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
 from kserve.protocol.infer_type import RequestedOutput
 
-from tests.interop.tensors import TENSORS, Array, datatype, elements, fingerprint
+from tests.interop.kserve.caller import (
+    CASES,
+    CASES_COMPRESSING,
+    FORMS,
+    HEADER_LENGTH,
+    Caller,
+    as_input,
+    case,
+    floats,
+    is_binary,
+    outputs_of,
+)
+from tests.interop.tensors import TENSORS, datatype, elements, fingerprint
 
-FORMS = {"binary": True, "json": False}
-_TIMEOUT = 20.0
-
-
-class Caller:
-    """The client, with the address that it wants at every call."""
-
-    def __init__(self, client: InferenceRESTClient, url: str) -> None:
-        self.client = client
-        self.url = url
-        self.headers: dict[str, str] = {}
-        """Of the last response."""
-
-    async def infer(self, model: str, inputs: list[InferInput], **options: object) -> InferResponse:
-        request = InferRequest(model, inputs, **options)
-        return await self.client.infer(self.url, request, model_name=model, response_headers=self.headers)
-
-    async def identity(self, inputs: Mapping[str, Array], *, binary: bool = True, **options: object) -> InferResponse:
-        given = [as_input(name, array, "FP32", binary=binary) for name, array in inputs.items()]
-        return await self.infer("identity", given, **options)
-
-    async def seen(self, inputs: list[InferInput], **options: object) -> dict[str, Any]:
-        """What the model `seen` says that it was given."""
-        response = await self.infer("seen", inputs, **options)
-        report: dict[str, Any] = json.loads(response.outputs[0].as_numpy()[0])
-        return report
-
-
-Case = Callable[[Caller], Awaitable[Any]]
-CASES: dict[str, Case] = {}
-
-
-def case(name: str) -> Callable[[Case], Case]:
-    def add(run: Case) -> Case:
-        CASES[name] = run
-        return run
-
-    return add
-
-
-def as_input(name: str, array: Array, datatype: str, *, binary: bool = True) -> InferInput:
-    tensor = InferInput(name, list(array.shape), datatype)
-    tensor.set_data_from_numpy(array, binary_data=binary)
-    return tensor
-
-
-def floats(count: int = 4) -> Array:
-    return np.arange(count, dtype=np.float32)
-
-
-def outputs_of(response: InferResponse) -> dict[str, Any]:
-    return {output.name: output.as_numpy().tolist() for output in response.outputs}
-
-
-def is_binary(caller: Caller) -> bool:
-    """Whether the last response had a binary output; the client itself does not keep that."""
-    return "inference-header-content-length" in caller.headers
+_TIMEOUT = 60.0
 
 
 async def comes_back(caller: Caller, name: str, *, there: bool, back: bool) -> dict[str, Any]:
@@ -150,10 +109,18 @@ async def image(caller: Caller) -> bool:
     return fingerprint(response.outputs[0].as_numpy()) == fingerprint(array)
 
 
-@case("tensor of 64 MiB: reaches the sink")
-async def large(caller: Caller) -> dict[str, Any]:
-    """Not back: the client makes a list of it, which takes seconds."""
-    return outputs_of(await caller.infer("sink", [as_input("x", floats(1 << 24), "FP32")]))
+@case("tensor of 64 MiB: comes back")
+async def large(caller: Caller) -> bool:
+    """The client makes a list of it, which takes seconds."""
+    array = floats(1 << 24)
+    response = await caller.identity({"x": array}, parameters={"binary_data_output": True})
+    return fingerprint(response.outputs[0].as_numpy()) == fingerprint(array)
+
+
+@case("empty tensor: what the client writes")
+async def empty(_: Caller) -> dict[str, Any]:
+    document, header_length = InferRequest("identity", [as_input("x", floats(0), "FP32")]).to_rest()
+    return {"input": document["inputs"][0], "header_length": header_length}
 
 
 @case("several inputs: the sink counts the bytes of all")
@@ -264,6 +231,73 @@ async def dropped_version(caller: Caller) -> Any:  # noqa: ANN401 - any JSON val
     return (await caller.identity({"x": floats()})).model_version
 
 
+@case("classes of a batch, with labels")
+async def classes(caller: Caller) -> dict[str, Any]:
+    scores = np.array([[0.5, -1, 8, 2], [3, 9, 9, 0]], dtype=np.float32)
+    wanted = [RequestedOutput("SCORES", {"classification": 2})]
+    return outputs_of(await caller.infer("animals", [as_input("SCORES", scores, "FP32")], request_outputs=wanted))
+
+
+_OPAQUE = "application/octet-stream"
+
+
+@case("bytes in the place of a request: raw binary request")
+async def raw(caller: Caller) -> dict[str, Any]:
+    fields = {HEADER_LENGTH: "0", "Content-Type": _OPAQUE}
+    response = await caller.infer_bytes("single", floats().tobytes(), fields)
+    return {"binary": is_binary(caller), **outputs_of(response)}
+
+
+@case("bytes in the place of a request: headerless form")
+async def headerless(caller: Caller) -> dict[str, Any]:
+    body, _ = _body()
+    return outputs_of(await caller.infer_bytes("identity", body, {"Content-Type": _OPAQUE}))
+
+
+async def _compressed(caller: Caller, compress: Callable[[bytes], bytes], encoding: str) -> dict[str, Any]:
+    body, header_length = _body()
+    fields = {HEADER_LENGTH: header_length, "Content-Type": _OPAQUE, "Content-Encoding": encoding}
+    return outputs_of(await caller.infer_bytes("identity", compress(body), fields))
+
+
+for _encoding, _compress in (("gzip", gzip.compress), ("deflate", zlib.compress)):
+    CASES[f"bytes in the place of a request: {_encoding}"] = partial(
+        _compressed, compress=_compress, encoding=_encoding
+    )
+
+
+def _body() -> tuple[bytes, str]:
+    """Return what the client would send, and the length of the header."""
+    body, header_length = InferRequest("identity", [as_input("x", floats(), "FP32")]).to_rest()
+    return body, str(header_length)
+
+
+async def _compressed_answer(caller: Caller, *, back: bool) -> dict[str, Any]:
+    array = floats(5000)
+    response = await caller.identity({"x": array}, parameters={"binary_data_output": back})
+    return {
+        "encoding": caller.headers["content-encoding"],
+        "binary": is_binary(caller),
+        "same": fingerprint(response.outputs[0].as_numpy()) == fingerprint(array),
+    }
+
+
+for _form, _back in FORMS.items():
+    CASES_COMPRESSING[f"answer compressed, though the caller did not ask: {_form}"] = partial(
+        _compressed_answer, back=_back
+    )
+
+
+async def _null(caller: Caller, name: str) -> dict[str, Any]:
+    response = await caller.infer("identity", [as_input("x", TENSORS[name], datatype(name))])
+    (output,) = response.outputs
+    return {"data": output.data, **fingerprint(output.as_numpy())}
+
+
+for _name in ("FP32 infinities and NaN", "FP64 infinities and NaN"):
+    CASES_COMPRESSING[f"{_name}: null is read as NaN"] = partial(_null, name=_name)
+
+
 async def _wrong(
     caller: Caller, model: str, make: Callable[[], InferInput], wanted: list[RequestedOutput] | None
 ) -> None:
@@ -313,11 +347,19 @@ async def model_not_ready(caller: Caller) -> Any:  # noqa: ANN401 - any JSON val
     return await caller.client.is_model_ready(caller.url, "nothing")
 
 
-async def main(url: str) -> None:
+@case("metadata: the client has no call for it")
+async def metadata(caller: Caller) -> list[str]:
+    return [name for name in dir(caller.client) if "metadata" in name]
+
+
+async def main(url: str, compressing_url: str) -> None:
+    say({"versions": ", ".join(f"{package} {version(package)}" for package in ("kserve", "httpx"))})
     config = RESTConfig(protocol="v2", retries=0, timeout=_TIMEOUT)
     async with InferenceRESTClient(config) as client:
-        for name, run in CASES.items():
-            caller = Caller(client, url)
+        todo = [(url, *item) for item in CASES.items()]
+        todo += [(compressing_url, *item) for item in CASES_COMPRESSING.items()]
+        for address, name, run in todo:
+            caller = Caller(client, address)
             try:
                 say({"case": name, "result": await run(caller)})
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome
@@ -329,4 +371,4 @@ def say(line: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(*sys.argv[1:]))
