@@ -40,6 +40,7 @@ _BLOCK_BYTES = 64 << 10
 """Read at once, at first, where nobody has declared how much is to come."""
 
 _NOTHING = memoryview(b"")
+"""An empty view that keeps no memory alive, as an empty part of some memory would."""
 
 
 class Machine(Generic[HeaderT]):
@@ -156,7 +157,7 @@ class Machine(Generic[HeaderT]):
         if filled == 0:
             self._refuse_empty()
         self._position = filled if end is None else end
-        self._ahead = data[self._position : filled]
+        self._ahead = data[self._position : filled] or _NOTHING
         return data[: self._position]
 
     def _skip_white_space(self) -> Fill:
@@ -164,7 +165,7 @@ class Machine(Generic[HeaderT]):
         while True:
             rest = bytes(self._ahead).lstrip(WHITE_SPACE)
             self._position += len(self._ahead) - len(rest)
-            self._ahead = self._ahead[len(self._ahead) - len(rest) :]
+            self._ahead = self._ahead[len(self._ahead) - len(rest) :] or _NOTHING
             if rest:
                 raise self._trailing_bytes()
             self._check_header_length(self._position)
@@ -257,7 +258,7 @@ class Machine(Generic[HeaderT]):
         if self._ahead:
             filled = min(len(self._ahead), len(target))
             target[:filled] = self._ahead[:filled]
-            self._ahead = self._ahead[filled:]
+            self._ahead = self._ahead[filled:] or _NOTHING
         if filled < len(target) and not self._has_ended:
             filled += yield target[filled:]
         self._position += filled

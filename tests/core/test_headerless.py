@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -267,6 +268,22 @@ def test_a_body_longer_than_a_message_may_be_is_refused_before_its_first_byte() 
     error = refuse(source)
     assert isinstance(error, LimitExceededError)
     assert (error.limit, error.offset) == ("max_message_bytes", 0)
+
+
+@pytest.mark.parametrize("payload", [b" " * (1 << 20), b"x" * 40], ids=["all header", "tensor"])
+def test_the_memory_of_the_header_is_free_when_the_message_is_complete(payload: bytes) -> None:
+    nbytes = len(payload.strip())
+    text = request(*([binary("UINT8", [nbytes], nbytes)] if nbytes else [])).body
+    body = text[:-1] + b" " * (1 << 20) + b"}" + payload
+    tracemalloc.start()
+    try:
+        decoder = message(body).headerless().decoder()
+        decoder.feed(body)
+        assert tracemalloc.get_traced_memory()[1] > 1 << 20
+        assert tracemalloc.get_traced_memory()[0] < 1 << 17
+        assert decoder.is_complete
+    finally:
+        tracemalloc.stop()
 
 
 def test_responses_may_be_headerless_too() -> None:
