@@ -14,9 +14,12 @@ _BLOCK: Final = 64 << 10
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
 _OTHER: Final = ord("_")
+_OPEN: Final = ord("{")
+_CLOSE: Final = ord("}")
+_CURL: Final = 0x20
+"""What makes a curly bracket of a square one."""
 _STEP: Final = np.zeros(256, np.int8)
-_STEP[list(b"[{")] = 1
-_STEP[list(b"]}")] = -1
+_STEP[_OPEN], _STEP[_CLOSE] = 1, -1
 
 
 def too_deep_at(data: bytes | bytearray | memoryview, limit: int) -> int | None:
@@ -39,15 +42,20 @@ def _count_openings(data: bytes | bytearray | memoryview, limit: int) -> int:
 
 
 def _depth_exceeds_at(data: bytes | bytearray | memoryview, limit: int) -> int | None:
-    depth = inside = 0
-    is_escaped = False
+    depth = 0
+    in_string = is_escaped = False
     for start in range(0, len(data), _BLOCK):
-        block, is_escaped = without_escapes(bytes(data[start : start + _BLOCK]), is_escaped=is_escaped)
-        in_string = (np.cumsum(block == _QUOTE, dtype=np.int32) + inside) & 1
-        depths = np.cumsum(_STEP[block] * (in_string == 0), dtype=np.int32) + depth
+        characters, is_escaped = without_escapes(bytes(data[start : start + _BLOCK]), is_escaped=is_escaped)
+        curly = characters | _CURL  # the few characters that matter are looked at, not all between them
+        places = np.flatnonzero((characters == _QUOTE) | (curly == _OPEN) | (curly == _CLOSE))
+        if not len(places):
+            continue
+        marks = curly[places]
+        inside = np.cumsum(marks == _QUOTE, dtype=np.int32) + in_string & 1
+        depths = np.cumsum(_STEP[marks] * (1 - inside), dtype=np.int32) + depth
         if int(depths.max()) > limit:
-            return start + int(np.argmax(depths > limit))
-        depth, inside = int(depths[-1]), int(in_string[-1])
+            return start + int(places[np.argmax(depths > limit)])
+        depth, in_string = int(depths[-1]), bool(inside[-1])
     return None
 
 

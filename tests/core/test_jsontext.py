@@ -225,3 +225,12 @@ def test_a_million_brackets_do_not_reach_the_recursive_parser(filler: bytes) -> 
     decoder.feed(filler)
     with pytest.raises(LimitExceededError):
         decoder.next_event()
+
+
+def test_depth_is_kept_across_blocks_without_brackets() -> None:
+    text = b'{"inputs":[],"x":[' + b"[]," * 100 + b"[" * 126 + b" " * 200_000 + b"["
+    decoder = message(text).decoder()
+    decoder.feed(text)
+    with pytest.raises(LimitExceededError) as refused:
+        decoder.next_event()
+    assert refused.value.offset == len(text) - 1

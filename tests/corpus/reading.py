@@ -33,14 +33,9 @@ class Case:
 
     @property
     def is_refused(self) -> bool:
-        """Whether somebody is told that he did something wrong."""
+        """Whether somebody is told that they did something wrong."""
         status = _STATUS.search("\n".join(self.expected))
         return self.outcome == "refused" or (status is not None and int(status[1]) >= _FIRST_ERROR)
-
-    @property
-    def is_about_json(self) -> bool:
-        """Whether the text of the header, or of a tensor in it, is what matters."""
-        return any(rule.startswith(("json/", "data/")) for rule in self.rules)
 
     def __str__(self) -> str:
         return f"{self.file}: {self.name}"

@@ -20,18 +20,22 @@ from streamcodec import (
     EndOfMessage,
     HeaderReceived,
     Limits,
+    NonFiniteOutput,
     RemoteProtocolError,
     RequestHeader,
     ResponseHeader,
+    Tensor,
     TensorReceived,
     TensorSpec,
+    encode_request,
     request_decoder,
     response_decoder,
 )
-from streamcodec.client.exchange import Address, Compression, infer
+from streamcodec.client.exchange import Address, Exchange
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import Inference, Reply, Service, error_reply
 from tests.core import triad as codec
+from tests.core.messages import AnyDecoder
 from tests.corpus.notation import Bytes, read_bytes
 from tests.corpus.reading import Case
 from tests.corpus.serving import models
@@ -61,12 +65,21 @@ class Seen:
                 pass
 
 
-def run(case: Case) -> Seen:
-    """Bring the message of a case to its receiver in every way; return what all ways have come to."""
-    return _RUNNERS[case.kind](case)
+def run(case: Case, *, is_cut: bool = True) -> Seen:
+    """Bring the message of a case to its receiver; return what all ways have come to.
+
+    Options that no receiver knows fail the case.
+
+    Args:
+        case: whose message is sent.
+        is_cut: in every way there is; else by few of them, where something else than the cuts matters.
+    """
+    unknown = set(case.options) - _OPTIONS[case.kind]
+    assert not unknown, f"{case.file}:{case.line}: what is {unknown}?"
+    return _RUNNERS[case.kind](case, is_cut)
 
 
-def _run_codec(case: Case) -> Seen:
+def _run_codec(case: Case, is_cut: bool) -> Seen:
     message = read_bytes(case.message)
     make = request_decoder if case.kind == "request" else response_decoder
     header_length = _length(case.options.get("header"), message.header_end)
@@ -80,9 +93,19 @@ def _run_codec(case: Case) -> Seen:
             limits=_limits(case),
         )
 
-    outcome = codec.decode(decoder, message.data)
+    outcome = codec.decode(decoder, message.data) if is_cut else _decode_whole(decoder(), message.data)
+    assert (outcome.error is None) is (outcome.end is not None)
     tensors = [(event.spec, event.array) for event in outcome.tensors]
     return Seen(header=outcome.header, tensors=tensors, error=outcome.error, error_mark=message.error)
+
+
+def _decode_whole(decoder: AnyDecoder, data: bytes) -> codec.Outcome:
+    outcome = codec.Outcome()
+    outcome.collect(decoder)
+    codec.push(decoder, [data], outcome)
+    decoder.receive_eof()
+    outcome.collect(decoder)
+    return outcome
 
 
 def _length(option: str | None, default: int | None) -> int | None:
@@ -91,30 +114,33 @@ def _length(option: str | None, default: int | None) -> int | None:
     return None if option == "none" else int(option)
 
 
-def _run_server(case: Case) -> Seen:
+def _run_server(case: Case, is_cut: bool) -> Seen:
     service = Service(
         models(),
         limits=_limits(case),
+        nonfinite=NonFiniteOutput(case.options.get("nonfinite", NonFiniteOutput.LITERAL)),
         allow_headerless="no-headerless" not in case.options,
         cors_origins=[case.options["cors"]] if "cors" in case.options else [],
         compresses="compresses" in case.options,
         classifies="classifies" in case.options,
     )
-    return _run_http(case, lambda: _Server(service))
+    return _run_http(case, lambda: _Server(service), is_cut)
 
 
-def _run_client(case: Case) -> Seen:
+def _run_client(case: Case, is_cut: bool) -> Seen:
     limits = _limits(case)
-    return _run_http(case, lambda: _Client(limits))
+    return _run_http(case, lambda: _Client(limits), is_cut)
 
 
-def _run_http(case: Case, start: Callable[[], _Connected]) -> Seen:
+def _run_http(case: Case, start: Callable[[], _Connected], is_cut: bool) -> Seen:
     head, body = _parts(case)
     # After the refusal of a chunked body the connection stays open only if its end has come already; and who has begun
     # with the body is not told to go on.
     is_sent_alike = not {"chunked", "continue"} & set(re.split(r"\W", head.decode("latin-1").lower()))
-    driver = http.triad(start, head + _sent(case, body.data), is_sent_alike=is_sent_alike)
+    cuts = None if is_cut else ()
+    driver = http.triad(start, head + _sent(case, body.data), cuts=cuts, is_sent_alike=is_sent_alike)
     assert isinstance(driver, _Connected)
+    assert driver.is_over
     driver.seen.error_mark = body.error
     return driver.seen
 
@@ -231,23 +257,16 @@ class _Server(_Connected):
             self.seen.reply, self.seen.error = reply, reply.refusal
 
 
+_QUESTION: Final = encode_request([Tensor(name="x", array=np.ones(1, np.int8))])
+
+
 class _Client(_Connected):
     """A client that has sent an inference request."""
 
     def __init__(self, limits: Limits) -> None:
         self._connection = ClientConnection(limits)
         super().__init__(self._connection)
-        self._exchange = infer(
-            "m",
-            {"x": [1]},
-            outputs=None,
-            request_id=None,
-            parameters=None,
-            version=None,
-            is_binary=True,
-            limits=limits,
-            compression=Compression(),
-        )
+        self._exchange = Exchange("POST", "/v2/models/m/infer", _QUESTION, limits)
         self._exchange.start(self._connection, Address.of("http://x"))
 
     def _own(self, event: Any) -> None:  # noqa: ANN401 - any event
@@ -260,12 +279,24 @@ class _Client(_Connected):
         self.seen.error = error
 
 
+_LIMITS: Final = {limit.name for limit in fields(Limits)}
+_OF_CODEC: Final = _LIMITS | {"header", "body", "headerless"}
+_OF_HTTP: Final = _LIMITS | set(_ENCODINGS) | {"chunked"}
+_OF_SERVICE: Final = {"no-headerless", "nonfinite", "cors", "compresses", "classifies"}
+_OPTIONS: Final = {
+    "request": _OF_CODEC,
+    "response": _OF_CODEC,
+    "http-request": _OF_HTTP | _OF_SERVICE,
+    "http-response": _OF_HTTP,
+}
+"""What may stand behind each kind of message."""
+
+
 def _limits(case: Case) -> Limits:
-    names = {limit.name for limit in fields(Limits)}
-    return Limits(**{name: int(value) for name, value in case.options.items() if name in names})
+    return Limits(**{name: int(value) for name, value in case.options.items() if name in _LIMITS})
 
 
-_RUNNERS: Final[dict[str, Callable[[Case], Seen]]] = {
+_RUNNERS: Final[dict[str, Callable[[Case, bool], Seen]]] = {
     "request": _run_codec,
     "response": _run_codec,
     "http-request": _run_server,
