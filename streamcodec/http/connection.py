@@ -181,7 +181,7 @@ class Incoming:
 
         Raises:
             RemoteProtocolError: these bytes are no head, or the connection ended within it.
-            LimitExceededError: longer than `max_head_bytes`; status 431.
+            LimitExceededError: longer than `max_head_bytes`; status 431, or 414 if that is one line.
         """
         if self._end and self._scratch[0] < _FIRST_PRINTABLE:
             msg = "the first line starts with a control character; is this TLS?"
@@ -189,8 +189,7 @@ class Incoming:
         found = _HEAD_END.search(self._scratch, self._scanned, self._end)
         end = found.end() if found else self._end
         if end > self._limits.max_head_bytes:
-            msg = f"the head has more than {self._limits.max_head_bytes} bytes"
-            raise LimitExceededError(msg, limit="max_head_bytes", status_hint=431)
+            raise self._too_long()
         if found is None:
             if self.is_eof and self._end:
                 msg = "the connection ended in the middle of a head"
@@ -204,6 +203,14 @@ class Incoming:
         self._start = end
         self.state = State.DECIDE
         return head
+
+    def _too_long(self) -> LimitExceededError:
+        """Make the error for a head that is too long; 414 says that its first line, so the target, is."""
+        limit = self._limits.max_head_bytes
+        has_line = b"\n" in bytes(self._scratch[: limit + 1])
+        status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if has_line else HTTPStatus.REQUEST_URI_TOO_LONG
+        msg = f"the {'head' if has_line else 'first line of the head'} has more than {limit} bytes"
+        return LimitExceededError(msg, limit="max_head_bytes", status_hint=int(status))
 
     def receive_body(
         self, receiver: Receiver, head: RequestHead | ResponseHead | None, connection: h11.Connection
@@ -350,7 +357,7 @@ def parse_head(connection: h11.Connection, head: bytes) -> h11.Request | h11.Inf
         raise invalid_http(_unquoted(error), status_hint=error.error_status_hint) from None
     if not event.http_version.startswith(b"1."):  # which h11 takes for 1.1
         msg = "HTTP/1.1 is spoken here, and no other major version"
-        raise invalid_http(msg, status_hint=HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        raise invalid_http(msg, status_hint=int(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED))
     return event
 
 

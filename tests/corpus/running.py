@@ -72,7 +72,7 @@ def run(case: Case, *, is_cut: bool = True) -> Seen:
 
     Args:
         case: whose message is sent.
-        is_cut: in every way there is; else by few of them, where something else than the cuts matters.
+        is_cut: in every way there is; else whole, where something else than the cuts matters.
     """
     unknown = set(case.options) - _OPTIONS[case.kind]
     assert not unknown, f"{case.file}:{case.line}: what is {unknown}?"
@@ -137,12 +137,18 @@ def _run_http(case: Case, start: Callable[[], _Connected], is_cut: bool) -> Seen
     # After the refusal of a chunked body the connection stays open only if its end has come already; and who has begun
     # with the body is not told to go on.
     is_sent_alike = not {"chunked", "continue"} & set(re.split(r"\W", head.decode("latin-1").lower()))
-    cuts = None if is_cut else ()
-    driver = http.triad(start, head + _sent(case, body.data), cuts=cuts, is_sent_alike=is_sent_alike)
+    message = head + _sent(case, body.data)
+    driver = http.triad(start, message, is_sent_alike=is_sent_alike) if is_cut else _deliver_whole(start(), message)
     assert isinstance(driver, _Connected)
     assert driver.is_over
     driver.seen.error_mark = body.error
     return driver.seen
+
+
+def _deliver_whole(driver: http.Driver, message: bytes) -> http.Driver:
+    driver.push(message)
+    driver.end()
+    return driver
 
 
 def _parts(case: Case) -> tuple[bytes, Bytes]:

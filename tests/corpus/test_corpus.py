@@ -24,7 +24,7 @@ NEED_MORE_THAN_A_MESSAGE = {
 }
 """Codes that no message alone can cause."""
 
-STATUSES = {200, 400, 403, 404, 405, 411, 413, 415, 417, 431, 500, 501, 505}
+STATUSES = {200, 400, 403, 404, 405, 411, 413, 414, 415, 417, 431, 500, 501, 505}
 """What a server answers to a message alone: 408, 429 and 503 take time or load, see tests/server."""
 
 
