@@ -15,7 +15,10 @@ def demo_models() -> ModelRegistry:
     """Return a registry with `identity` (the inputs back) and `sink` (how many tensor bytes there were)."""
     count = (TensorMetadata("COUNT", "INT64", (1,)),)
     return ModelRegistry.of(
-        [Model(name="identity", predict=_identity), Model(name="sink", predict=_sink, outputs=count)]
+        [
+            Model(name="identity", predict=_identity, is_inline=True),
+            Model(name="sink", predict=_sink, outputs=count, is_inline=True),
+        ]
     )
 
 

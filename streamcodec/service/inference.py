@@ -1,7 +1,7 @@
 """Inference: one inference request on its way from head to reply.
 
 Sans-IO: the owner lets the body go to `decoder`, hands the decoder's events to `receive`, and when the message has
-ended calls `run`, which calls the model and therefore belongs into a worker thread.
+ended calls `run`, which calls the model and therefore belongs into a worker thread, unless it `is_inline`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from streamcodec.service.models import InferenceRequest, Model, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.raw import raw_tensor
 from streamcodec.service.replies import Reply, error_reply, json_reply, message_reply
+
+_MAX_INLINE_BYTES: Final = 64 << 10
+"""Above this, the time that a thread costs no longer matters, and what is done with the tensors may."""
 
 _MIN_COMPRESSED_BYTES: Final = 1 << 10
 """Below this, an answer fits into one packet anyway."""
@@ -66,6 +69,11 @@ class Inference:
         self._inputs: dict[str, np.ndarray[Any, Any]] = {}
         check = partial(check_request, model) if classifies else model.check
         self.decoder = _decoder(model, head, check, limits=limits, allow_headerless=allow_headerless)
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether `run` is quick enough for an event loop; compressing never is, nor is what takes its time by size."""
+        return self._model.is_inline and self._encoding is None and self.decoder.offset <= _MAX_INLINE_BYTES
 
     def receive(self, event: HttpEvent) -> None:
         """Take an event of the decoder."""

@@ -69,8 +69,9 @@ class InferenceRequest:
 
 
 Predict = Callable[[InferenceRequest], Mapping[str, npt.ArrayLike]]
-"""A model's callable. It runs in a worker thread, so several calls may run at once. A `RemoteProtocolError` that it
-raises refuses the request with its `status_hint`; any other exception is answered with status 500."""
+"""A model's callable. It runs in a worker thread, so several calls may run at once, unless the model says otherwise. A
+`RemoteProtocolError` that it raises refuses the request with its `status_hint`; any other exception is answered with
+status 500."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,9 @@ class Model:
     is_batching: bool = False
     """Whether the first dimension of every input and output is the batch. A raw binary request then is a batch of 1,
     and classes are found for each row of the batch."""
+    is_inline: bool = False
+    """Whether the callable is so quick, some 100 microseconds at most, that for small requests (64 KiB) it runs on the
+    event loop between others: that is sooner done than handing it to a thread. Nothing else is served meanwhile."""
     labels: Mapping[str, Sequence[str]] | None = field(default=None, hash=False)
     """Names of the classes of an output, by the output's name, for `Service(classifies=True)`; None if there are
     none."""

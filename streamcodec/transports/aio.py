@@ -12,28 +12,24 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 
 from streamcodec.core.events import NEED_DATA
-from streamcodec.transports.sync import EventSource, received
+from streamcodec.transports.sync import EventSource, EventT, received
 from streamcodec.transports.vectors import SendQueue
-
-if TYPE_CHECKING:  # a decoder fed from a file needs no h11
-    from streamcodec.http.messages import HttpEvent
-
 
 _LONG_WORK: Final = 1 << 20
 """Bytes to be looked at one by one: some milliseconds."""
 
 
-async def next_event(sock: socket.socket, source: EventSource, *, timeout: float | None = None) -> HttpEvent:
+async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeout: float | None = None) -> EventT:
     """Return the source's next event, reading from a non-blocking socket as needed.
 
     Args:
         sock: non-blocking.
-        source: a `Decoder`, `ServerConnection` or `ClientConnection`.
+        source: a `Decoder`, `ServerConnection` or `ClientConnection`, or what has the same methods.
         timeout: seconds without a byte before giving up, at most an eighth more; None waits for ever.
 
     Raises:
@@ -66,7 +62,7 @@ async def next_event(sock: socket.socket, source: EventSource, *, timeout: float
     return event
 
 
-async def read(sock: socket.socket, source: EventSource, *, timeout: float | None = None) -> None:
+async def read(sock: socket.socket, source: EventSource[object], *, timeout: float | None = None) -> None:
     """Wait until a non-blocking socket is readable, and read once; the arguments are those of `next_event`.
 
     Raises:

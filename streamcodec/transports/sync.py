@@ -1,7 +1,8 @@
 """Blocking transports: plain sockets and files.
 
-Each function drives an *event source*: a `Decoder`, a `ServerConnection` or a `ClientConnection`. The socket or file
-writes straight into the memory that the source hands out. Time limits are the socket's own (`settimeout`).
+Each function drives an *event source*: a `Decoder`, a `ServerConnection`, a `ClientConnection`, or whatever has the same
+methods. The socket or file writes straight into the memory that the source hands out. Time limits are the socket's own
+(`settimeout`).
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from streamcodec.core.events import NEED_DATA, NeedData
 from streamcodec.transports.vectors import SendQueue
 
-if TYPE_CHECKING:  # a decoder fed from a file needs no h11
-    from streamcodec.http.messages import HttpEvent
+EventT = TypeVar("EventT")
+EventT_co = TypeVar("EventT_co", covariant=True)
 
 
-class EventSource(Protocol):
+class EventSource(Protocol[EventT_co]):
     """Bytes in, events out."""
 
-    def next_event(self) -> HttpEvent | NeedData:
+    def next_event(self) -> EventT_co | NeedData:
         """Return the next event, or `NEED_DATA`."""
         ...
 
@@ -50,7 +51,7 @@ class Readable(Protocol):
         ...
 
 
-def received(source: EventSource, nbytes: int) -> None:
+def received(source: EventSource[object], nbytes: int) -> None:
     """Tell the source what a read has returned; 0 is the end of input."""
     if nbytes:
         source.buffer_updated(nbytes)
@@ -58,7 +59,7 @@ def received(source: EventSource, nbytes: int) -> None:
         source.receive_eof()
 
 
-def next_event(sock: socket.socket, source: EventSource) -> HttpEvent:
+def next_event(sock: socket.socket, source: EventSource[EventT]) -> EventT:
     """Return the source's next event, reading from a blocking socket as needed.
 
     Raises:
@@ -70,7 +71,7 @@ def next_event(sock: socket.socket, source: EventSource) -> HttpEvent:
     return event
 
 
-def next_event_from_file(file: Readable, source: EventSource) -> HttpEvent:
+def next_event_from_file(file: Readable, source: EventSource[EventT]) -> EventT:
     """Return the source's next event, reading from a blocking file as needed.
 
     Raises:

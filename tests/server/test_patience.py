@@ -187,8 +187,8 @@ def test_nothing_is_left_of_200_connections(backend: str) -> None:
             time.sleep(0.05)
         assert len(os.listdir("/proc/self/fd")) == files  # noqa: PTH208
         assert threading.active_count() <= threads + 8
-        assert not server._served  # noqa: SLF001 - nothing else tells
-        assert not server._idle  # noqa: SLF001 - nothing else tells
+        assert not server._drivers  # noqa: SLF001 - nothing else tells
+        assert not server._admission._served  # noqa: SLF001 - nothing else tells
 
 
 def _number(value: float) -> bytes:

@@ -1,0 +1,117 @@
+"""Serving: connections accepted from one listening socket, each served by a task, under anyio.
+
+Models run in worker threads, so the event loop is held up neither by a model nor by a large body, and health checks are
+answered meanwhile. This file knows sockets and tasks, and nothing of the protocol.
+
+Stopping: the server accepts no more and closes idle connections at once; requests that are under way get
+`shutdown_timeout` to end.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from streamcodec.server.calls import Caller
+from streamcodec.server.options import ServerOptions
+from streamcodec.server.session import Admission, Session
+from streamcodec.server.sockets import SocketDriver
+from streamcodec.service import Service
+
+logger = logging.getLogger(__name__)
+
+_OVERFLOW_CONNECTIONS: Final = 64
+"""Connections beyond the cap that are told so; beyond these, clients wait in the system's queue."""
+
+_ACCEPT_PAUSE_SECONDS: Final = 0.1
+
+
+class Server:
+    """Serves connections from one listening socket. For programs with an event loop of their own; else see `run`."""
+
+    def __init__(self, service: Service, options: ServerOptions | None = None) -> None:
+        """Prepare to serve; nothing happens before `serve`."""
+        self._service = service
+        self._options = options = options or ServerOptions()
+        self._admission = Admission(options.max_connections)
+        self._caller = Caller(options.max_workers)
+        self._drivers: set[SocketDriver] = set()
+        self._accepting: anyio.CancelScope | None = None
+        self._slots = anyio.Semaphore(options.max_connections + _OVERFLOW_CONNECTIONS)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` has been called."""
+        return self._admission.is_stopping
+
+    @property
+    def abandoned_calls(self) -> int:
+        """Calls of models that had not returned when their connections had to end."""
+        return self._caller.abandoned
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept and serve connections until `stop` is called and the requests under way have ended.
+
+        Args:
+            listener: listening; closed when no more connections are accepted.
+        """
+        listener.setblocking(False)
+        self._accepting = anyio.CancelScope()
+        if self.is_stopping:
+            self._accepting.cancel()
+        async with anyio.create_task_group() as connections:
+            with listener, self._accepting:
+                await self._accept(listener, connections)
+            connections.cancel_scope.deadline = anyio.current_time() + self._options.shutdown_timeout
+
+    def stop(self) -> None:
+        """Stop accepting, close idle connections, and let `serve` return when the requests under way have ended."""
+        self._admission.is_stopping = True
+        self._service.is_ready = False
+        if self._accepting is not None:
+            self._accepting.cancel()
+        for driver in self._drivers:
+            driver.stop()
+
+    async def _accept(self, listener: socket.socket, connections: TaskGroup) -> None:
+        while True:
+            await self._slots.acquire()
+            connections.start_soon(self._connection, await _accept_one(listener))
+
+    async def _connection(self, sock: socket.socket) -> None:
+        session = Session(self._service, self._admission)
+        driver = SocketDriver(sock, session, self._caller, self._options)
+        self._drivers.add(driver)
+        if self.is_stopping:
+            driver.stop()
+        try:
+            with sock:
+                await driver.serve()
+        except OSError as error:  # the client has gone, or takes nothing
+            logger.debug("connection lost: %s", error)
+        except Exception:  # a bug of ours; the other connections shall not pay for it
+            logger.exception("connection failed")
+        finally:
+            self._drivers.discard(driver)
+            self._admission.forget(session)
+            self._slots.release()
+
+
+async def _accept_one(listener: socket.socket) -> socket.socket:
+    while True:
+        await anyio.wait_readable(listener)
+        try:
+            sock, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            continue  # the client has gone already
+        except OSError as error:  # out of descriptors or memory: other connections will give some back
+            logger.warning("cannot accept a connection: %s", error)
+            await anyio.sleep(_ACCEPT_PAUSE_SECONDS)
+            continue
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
