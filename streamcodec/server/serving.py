@@ -9,6 +9,7 @@ Stopping: the server accepts no more and closes idle connections at once; reques
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from typing import Final
@@ -18,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from streamcodec.server.calls import Caller
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.protocol import ProtocolDriver
 from streamcodec.server.session import Admission, Session
 from streamcodec.server.sockets import SocketDriver
 from streamcodec.service import Service
@@ -39,7 +41,7 @@ class Server:
         self._options = options = options or ServerOptions()
         self._admission = Admission(options.max_connections)
         self._caller = Caller(options.max_workers)
-        self._drivers: set[SocketDriver] = set()
+        self._drivers: set[SocketDriver | ProtocolDriver] = set()
         self._accepting: anyio.CancelScope | None = None
         self._slots = anyio.Semaphore(options.max_connections + _OVERFLOW_CONNECTIONS)
 
@@ -84,7 +86,7 @@ class Server:
 
     async def _connection(self, sock: socket.socket) -> None:
         session = Session(self._service, self._admission)
-        driver = SocketDriver(sock, session, self._caller, self._options)
+        driver = _driver_kind()(sock, session, self._caller, self._options)
         self._drivers.add(driver)
         if self.is_stopping:
             driver.stop()
@@ -99,6 +101,15 @@ class Server:
             self._drivers.discard(driver)
             self._admission.forget(session)
             self._slots.release()
+
+
+def _driver_kind() -> type[SocketDriver | ProtocolDriver]:
+    """Choose the quickest driver for the event loop at hand."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return SocketDriver
+    return ProtocolDriver
 
 
 async def _accept_one(listener: socket.socket) -> socket.socket:

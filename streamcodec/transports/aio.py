@@ -20,7 +20,7 @@ from streamcodec.core.events import NEED_DATA
 from streamcodec.transports.sync import EventSource, EventT, received
 from streamcodec.transports.vectors import SendQueue
 
-_LONG_WORK: Final = 1 << 20
+LONG_WORK: Final = 1 << 20
 """Bytes to be looked at one by one: some milliseconds."""
 
 
@@ -53,7 +53,7 @@ async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeou
                 nbytes = sock.recv_into(source.get_buffer())
             except BlockingIOError:  # a false alarm, which the system is free to raise
                 continue
-            if source.pending_work(nbytes) > _LONG_WORK:
+            if source.pending_work(nbytes) > LONG_WORK:
                 renewed, scope.deadline = -math.inf, math.inf  # it is not the peer who takes this time
                 await anyio.to_thread.run_sync(received, source, nbytes)
             else:

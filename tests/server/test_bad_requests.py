@@ -229,6 +229,10 @@ class CountingSocket(socket.socket):
         self.nbytes += taken
         return taken
 
+    def send(self, data: Any, flags: int = 0, /) -> int:  # noqa: ANN401 - typeshed's own
+        self.read_before_answer = self.nbytes
+        return super().send(data, flags)
+
     def sendmsg(self, buffers: Any, *options: Any) -> int:  # noqa: ANN401 - typeshed's own
         self.read_before_answer = self.nbytes
         return super().sendmsg(buffers, *options)
