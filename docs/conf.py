@@ -14,7 +14,6 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +25,7 @@ from sphinx.pycode import ModuleAnalyzer
 import streamcodec
 from streamcodec.cli import main
 from streamcodec.core.limits import Limits
+from streamcodec.core.record import field_names
 from streamcodec.server import ServerOptions
 
 project = "streamcodec"
@@ -126,8 +126,9 @@ def _error_table() -> str:
 
 def _field_table(cls: type[Limits | ServerOptions]) -> str:
     docs = _attribute_docs(cls.__module__)
+    defaults = cls()
     rows = [
-        (f"`{field.name}`", _shown(field.name, field.default), docs[cls.__name__, field.name]) for field in fields(cls)
+        (f"`{name}`", _shown(name, getattr(defaults, name)), docs[cls.__name__, name]) for name in field_names(cls)
     ]
     return _table(("Field", "Default", "Meaning"), rows)
 

@@ -16,23 +16,34 @@ import streamcodec
 
 ROOT = Path(streamcodec.__file__).parent
 CORE_ORDER = [
+    "record",
     "errors",
     "limits",
     "datatypes",
     "model",
+    "prefixes",
+    "payloads",
+    "runs",
     "elements",
     "jsondepth",
     "quickjson",
     "jsontext",
+    "plainheader",
     "jsondata",
     "header",
     "objectend",
     "placement",
+    "windows",
+    "pool",
+    "memorymap",
+    "claims",
     "events",
+    "remembered",
     "compression",
     "framing",
     "machine",
     "decoder",
+    "rows",
     "encoder",
     "deflating",
 ]
@@ -70,6 +81,7 @@ MAY_IMPORT = {
     "http": ({"h11"}, {"core", "http"}),
     "service": ({"numpy"}, {"core", "http.messages", "service", ""}),
     "transports": ({"anyio"}, {"core", "http", "service", "transports"}),
+    "server": ({"anyio"}, {"core", "http", "service", "transports", "server"}),
     "client": ({"anyio", "numpy"}, {"core", "http", "transports", "client", ""}),
 }
 """For each room: the packages from outside, and the rooms of our own ("" is the package's face, all core)."""
@@ -125,10 +137,14 @@ def test_pure_rooms_do_not_touch_the_world(path: Path) -> None:
 @pytest.mark.parametrize("path", PURE_FILES)
 def test_pure_rooms_are_not_asynchronous_and_print_and_open_nothing(path: Path) -> None:
     kinds = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
+    # Records are defined as dataclasses are, by code that is written for them.
+    forbidden = {"print", "open", "input", "exec", "eval"} - (
+        {"exec"} if path == ROOT / "core" / "record.py" else set()
+    )
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         assert not isinstance(node, kinds), f"line {getattr(node, 'lineno', '?')}"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id not in {"print", "open", "input", "exec", "eval"}, f"line {node.lineno}"
+            assert node.func.id not in forbidden, f"line {node.lineno}"
 
 
 @pytest.mark.parametrize("path", PURE_FILES)

@@ -246,7 +246,7 @@ def _check_round_trip(case: Case, header: Header, tensors: Sequence[TensorReceiv
     encoded = _encode(header, tensors)
     if case.kind is not Kind.RAW:
         binary = [spec for spec in header.tensors if spec.nbytes]
-        for spec, buffer in zip(binary, encoded.buffers[1:], strict=True):
+        for spec, buffer in zip(binary, [*encoded.buffers][1:], strict=True):
             assert spec.offset is not None
             assert buffer == case.stream[spec.offset : spec.offset + spec.nbytes]
     again = _decode_encoded(encoded, type(header))

@@ -6,19 +6,25 @@ It differs from `Client` in nothing but the waiting.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
-import numpy.typing as npt
+import numpy as np
 
-from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, get, infer, infer_raw, model_path
-from streamcodec.core.errors import RemoteProtocolError
+from streamcodec.client.calls import Values, get, infer, infer_raw, model_path
+from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, Placing, ServerError
+from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.core.events import Event
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.model import RequestedOutput
+from streamcodec.core.placement import Place
 from streamcodec.http.client import ClientConnection
+from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import aio
+from streamcodec.transports.duplex import AsyncDuplex
 from streamcodec.transports.sync import has_input
 
 
@@ -53,15 +59,21 @@ class AsyncClient:
     async def infer(
         self,
         model: str,
-        inputs: Mapping[str, npt.ArrayLike],
+        inputs: Mapping[str, Values],
         *,
         outputs: Iterable[str | RequestedOutput] | None = None,
         request_id: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         version: str | None = None,
         is_binary: bool = True,
+        out: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        place: Place | None = None,
     ) -> InferResult:
-        """Have a model compute its outputs; arguments, result and errors are those of `Client.infer`."""
+        """Have a model compute its outputs; arguments, result and errors are those of `Client.infer`.
+
+        The windows of `Rows` may come asynchronously. Where they do not, they are made on the event loop, so each
+        should be quick.
+        """
         exchange = infer(
             model,
             inputs,
@@ -72,12 +84,53 @@ class AsyncClient:
             is_binary=is_binary,
             limits=self._limits,
             compression=self._compression,
+            placing=Placing(out, place),
         )
-        if self._compression.request is not None:  # which may take seconds; the event loop goes on meanwhile
-            await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
+        await self._compress(exchange)
         return (await self._call(exchange)).infer_result()
 
-    async def infer_raw(self, model: str, tensor: npt.ArrayLike, *, version: str | None = None) -> InferResult:
+    @asynccontextmanager
+    async def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Values],
+        *,
+        outputs: Iterable[str | RequestedOutput] | None = None,
+        request_id: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        version: str | None = None,
+        is_binary: bool = True,
+        place: Place | None = None,
+    ) -> AsyncIterator[AsyncIterator[Event]]:
+        """Have a model compute its outputs, and take them as they come; see `Client.stream`.
+
+        The request is sent in the background, from the beginning of the `async with` block. Calls of other tasks wait
+        until its end.
+
+        Example::
+
+            async with client.stream("scale", {"x": rows}, place=lambda spec: Windows()) as events:
+                async for event in events:
+                    if isinstance(event, WindowReceived):
+                        await use(event.array)
+        """
+        exchange = infer(
+            model,
+            inputs,
+            outputs=outputs,
+            request_id=request_id,
+            parameters=parameters,
+            version=version,
+            is_binary=is_binary,
+            limits=self._limits,
+            compression=self._compression,
+            placing=Placing(place=place),
+        )
+        await self._compress(exchange)
+        async with self._exchanging(exchange) as events:
+            yield events
+
+    async def infer_raw(self, model: str, tensor: Values, *, version: str | None = None) -> InferResult:
         """Have a model of one input compute its outputs, by a raw binary request; see `Client.infer_raw`."""
         exchange = infer_raw(model, tensor, version=version, limits=self._limits, compression=self._compression)
         return (await self._call(exchange)).infer_result()
@@ -127,30 +180,59 @@ class AsyncClient:
         return (await self._call(get(path, self._limits))).document()
 
     async def _is_success(self, path: str) -> bool:
-        return (await self._call(get(path, self._limits))).is_success
+        try:
+            await self._call(get(path, self._limits))
+        except ServerError:
+            return False
+        return True
+
+    async def _compress(self, exchange: Exchange) -> None:
+        if self._compression.request is not None:  # which may take seconds; the event loop goes on meanwhile
+            await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
 
     async def _call(self, exchange: Exchange) -> Exchange:
-        async with self._turn:
-            sock = await self._connect()
-            buffers = exchange.start(self._connection, self._address)
-            is_kept = False
-            lost: ConnectionError | None = None
-            try:
-                try:
-                    await aio.send(sock, buffers, timeout=self._timeout)
-                except ConnectionError as error:
-                    lost = error  # as in Client: the answer may be there already
-                while not exchange.receive(
-                    self._connection, await aio.next_event(sock, self._connection, timeout=self._timeout)
-                ):
-                    pass
-                is_kept = lost is None and not exchange.has_server_failed
-            except (ConnectionError, RemoteProtocolError) as error:
-                raise lost or error from None
-            finally:
-                if not is_kept:
-                    self.close()
+        async with self._exchanging(exchange) as events:
+            async for event in events:
+                exchange.keep(event)
         return exchange
+
+    @asynccontextmanager
+    async def _exchanging(self, exchange: Exchange) -> AsyncIterator[AsyncIterator[Event]]:
+        """Send a request, and yield the events of its answer."""
+        async with self._turn_of_this_task():
+            sock = await self._connect()
+            parts = exchange.start(self._connection, self._address)
+            duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(sock, self._connection, parts, timeout=self._timeout)
+            try:
+                async with duplex.sending(), aclosing(self._events(exchange, duplex)) as events:
+                    yield events
+            finally:
+                if not (exchange.is_answered and duplex.is_sent):
+                    self.close()
+
+    async def _events(self, exchange: Exchange, duplex: AsyncDuplex[HttpEvent]) -> AsyncGenerator[Event, None]:
+        try:
+            while not exchange.has_ended:
+                event = exchange.receive(self._connection, await duplex.next_event())
+                if not exchange.is_success:
+                    duplex.stop_sending()
+                if event is not None:
+                    yield event
+        except (ConnectionError, RemoteProtocolError) as error:
+            raise duplex.lost or error from None  # as in Client: the answer may be there already
+        exchange.check_status()
+
+    @asynccontextmanager
+    async def _turn_of_this_task(self) -> AsyncIterator[None]:
+        try:
+            await self._turn.acquire()
+        except RuntimeError:  # it would wait for itself
+            msg = "the answer to this task's last request is still being received; leave its `async with` block"
+            raise LocalProtocolError(msg) from None
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     async def _connect(self) -> socket.socket:
         if self._socket is not None and self._connection.is_reusable and not has_input(self._socket):

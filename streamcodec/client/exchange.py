@@ -1,33 +1,33 @@
 """Exchange: one call to a V2 server, sans-IO. What is sent, what the answer means; shared by both clients.
 
-A client drives it: send what `start` returns, hand every event of the connection to `receive` until that returns True,
-then ask for the result.
+A client drives it: it sends what `start` returns, hands every event of the connection to `receive` until the exchange
+`has_ended`, and then asks for the result. Whoever wants the arrays hands on the events to `keep`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcodec import __version__
 from streamcodec.core.compression import checked_encoding
 from streamcodec.core.decoder import response_decoder
 from streamcodec.core.deflating import compress_message
-from streamcodec.core.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
+from streamcodec.core.encoder import EncodedMessage, Part
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.events import EndOfMessage, HeaderReceived, TensorReceived
+from streamcodec.core.events import EndOfMessage, Event, HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.core.limits import Limits
-from streamcodec.core.model import RequestedOutput, ResponseHeader
+from streamcodec.core.model import ResponseHeader, TensorSpec
+from streamcodec.core.placement import Into, Place, Placement, new_array
 from streamcodec.http.body import Receiver
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.collector import Collector
-from streamcodec.http.messages import HttpEvent, ResponseHead
+from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 
 _MAX_DOCUMENT_BYTES = 1 << 20
 _MAX_ERROR_TEXT = 500
@@ -121,8 +121,36 @@ class Compression:
                 checked_encoding(encoding)
 
 
+class Placing:
+    """Whose memory the outputs go to."""
+
+    def __init__(self, out: Mapping[str, np.ndarray[Any, Any]] | None = None, place: Place | None = None) -> None:
+        """Receive outputs into the arrays of `out`, and place the others by `place`."""
+        self._out = out or {}
+        self._others = place or new_array
+
+    def place(self, spec: TensorSpec) -> Placement:
+        """Decide for one output."""
+        array = self._out.get(spec.name)
+        return self._others(spec) if array is None else Into(array)
+
+    def check(self, header: ResponseHeader) -> None:
+        """Refuse an answer that leaves an array as it was.
+
+        Raises:
+            LocalProtocolError: an output of `out` is not there, or is BYTES, which have no memory to be received into.
+        """
+        placed = {spec.name for spec in header.tensors if not spec.datatype.is_bytes}
+        if missing := [name for name in self._out if name not in placed]:
+            raise LocalProtocolError(f"the answer has no output {missing[0]!r} that could be received into an array")
+
+
 class Exchange:
-    """One request and its response."""
+    """One request and its response.
+
+    Attributes:
+        has_ended: whether the whole response has been received.
+    """
 
     def __init__(
         self,
@@ -130,56 +158,76 @@ class Exchange:
         path: str,
         message: EncodedMessage | None,
         limits: Limits,
-        compression: Compression = Compression(),
+        *,
+        compression: Compression | None = None,
+        placing: Placing | None = None,
     ) -> None:
         """Prepare a call; `path` begins with `/v2`."""
         self._method = method
         self._path = path
         self._message = message
         self._limits = limits
-        self._compression = compression
+        self._compression = compression or Compression()
+        self._placing = placing or Placing()
         self._head: ResponseHead | None = None
         self._collector: Collector | None = None
         self._header: ResponseHeader | None = None
         self._outputs: dict[str, np.ndarray[Any, Any]] = {}
+        self.has_ended = False
 
     def compress(self) -> None:
-        """Compress what is to be sent, if it shall be; comes before `start`.
+        """Compress what is to be sent, if it shall and can be; comes before `start`.
 
         It needs no connection, and for large tensors it takes time: a program with an event loop does it in a thread.
         """
-        if self._message is not None and self._compression.request is not None:
+        if self._message is not None and self._compression.request is not None and not self._message.is_streamed:
             self._message = compress_message(self._message, self._compression.request)
 
-    def start(self, connection: ClientConnection, address: Address) -> list[bytes | memoryview]:
+    def start(self, connection: ClientConnection, address: Address) -> list[Part]:
         """Begin on a connection; return what is to be sent."""
         fields = [("Host", address.authority), ("User-Agent", f"streamcodec/{__version__}")]
-        buffers: Iterable[bytes | memoryview] = ()
+        parts: tuple[Part, ...] = ()
         if self._message is not None:
             fields += self._message.headers
             if self._compression.response is not None:
                 fields.append(("Accept-Encoding", self._compression.response))
-            buffers = self._message.buffers
-        return connection.send_request(self._method, address.prefix + self._path, fields, buffers)
+            parts = self._message.parts
+        return connection.send_request(self._method, address.prefix + self._path, fields, parts)
 
-    def receive(self, connection: ClientConnection, event: HttpEvent) -> bool:
-        """Take an event of the connection; True when the response has ended."""
+    def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
+        """Take an event of the connection; return it if it belongs to the answer that was hoped for."""
         match event:
             case ResponseHead():
                 self._head = event
                 self._receive_body(connection, event)
+                return None
             case HeaderReceived(header=ResponseHeader() as header):
                 self._header = header
-            case TensorReceived(spec=spec, array=array):
-                self._outputs[spec.name] = array
+                self._placing.check(header)
+            case EndOfMessage():
+                self.has_ended = True
             case _:
                 pass
-        return isinstance(event, EndOfMessage)
+        return event if self.is_success and not isinstance(event, RequestHead | ConnectionClosed) else None
+
+    def keep(self, event: Event) -> None:
+        """Keep the array of an event for the result.
+
+        Raises:
+            LocalProtocolError: it is a window, which cannot be kept.
+        """
+        match event:
+            case TensorReceived(spec=spec, array=array):
+                self._outputs[spec.name] = array
+            case WindowReceived(spec=spec):
+                raise LocalProtocolError(f"output {spec.name!r} comes in windows, which only stream() can deliver")
+            case _:
+                pass
 
     @property
-    def has_server_failed(self) -> bool:
-        """Whether the answer has a status of the 500s. Some servers close the connection then, without saying so."""
-        return self._head is not None and self._head.status in _FAILURE
+    def is_answered(self) -> bool:
+        """Whether the connection can go on. After a status of the 500s, some servers close it without a word."""
+        return self.has_ended and self._head is not None and self._head.status not in _FAILURE
 
     @property
     def is_success(self) -> bool:
@@ -190,9 +238,8 @@ class Exchange:
         """Return the answer to an inference request.
 
         Raises:
-            ServerError: the server answered with an error.
+            LocalProtocolError: the exchange has not ended.
         """
-        self._check_status()
         if self._header is None:
             raise LocalProtocolError("the exchange has not ended")
         return InferResult(outputs=self._outputs, header=self._header)
@@ -201,10 +248,8 @@ class Exchange:
         """Return the JSON document that was answered.
 
         Raises:
-            ServerError: the server answered with an error.
             RemoteProtocolError: the answer is not a JSON object.
         """
-        self._check_status()
         document = _object(self._text())
         if document is None:
             raise RemoteProtocolError("the answer is not a JSON object", code=ErrorCode.INVALID_JSON)
@@ -222,72 +267,25 @@ class Exchange:
     def _receiver(self, head: ResponseHead) -> Receiver:
         if self._message is not None and head.status in _SUCCESS:
             return response_decoder(
-                header_length=head.fields.header_length, body_length=head.body_length, limits=self._limits
+                header_length=head.fields.header_length,
+                body_length=head.body_length,
+                limits=self._limits,
+                place=self._placing.place,
             )
         self._collector = Collector(_MAX_DOCUMENT_BYTES)
         return self._collector
 
-    def _check_status(self) -> None:
+    def check_status(self) -> None:
+        """Raise what the server has answered, if that is an error.
+
+        Raises:
+            ServerError: in the server's own words.
+        """
         if self._head is not None and self._head.status not in _SUCCESS:
             raise ServerError(self._head.status, _error_text(self._text()))
 
     def _text(self) -> str:
         return "" if self._collector is None else self._collector.data.decode("utf-8", "replace")
-
-
-def get(path: str, limits: Limits) -> Exchange:
-    """Ask for a document, or for a status alone."""
-    return Exchange("GET", path, None, limits)
-
-
-def infer(
-    model: str,
-    inputs: Mapping[str, npt.ArrayLike],
-    *,
-    outputs: Iterable[str | RequestedOutput] | None,
-    request_id: str | None,
-    parameters: Mapping[str, Any] | None,
-    version: str | None,
-    is_binary: bool,
-    limits: Limits,
-    compression: Compression,
-) -> Exchange:
-    """Ask a model; see `Client.infer` for the arguments."""
-    tensors = [Tensor(name=name, array=np.asarray(value), is_binary=is_binary) for name, value in inputs.items()]
-    requested = [_with_form(output, is_binary=is_binary) for output in outputs or ()]
-    message = encode_request(
-        tensors,
-        outputs=requested or None,
-        request_id=request_id,
-        parameters={**(parameters or {}), "binary_data_output": is_binary},
-    )
-    return Exchange("POST", f"{model_path(model, version)}/infer", message, limits, compression)
-
-
-def infer_raw(
-    model: str, tensor: npt.ArrayLike, *, version: str | None, limits: Limits, compression: Compression
-) -> Exchange:
-    """Ask a model with a raw binary request; see `Client.infer_raw` for the arguments."""
-    # Its length is all that says what the tensor is, so it is not compressed.
-    compression = replace(compression, request=None)
-    message = encode_raw_request(np.asarray(tensor))
-    return Exchange("POST", f"{model_path(model, version)}/infer", message, limits, compression)
-
-
-def model_path(model: str, version: str | None) -> str:
-    """Return the path of a model, or of one of its versions."""
-    try:
-        path = f"/v2/models/{quote(model, safe='')}"
-        return path if version is None else f"{path}/versions/{quote(version, safe='')}"
-    except UnicodeEncodeError:
-        raise LocalProtocolError("the name or version of a model has a lone surrogate, which no URL can hold") from None
-
-
-def _with_form(output: str | RequestedOutput, *, is_binary: bool) -> RequestedOutput:
-    """Let an output say its form: KServe and Triton ignore `binary_data_output` when outputs are listed."""
-    if not isinstance(output, RequestedOutput):
-        return RequestedOutput(name=output, binary_data=is_binary)
-    return output if output.binary_data is not None else replace(output, binary_data=is_binary)
 
 
 def _error_text(text: str) -> str:

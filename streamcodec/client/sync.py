@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-import numpy.typing as npt
+import numpy as np
 
-from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, get, infer, infer_raw, model_path
-from streamcodec.core.errors import RemoteProtocolError
+from streamcodec.client.calls import Values, get, infer, infer_raw, model_path
+from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, Placing, ServerError
+from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.core.events import Event
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.model import RequestedOutput
+from streamcodec.core.placement import Place
 from streamcodec.http.client import ClientConnection
+from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import sync
+from streamcodec.transports.duplex import Duplex
 
 
 class Client:
     """A blocking client. It keeps one connection open and is meant for one thread at a time.
 
-    Tensors of a request are sent from the arrays' own memory; those of an answer are received straight into theirs.
+    Tensors of a request are sent from the arrays' own memory; those of an answer are received straight into theirs. The
+    client reads while it sends, so a refusal ends the sending, and a server may answer row by row.
 
     Example::
 
@@ -58,28 +65,37 @@ class Client:
         self._compression = Compression(request=request_compression, response=response_compression)
         self._socket: socket.socket | None = None
         self._connection = ClientConnection(limits)
+        self._is_busy = False
 
     def infer(
         self,
         model: str,
-        inputs: Mapping[str, npt.ArrayLike],
+        inputs: Mapping[str, Values],
         *,
         outputs: Iterable[str | RequestedOutput] | None = None,
         request_id: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         version: str | None = None,
         is_binary: bool = True,
+        out: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        place: Place | None = None,
     ) -> InferResult:
         """Have a model compute its outputs.
 
         Args:
             model: its name.
-            inputs: arrays by name; the dtype says the datatype, arrays of objects or strings are BYTES.
+            inputs: arrays by name; the dtype says the datatype, arrays of objects or strings are BYTES. Or `Elements`;
+                or `Rows`, whose windows are asked for while they are sent, and which are never compressed.
             outputs: the outputs wanted, by name or as `RequestedOutput`, which may say a form of its own; None for all.
             request_id: to be echoed in the answer.
             parameters: of the request, for the model.
             version: of the model; None for the server's choice.
             is_binary: whether tensors travel as bytes, both ways, or as JSON.
+            out: arrays by the name of the output that is to be received into them: of its dtype and shape, C-contiguous
+                and writable. They are the outputs in the result then. Not for BYTES. After an error, what they hold is
+                undefined.
+            place: decides whose memory the outputs that are not in `out` go to; None for new arrays. It cannot ask for
+                windows, see `stream`.
 
         Returns:
             The outputs. A server may answer in JSON what was asked for in binary; the arrays are the same.
@@ -87,7 +103,8 @@ class Client:
         Raises:
             ServerError: the server answered with an error; its text is in the message.
             RemoteProtocolError: the answer breaks the protocol.
-            LocalProtocolError: an input has no form in the protocol.
+            LocalProtocolError: an input has no form in the protocol, windows are not what was declared, or an output
+                does not fit the memory that it was to go to.
             TimeoutError: no progress for `timeout` seconds.
             OSError: the connection could not be made, or broke.
         """
@@ -101,11 +118,69 @@ class Client:
             is_binary=is_binary,
             limits=self._limits,
             compression=self._compression,
+            placing=Placing(out, place),
         )
         exchange.compress()
         return self._call(exchange).infer_result()
 
-    def infer_raw(self, model: str, tensor: npt.ArrayLike, *, version: str | None = None) -> InferResult:
+    @contextmanager
+    def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Values],
+        *,
+        outputs: Iterable[str | RequestedOutput] | None = None,
+        request_id: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        version: str | None = None,
+        is_binary: bool = True,
+        place: Place | None = None,
+    ) -> Iterator[Iterator[Event]]:
+        """Have a model compute its outputs, and take them as they come.
+
+        The events are those of a decoder: one `HeaderReceived`, then `TensorReceived` or, where `place` has asked for
+        `Windows`, `WindowReceived`, and one `EndOfMessage`. The request goes out while events are waited for. When the
+        `with` block is left before the last event, the connection is closed, and the server knows that nobody listens.
+        Until it is left, the client can do nothing else.
+
+        Args:
+            model: its name.
+            inputs: as for `infer`.
+            outputs: as for `infer`.
+            request_id: as for `infer`.
+            parameters: as for `infer`.
+            version: as for `infer`.
+            is_binary: as for `infer`.
+            place: decides whose memory each output goes to, as for a decoder; None for new arrays.
+
+        Yields:
+            The events; what `infer` raises, the iterator raises.
+
+        Example::
+
+            rows = Rows("FP32", (1_000_000, 1024), read_windows())
+            with client.stream("scale", {"x": rows}, place=lambda spec: Windows()) as events:
+                for event in events:
+                    if isinstance(event, WindowReceived):
+                        use(event.array)  # its memory is used again for the next one
+        """
+        exchange = infer(
+            model,
+            inputs,
+            outputs=outputs,
+            request_id=request_id,
+            parameters=parameters,
+            version=version,
+            is_binary=is_binary,
+            limits=self._limits,
+            compression=self._compression,
+            placing=Placing(place=place),
+        )
+        exchange.compress()
+        with closing(self._events(exchange)) as events:
+            yield events
+
+    def infer_raw(self, model: str, tensor: Values, *, version: str | None = None) -> InferResult:
         """Have a model of one input compute its outputs, by a raw binary request.
 
         Specification, "Raw Binary Request": the body is the tensor and nothing else. The server deduces the rest from
@@ -169,33 +244,47 @@ class Client:
         return self._call(get(path, self._limits)).document()
 
     def _is_success(self, path: str) -> bool:
-        return self._call(get(path, self._limits)).is_success
+        try:
+            self._call(get(path, self._limits))
+        except ServerError:
+            return False
+        return True
 
     def _call(self, exchange: Exchange) -> Exchange:
-        sock = self._connect()
-        buffers = exchange.start(self._connection, self._address)
-        is_kept = False
-        lost: ConnectionError | None = None
-        try:
-            try:
-                sync.send(sock, buffers)
-            except ConnectionError as error:
-                lost = error  # a server that refuses closes before it has read all; its answer may be there already
-            while not exchange.receive(self._connection, sync.next_event(sock, self._connection)):
-                pass
-            is_kept = lost is None and not exchange.has_server_failed
-        except (ConnectionError, RemoteProtocolError) as error:
-            raise lost or error from None
-        finally:
-            if not is_kept:
-                self.close()
+        for event in self._events(exchange):
+            exchange.keep(event)
         return exchange
 
+    def _events(self, exchange: Exchange) -> Generator[Event, None, None]:
+        """Send a request, and yield the events of its answer."""
+        sock = self._connect()
+        parts = exchange.start(self._connection, self._address)
+        duplex: Duplex[HttpEvent] = Duplex(sock, self._connection, parts, timeout=self._timeout)
+        self._is_busy = True
+        try:
+            while not exchange.has_ended:
+                event = exchange.receive(self._connection, duplex.next_event())
+                if not exchange.is_success:
+                    duplex.stop_sending()
+                if event is not None:
+                    yield event
+        except (ConnectionError, RemoteProtocolError) as error:
+            # A server that refuses may close before it has read all; if no answer has come, this is what matters.
+            raise duplex.lost or error from None
+        finally:
+            self._is_busy = False
+            if not (exchange.is_answered and duplex.is_sent):
+                self.close()
+        exchange.check_status()
+
     def _connect(self) -> socket.socket:
+        if self._is_busy:
+            raise LocalProtocolError("the answer to the last request is still being received; leave its `with` block")
         if self._socket is not None and self._connection.is_reusable and not sync.has_input(self._socket):
             return self._socket
         self.close()
         self._socket = socket.create_connection((self._address.host, self._address.port), self._timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
         self._connection = ClientConnection(self._limits)
         return self._socket

@@ -12,18 +12,18 @@ byte that must be 0 or 1. BF16 is the `bfloat16` of the optional package `ml_dty
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
 from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.record import record
 
 _NOTE = "streamcodec.datatype"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(eq=True)
 class Datatype:
     """One datatype of the V2 protocol."""
 
@@ -117,12 +117,17 @@ def datatype_of(dtype: np.dtype[Any]) -> Datatype:
     raise LocalProtocolError(msg)
 
 
+_BIG_ENDIAN: Final = (">",) if sys.byteorder == "little" else (">", "=")
+"""What numpy calls the byte orders that have to be swapped; `=` is the host's."""
+
+
 def to_wire(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the array C-contiguous and little-endian: itself where it is so already, else a copy.
 
     `bfloat16` has no byte order in numpy; it is the host's, so only a big-endian host has to swap it.
     """
-    array = np.ascontiguousarray(array).reshape(array.shape)
-    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    if array.dtype.byteorder in _BIG_ENDIAN:
         return array.astype(array.dtype.newbyteorder("<"))
     return array

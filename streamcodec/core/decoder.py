@@ -11,15 +11,20 @@ behaviour: how the bytes were cut cannot change the events, the arrays, or the e
 What a message is stands in `machine.py`, as a generator that yields targets; this room turns the generator inside out,
 so that the caller keeps control.
 
+After a window of a tensor the machine may have to wait until the consumer has finished with it, since its memory is to
+be used again. The decoder is *paused* then, and wants no data on either face. That `next_event` is called again is how
+the consumer says that it has finished, and the decoder goes on.
+
 This room knows no transport, no clock and no HTTP; the two lengths that HTTP declares are arguments.
 
 States::
 
               target filled
              +-----------+
-             v           |
-    start -> needs bytes + -> complete
-                  |
+             v           |  window filled
+    start -> needs bytes + <-------------> paused
+                  |    |     next_event()
+                  |    +-> complete
                   +-> failed (a rule was broken, or a callback raised): stays failed
 """
 
@@ -27,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Generic
+from typing import Final, Generic
 
 from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import (
@@ -37,15 +42,20 @@ from streamcodec.core.events import (
     HeaderT,
     NeedData,
     TensorReceived,
+    WindowReceived,
 )
 from streamcodec.core.header import parse_request_header, parse_response_header, raw_request_header
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.machine import Machine
 from streamcodec.core.model import RequestHeader, ResponseHeader, TensorSpec
 from streamcodec.core.placement import Place, new_array
+from streamcodec.core.remembered import RememberedHeaders
 
 Buffer = bytes | bytearray | memoryview
 """What the push face takes."""
+
+_AHEAD_BYTES: Final = 64 << 10
+"""Of a target with more room than this, one read seldom fills all; then it does not matter what follows."""
 
 
 class Decoder(Generic[HeaderT]):
@@ -59,6 +69,7 @@ class Decoder(Generic[HeaderT]):
         self._filled = 0
         self._failure: Exception | None = None
         self._is_complete = False
+        self._is_paused = False
         self._resume(None)
 
     # The pull face
@@ -74,40 +85,72 @@ class Decoder(Generic[HeaderT]):
             `buffer_updated` is called.
 
         Raises:
-            LocalProtocolError: the message is complete, or the call comes from one of the decoder's own callbacks.
+            LocalProtocolError: the message is complete, the decoder is paused, or the call comes from one of its own
+                callbacks.
             RemoteProtocolError: the message is refused; the same error as from `next_event`.
         """
-        target = self._current_target()
+        target = self._target
+        if target is None:
+            raise self._no_target()
         return target[self._filled :] if self._filled else target
 
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """Return the memory that the next bytes of the message belong to, in several pieces where several are known.
+
+        The first is `get_buffer()`; what follows are small tensors, placed a little ahead of their turn. They are to be
+        filled in this order, as `socket.recvmsg_into` does.
+
+        Args:
+            sizehint: ignored.
+
+        Returns:
+            Writable byte views, at most 64, none of them empty, and valid until `buffer_updated` is called.
+
+        Raises:
+            LocalProtocolError: as `get_buffer`.
+            RemoteProtocolError: as `get_buffer`.
+        """
+        buffer = self.get_buffer(sizehint)
+        if len(buffer) > _AHEAD_BYTES:
+            return [buffer]
+        target, self._target = self._target, None  # for as long as callbacks run
+        following = self._machine.place_ahead()
+        self._target = target
+        return [buffer, *following]
+
     def buffer_updated(self, nbytes: int) -> None:
-        """Tell that bytes were written to the start of the last `get_buffer()`.
+        """Tell that bytes were written to the start of the last `get_buffer()`, or of the last `get_buffers()`.
 
         Args:
             nbytes: how many; at least 1.
 
         Raises:
-            LocalProtocolError: fewer than 1, more than the buffer holds, or no buffer was to be had.
+            LocalProtocolError: fewer than 1, more than the buffers hold, or no buffer was to be had.
             RemoteProtocolError: the message has been refused before.
         """
-        target = self._current_target()
+        target = self._target
+        if target is None:
+            raise self._no_target()
         filled = self._filled + nbytes
         if nbytes < 1 or filled > len(target):
-            msg = f"{nbytes} bytes cannot have been written to a buffer of {len(target) - self._filled}"
-            raise LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
+            self._update_several(target, nbytes)
+            return
         self._filled = filled
         if filled == len(target):
             self._resume(filled)
 
-    def next_event(self) -> HeaderReceived[HeaderT] | TensorReceived | EndOfMessage | NeedData:
+    def next_event(self) -> HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage | NeedData:
         """Return the next event, or `NEED_DATA` if it needs more bytes.
 
         Raises:
             RemoteProtocolError: the message breaks a rule. Raised after the events before it, again at every call.
             LocalProtocolError: the last event has been returned already, or a callback or placement misbehaved.
         """
-        if self._machine.events:
-            return self._machine.events.popleft()
+        events = self._machine.events
+        while self._is_paused and not events:
+            self._resume(0)
+        if events:
+            return events.popleft()
         if self._target is not None:
             return NEED_DATA
         raise self._no_target()
@@ -121,16 +164,17 @@ class Decoder(Generic[HeaderT]):
             chunk: the next bytes; any length.
 
         Returns:
-            How many bytes belonged to this message. Fewer than the chunk has when the message ends within it, or when
-            it is refused, which `next_event` then reports.
+            How many bytes were taken. Fewer than the chunk has when the message ends within it; when it is refused,
+            which `next_event` then reports; or when the decoder is paused: feed the rest after `next_event`.
 
         Raises:
             LocalProtocolError: the call comes from one of the decoder's own callbacks.
             RemoteProtocolError: the message has been refused before.
         """
-        if self._is_complete:
+        if self._is_complete or self._is_paused:
             return 0
-        self._current_target()
+        if self._target is None:
+            raise self._no_target()
         taken = 0
         # Released here, since the frame itself may live on in the traceback of an error.
         with memoryview(chunk) as view, view.cast("B") as source:
@@ -146,13 +190,20 @@ class Decoder(Generic[HeaderT]):
 
     def receive_eof(self) -> None:
         """Tell that no more bytes will come; without effect on a message that is complete or refused."""
-        if self._target is not None:
+        if self._is_paused:
+            self._machine.has_ended = True
+        elif self._target is not None:
             self._resume(self._filled)
 
     @property
     def needs_data(self) -> bool:
-        """Whether there is a buffer to fill: the message is neither complete nor refused."""
+        """Whether there is a buffer to fill: the message is neither complete nor refused, the decoder not paused."""
         return self._target is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing can be taken before the events have been, and `next_event` has been called once more."""
+        return self._is_paused
 
     @property
     def is_complete(self) -> bool:
@@ -173,11 +224,6 @@ class Decoder(Generic[HeaderT]):
         is_full = self._target is not None and self._filled + nbytes >= len(self._target)
         return self._machine.work if is_full else 0
 
-    def _current_target(self) -> memoryview:
-        if self._target is None:
-            raise self._no_target()
-        return self._target
-
     def _no_target(self) -> Exception:
         if isinstance(self._failure, RemoteProtocolError):
             return copy(self._failure)  # raising the one we keep would tie the caller's frames to it
@@ -185,14 +231,31 @@ class Decoder(Generic[HeaderT]):
             return self._failure
         if self._is_complete:
             return LocalProtocolError("the message is complete; make a new decoder for the next one")
+        if self._is_paused:
+            return LocalProtocolError("the memory is still in use; call next_event() until it returns NEED_DATA")
         return LocalProtocolError("a decoder cannot be used from its own callbacks, or after one was interrupted")
 
+    def _update_several(self, target: memoryview, nbytes: int) -> None:
+        """Go from target to target, as far as bytes were written."""
+        room = len(target) - self._filled
+        if not 0 < nbytes <= room + sum(map(len, self._machine.placed_targets)):
+            msg = f"{nbytes} bytes cannot have been written to a buffer of {room}"
+            raise LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
+        filled = self._filled + nbytes
+        while self._target is not None and filled >= len(self._target):
+            filled -= len(self._target)
+            self._resume(len(self._target))
+        if self._target is not None:
+            self._filled = filled
+
     def _resume(self, filled: int | None) -> None:
-        """Run the machine until it wants the next target filled; None starts it."""
+        """Run the machine until it wants the next target filled, or has to wait; None starts it."""
         self._target = None
         self._filled = 0
+        self._is_paused = False
         try:
             self._target = next(self._steps) if filled is None else self._steps.send(filled)
+            self._is_paused = self._target is None
         except StopIteration:
             self._is_complete = True
         except RemoteProtocolError as failure:
@@ -201,14 +264,18 @@ class Decoder(Generic[HeaderT]):
             self._failure = failure
 
 
+_Parse = Callable[[bytes | memoryview, Limits], HeaderT]
+
+
 def request_decoder(
     *,
     header_length: int | None,
     body_length: int | None,
     allow_headerless: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     check: Callable[[RequestHeader], None] | None = None,
     place: Place = new_array,
+    headers: RememberedHeaders[RequestHeader] | None = None,
 ) -> Decoder[RequestHeader]:
     """Make a decoder for one inference request.
 
@@ -220,9 +287,14 @@ def request_decoder(
         allow_headerless: whether binary tensors may follow a header whose length is not declared. The end of its JSON
             object is then looked for, and what follows must be exactly the tensors. Some clients send this form; it
             is never written.
-        limits: caps on everything that is read.
+        limits: caps on everything that is read; None for those of `headers`, without them for `DEFAULT_LIMITS`.
         check: called with the valid header before memory is taken for tensors; raises `RemoteProtocolError` to refuse.
         place: called for each tensor that is not BYTES; says whose memory its bytes go to.
+        headers: what headers have meant before, shared by the decoders of one kind and one set of limits; None to parse
+            each one.
+
+    Raises:
+        LocalProtocolError: a length is negative, or the limits are not those of `headers`.
 
     Example:
         >>> body = b'{"inputs":[{"name":"x","datatype":"INT16","shape":[2],"parameters":{"binary_data_size":4}}]}'
@@ -232,8 +304,9 @@ def request_decoder(
         >>> [type(decoder.next_event()).__name__ for _ in range(3)]
         ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
     """
+    parse, limits = _parser(parse_request_header, limits, headers)
     machine = Machine(
-        parse_request_header,
+        parse,
         header_length=header_length,
         body_length=body_length,
         allow_headerless=allow_headerless,
@@ -282,13 +355,15 @@ def response_decoder(
     header_length: int | None,
     body_length: int | None,
     allow_headerless: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     check: Callable[[ResponseHeader], None] | None = None,
     place: Place = new_array,
+    headers: RememberedHeaders[ResponseHeader] | None = None,
 ) -> Decoder[ResponseHeader]:
     """Make a decoder for one inference response; the arguments are those of `request_decoder`."""
+    parse, limits = _parser(parse_response_header, limits, headers)
     machine = Machine(
-        parse_response_header,
+        parse,
         header_length=header_length,
         body_length=body_length,
         allow_headerless=allow_headerless,
@@ -297,3 +372,15 @@ def response_decoder(
         place=place,
     )
     return Decoder(machine)
+
+
+def _parser(
+    parse: _Parse[HeaderT], limits: Limits | None, headers: RememberedHeaders[HeaderT] | None
+) -> tuple[_Parse[HeaderT], Limits]:
+    """Return what parses the header, and the limits."""
+    if headers is None:
+        return parse, DEFAULT_LIMITS if limits is None else limits
+    if limits is not None and limits != headers.limits:
+        msg = "the limits of a decoder must be those that its remembered headers have been checked against"
+        raise LocalProtocolError(msg)
+    return headers.parse, headers.limits

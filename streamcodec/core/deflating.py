@@ -2,7 +2,8 @@
 
 The buffers go through zlib one after the other and slice by slice; they are never joined. The lengths of the protocol
 count decompressed bytes, so the header of the message stays as it is, and the length that HTTP is told is known once
-all is compressed: a compressed message is held in memory whole, and is never larger than the plain one.
+all is compressed: a compressed message is held in memory whole, and is never larger than the plain one. For a message
+that is streamed that would undo what it is streamed for, so those are refused; see `EncodedMessage.is_streamed`.
 
 Tensors compress badly and slowly, which is why nothing here happens unasked. Of 16 MiB each, zlib 1.2.13, one core:
 
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from streamcodec.core.compression import ENCODINGS, checked_encoding
@@ -48,19 +48,24 @@ def compress_message(message: EncodedMessage, encoding: str) -> EncodedMessage:
         encoding: one of `ENCODINGS`.
 
     Raises:
-        LocalProtocolError: another encoding, or the message is compressed already.
+        LocalProtocolError: another encoding, the message is compressed already, or it is streamed.
     """
     if message.content_encoding is not None:
         msg = f"the message is compressed already, with {message.content_encoding}"
         raise LocalProtocolError(msg)
-    pieces: list[bytes | memoryview] = []
+    if message.is_streamed:
+        msg = "a message that is streamed cannot be compressed: its length has to be known before its bytes are made"
+        raise LocalProtocolError(msg)
+    pieces: list[bytes] = []
     nbytes = 0
     for piece in _deflate(message.buffers, checked_encoding(encoding)):
         nbytes += len(piece)
         if nbytes >= message.body_length:
             return message
         pieces.append(piece)
-    return replace(message, buffers=tuple(pieces), body_length=nbytes, content_encoding=encoding)
+    return EncodedMessage(
+        parts=tuple(pieces), header_length=message.header_length, body_length=nbytes, content_encoding=encoding
+    )
 
 
 def _deflate(buffers: Iterable[bytes | memoryview], encoding: str) -> Iterator[bytes]:

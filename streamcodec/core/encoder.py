@@ -5,55 +5,85 @@ arrays the array's own memory, so encoding costs the same for 64 bytes and for 6
 list to `sendmsg`. The header is padded with spaces to a multiple of 64 bytes, which is legal JSON and puts the first
 tensor on an aligned place for every receiver.
 
-The lengths are known before the first byte is sent, also for tensors that will one day be given as an iterator of
-windows: shape and datatype are declared, so the plan needs no data.
+The lengths are known before the first byte is sent, also of tensors that are given as `Rows`, an iterable of windows:
+shape and datatype are declared, so the plan needs no data. The bytes of such a part are made when it is its turn.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from streamcodec.core.datatypes import datatype_of, to_wire
-from streamcodec.core.elements import PREFIX_BYTES, encode_elements
+from streamcodec.core.datatypes import DATATYPES, Datatype, datatype_of, to_wire
+from streamcodec.core.elements import Elements
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.framing import HEADER_LENGTH_FIELD
-from streamcodec.core.jsondata import NonFiniteOutput, dump_json, encode_data
+from streamcodec.core.jsondata import NonFiniteOutput, encode_data, to_json
 from streamcodec.core.model import RequestedOutput
+from streamcodec.core.payloads import encode_payloads
 from streamcodec.core.placement import ALIGNMENT, byte_view
+from streamcodec.core.prefixes import PREFIX_BYTES
+from streamcodec.core.record import record
+from streamcodec.core.rows import Rows, collect, row_buffers, synchronous
+
+Part = bytes | memoryview | Rows
+"""What a body is made of."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class Tensor:
     """A tensor to be written."""
 
     name: str
     """Unique within its message."""
-    array: np.ndarray[Any, Any]
-    """The values; its dtype says the datatype. Copied only if it is not C-contiguous and little-endian."""
+    array: np.ndarray[Any, Any] | Rows | Elements
+    """The values; an array's dtype says the datatype. Copied only if it is not C-contiguous and little-endian. `Rows`
+    come window by window while the message is sent."""
     is_binary: bool = True
-    """Whether the values go behind the header, or into it as JSON."""
+    """Whether the values go behind the header, or into it as JSON, for which `Rows` are first collected in memory."""
     parameters: Mapping[str, Any] | None = None
     """`parameters` of the tensor, besides `binary_data_size`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class EncodedMessage:
     """A message ready to be sent."""
 
-    buffers: tuple[bytes | memoryview, ...]
-    """The body in order: the JSON header, then the binary tensors. Views share the arrays' memory. Or all of it,
-    compressed."""
+    parts: tuple[bytes | memoryview | Rows, ...]
+    """The body in order: the JSON header, then the binary tensors; never empty bytes. Views share the arrays' memory.
+    Or all of it, compressed."""
     header_length: int | None
     """Value of `Inference-Header-Content-Length`; None if there is no binary tensor, 0 of a raw binary request."""
     body_length: int
-    """Sum of the buffers' lengths."""
+    """Bytes of all parts together, also of those that do not exist yet."""
     content_encoding: str | None = None
     """Value of `Content-Encoding`; None for a body that is not compressed."""
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether a part of the body will be made while it is sent."""
+        return Rows in map(type, self.parts)
+
+    @property
+    def buffers(self) -> Iterable[bytes | memoryview]:
+        """The body in order, as bytes that are never empty; of `parts`, the same objects.
+
+        Where the message is streamed, a view holds until the next one is asked for, so that windows may share their
+        memory, and going through the buffers again needs windows that can be gone through again. Asynchronous senders
+        walk the `parts`, with a `RowWriter` for each `Rows`.
+
+        Raises:
+            LocalProtocolError: while iterating, where windows are not what was declared: what has been sent is the
+                beginning of no message, and the connection must be closed. Before the first buffer, if windows are
+                asynchronous.
+        """
+        if self.is_streamed:
+            return _StreamedBuffers(self.parts)
+        return self.parts  # type: ignore[return-value]  # none of them is `Rows`
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -64,6 +94,26 @@ class EncodedMessage:
         if self.content_encoding is not None:
             fields.append(("Content-Encoding", self.content_encoding))
         return [*fields, ("Content-Length", str(self.body_length))]
+
+
+class _StreamedBuffers:
+    """The buffers of a message, made anew by each iteration."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        for part in self._parts:
+            if isinstance(part, Rows):
+                synchronous(part)  # or raises, before anything is sent
+        return self._buffers()
+
+    def _buffers(self) -> Iterator[bytes | memoryview]:
+        for part in self._parts:
+            if isinstance(part, Rows):
+                yield from row_buffers(part)
+            else:
+                yield part
 
 
 def encode_request(
@@ -84,16 +134,18 @@ def encode_request(
     Raises:
         LocalProtocolError: an array, name or parameter has no form in the protocol.
     """
-    members: dict[str, Any] = {} if request_id is None else {"id": request_id}
+    members: list[str] = []
+    if request_id is not None:
+        members.append(f'"id":{_json(request_id)},')
     if parameters:
-        members["parameters"] = _checked(parameters, "binary_data_output")
+        members.append(f'"parameters":{_json(_checked(parameters, "binary_data_output"))},')
     if outputs is not None:
         names: set[str] = set()
-        members["outputs"] = [_output_entry(output, names) for output in outputs]
-    return _encode(members, "inputs", inputs, NonFiniteOutput.LITERAL)
+        members.append(f'"outputs":{_json([_output_entry(output, names) for output in outputs])},')
+    return _encode(members, "inputs", inputs)
 
 
-def encode_raw_request(array: np.ndarray[Any, Any]) -> EncodedMessage:
+def encode_raw_request(array: np.ndarray[Any, Any] | Rows | Elements) -> EncodedMessage:
     """Encode a raw binary request: one tensor's bytes, and nothing that says what they are.
 
     Specification, "Raw Binary Request": `Inference-Header-Content-Length` is 0, the model has exactly one input, and
@@ -105,14 +157,18 @@ def encode_raw_request(array: np.ndarray[Any, Any]) -> EncodedMessage:
     Raises:
         LocalProtocolError: BYTES of no or several elements, or a dtype that has no form in the protocol.
     """
-    if not datatype_of(array.dtype).is_bytes:
-        body: bytes | memoryview = byte_view(to_wire(array))
-    elif array.size == 1:
-        body = encode_elements(array)[PREFIX_BYTES:]
+    datatype = _datatype_of(array)
+    part: Part
+    if isinstance(array, Rows) or not datatype.is_bytes:
+        part, nbytes = _binary_form(array, datatype)
+    elif math.prod(array.shape) == 1:
+        wire = byte_view(array.data) if isinstance(array, Elements) else encode_payloads(array)
+        part = wire[PREFIX_BYTES:]
+        nbytes = len(part)
     else:
-        msg = f"a raw binary request holds one BYTES element, not {array.size}"
+        msg = f"a raw binary request holds one BYTES element, not {math.prod(array.shape)}"
         raise LocalProtocolError(msg)
-    return EncodedMessage(buffers=(body,) if body else (), header_length=0, body_length=len(body))
+    return EncodedMessage(parts=(part,) if nbytes else (), header_length=0, body_length=nbytes)
 
 
 def encode_response(
@@ -138,50 +194,80 @@ def encode_response(
         NotRepresentableError: a JSON tensor holds what JSON cannot say.
         LocalProtocolError: an array, name or parameter has no form in the protocol.
     """
-    members: dict[str, Any] = {"model_name": model_name}
+    members = [f'"model_name":{_json(model_name)},']
     if model_version is not None:
-        members["model_version"] = model_version
+        members.append(f'"model_version":{_json(model_version)},')
     if request_id is not None:
-        members["id"] = request_id
+        members.append(f'"id":{_json(request_id)},')
     if parameters:
-        members["parameters"] = _checked(parameters)
+        members.append(f'"parameters":{_json(_checked(parameters))},')
     return _encode(members, "outputs", outputs, nonfinite)
 
 
-def _encode(members: dict[str, Any], key: str, tensors: Iterable[Tensor], nonfinite: NonFiniteOutput) -> EncodedMessage:
-    entries: list[dict[str, Any]] = []
-    views: list[bytes | memoryview] = []
+def _encode(
+    members: list[str], key: str, tensors: Iterable[Tensor], nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL
+) -> EncodedMessage:
+    """Write the header, with `members` (each with its comma) before the tensors, and line up what goes behind it.
+
+    The JSON is put together by hand: of the usual tensor, only the name has to be looked at character by character.
+    """
+    text = ["{", *members, f'"{key}":[']
+    separator = ""
+    parts: list[Part] = []
+    has_binary, nbytes = False, 0
     names: set[str] = set()
     for tensor in tensors:
+        array = tensor.array
         _add_name(tensor.name, names)
-        entry, view = _encode_tensor(tensor, nonfinite)
-        entries.append(entry)
-        if view is not None:
-            views.append(view)
-    members[key] = entries
-    header = _dump_header(members)
-    if not views:
-        return EncodedMessage(buffers=(header,), header_length=None, body_length=len(header))
+        datatype = _datatype_of(array)
+        shape = str([*array.shape]).replace(" ", "")
+        start = f'{separator}{{"name":{to_json(tensor.name)},"shape":{shape},"datatype":"{datatype.name}"'
+        if tensor.is_binary:
+            part, size = _binary_form(array, datatype)
+            has_binary, nbytes = True, nbytes + size
+            if size:
+                parts.append(part)
+            text.append(f"{start}{_parameters(tensor, size)}}}")
+        else:
+            values = collect(array) if isinstance(array, Rows) else np.asarray(array)
+            data = _json(encode_data(values, datatype, nonfinite))
+            text += (start, _parameters(tensor), ',"data":', data, "}")
+        separator = ","
+    text.append("]}")
+    header = _to_utf8(text)
+    if not has_binary:
+        return EncodedMessage(parts=(header,), header_length=None, body_length=len(header))
     header += b" " * (-len(header) % ALIGNMENT)
-    buffers = (header, *(view for view in views if view))
-    return EncodedMessage(buffers=buffers, header_length=len(header), body_length=sum(map(len, buffers)))
+    return EncodedMessage(parts=(header, *parts), header_length=len(header), body_length=len(header) + nbytes)
 
 
-def _encode_tensor(tensor: Tensor, nonfinite: NonFiniteOutput) -> tuple[dict[str, Any], bytes | memoryview | None]:
-    array = tensor.array
-    datatype = datatype_of(array.dtype)
-    entry: dict[str, Any] = {"name": tensor.name, "shape": list(array.shape), "datatype": datatype.name}
-    parameters = _checked(tensor.parameters) if tensor.parameters else {}
-    parameters.pop("binary_data_size", None)  # as in the parameters of a tensor that was received: ours to say
-    view: bytes | memoryview | None = None
-    if tensor.is_binary:
-        view = encode_elements(array) if datatype.is_bytes else byte_view(to_wire(array))
-        parameters["binary_data_size"] = len(view)
-    if parameters:
-        entry["parameters"] = parameters
-    if view is None:
-        entry["data"] = encode_data(array, datatype, nonfinite)
-    return entry, view
+def _parameters(tensor: Tensor, size: int | None = None) -> str:
+    """Return the text of a tensor's parameters, if it has any; the size is ours to say, also where one was received."""
+    if size is not None and not tensor.parameters:
+        return f',"parameters":{{"binary_data_size":{size}}}'
+    parameters = _checked(tensor.parameters or {})
+    parameters.pop("binary_data_size", None)
+    if size is not None:
+        parameters["binary_data_size"] = size
+    return f',"parameters":{_json(parameters)}' if parameters else ""
+
+
+_DECLARED = (Rows, Elements)
+"""Values that say what they are. As a tuple, since a union would be made anew by each call that asks for it."""
+
+
+def _datatype_of(array: np.ndarray[Any, Any] | Rows | Elements) -> Datatype:
+    return DATATYPES[array.datatype] if isinstance(array, _DECLARED) else datatype_of(array.dtype)
+
+
+def _binary_form(array: np.ndarray[Any, Any] | Rows | Elements, datatype: Datatype) -> tuple[Part, int]:
+    """Return what goes into the body for a tensor, and how many bytes that is."""
+    if isinstance(array, Rows):
+        return array, array.nbytes
+    if isinstance(array, Elements):
+        return byte_view(array.data), array.nbytes
+    view = encode_payloads(array) if datatype.is_bytes else byte_view(to_wire(array))
+    return view, len(view)
 
 
 def _output_entry(output: RequestedOutput, names: set[str]) -> dict[str, Any]:
@@ -219,9 +305,21 @@ def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str
 _PLAIN = frozenset({str, int, bool})
 
 
-def _dump_header(members: dict[str, Any]) -> bytes:
+def _json(value: object) -> str:
     try:
-        return dump_json(members)
+        return to_json(value)
     except (TypeError, ValueError, RecursionError) as error:
-        msg = f"the header cannot be written as JSON: {error}"
-        raise LocalProtocolError(msg) from None
+        raise _no_json(error) from None
+
+
+def _to_utf8(text: list[str]) -> bytes:
+    whole = "".join(text)
+    text.clear()  # values as JSON may be long, and need not be in memory three times
+    try:
+        return whole.encode()
+    except UnicodeEncodeError as error:
+        raise _no_json(error) from None
+
+
+def _no_json(error: Exception) -> LocalProtocolError:
+    return LocalProtocolError(f"the header cannot be written as JSON: {error}")

@@ -1,18 +1,21 @@
 """Events: what a decoder reports, in the order of the message.
 
 First one `HeaderReceived`, then one `TensorReceived` for each tensor in the order of the header (JSON tensors in their
-places between binary ones), then one `EndOfMessage`. `NEED_DATA` stands for "nothing yet".
+places between binary ones), then one `EndOfMessage`. A tensor that is placed in windows has one `WindowReceived` for
+each of them instead, and one that is discarded has none. `NEED_DATA` stands for "nothing yet".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
+from streamcodec.core.elements import Elements
+from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.model import RequestHeader, ResponseHeader, TensorSpec
+from streamcodec.core.record import record
 
 HeaderT = TypeVar("HeaderT", bound=RequestHeader | ResponseHeader)
 
@@ -31,7 +34,7 @@ NeedData = Literal[_NeedData.NEED_DATA]
 """The type of `NEED_DATA`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class HeaderReceived(Generic[HeaderT]):
     """The JSON header has come and is valid; no memory has been taken yet for tensors."""
 
@@ -39,17 +42,54 @@ class HeaderReceived(Generic[HeaderT]):
     """All that the message says of itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class TensorReceived:
     """All bytes of one tensor are in place."""
 
     spec: TensorSpec
     """What the header said of it."""
+    values: np.ndarray[Any, Any] | Elements
+    """What has come: `Elements` where BYTES came in binary, else the array."""
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """Its values, of the spec's shape; object dtype with `bytes` elements for BYTES.
+
+        Those objects are made when this is first asked for, then it is always the same array.
+        """
+        return self.values.array if isinstance(self.values, Elements) else self.values
+
+    @property
+    def elements(self) -> Elements:
+        """The values of a BYTES tensor without an object for each; copied from the objects if it came as JSON.
+
+        Raises:
+            LocalProtocolError: the tensor is not BYTES.
+        """
+        if not self.spec.datatype.is_bytes:
+            msg = f"a tensor of {self.spec.datatype.name} has no elements of their own lengths"
+            raise LocalProtocolError(msg)
+        return self.values if isinstance(self.values, Elements) else Elements(self.values)
+
+
+@record()
+class WindowReceived:
+    """All bytes of some rows of a tensor are in place. The memory is used again; `Windows` says how long it is yours."""
+
+    spec: TensorSpec
+    """What the header said of the whole tensor."""
     array: np.ndarray[Any, Any]
-    """Its values, of the spec's shape; object dtype with `bytes` elements for BYTES."""
+    """The rows, of shape `(rows, *spec.shape[1:])`; of shape `()` for a scalar."""
+    row: int
+    """Index of the first of them."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the tensor ends with this window."""
+        return not self.spec.shape or self.row + len(self.array) == self.spec.shape[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(eq=True)
 class EndOfMessage:
     """The message is complete; any further byte is not part of it."""
 
@@ -57,5 +97,5 @@ class EndOfMessage:
     """Length of the body: header and tensors."""
 
 
-Event = HeaderReceived[RequestHeader] | HeaderReceived[ResponseHeader] | TensorReceived | EndOfMessage
+Event = HeaderReceived[RequestHeader] | HeaderReceived[ResponseHeader] | TensorReceived | WindowReceived | EndOfMessage
 """Everything a decoder reports."""

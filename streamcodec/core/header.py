@@ -18,12 +18,13 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
 from streamcodec.core.datatypes import DATATYPES, Datatype
-from streamcodec.core.elements import PREFIX_BYTES
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.core.jsondata import decode_data
 from streamcodec.core.jsontext import NonFinite, find, parse_json
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import NOTHING, RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
+from streamcodec.core.plainheader import read_plainly
+from streamcodec.core.prefixes import PREFIX_BYTES
 
 _T = TypeVar("_T")
 
@@ -39,12 +40,12 @@ def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -
         RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
         LimitExceededError: the header declares more than `limits` allow.
     """
-    root, constants = _parse_object(data, limits)
-    reader = _TensorReader(start=len(data), limits=limits, is_tolerant=False)
+    plain = read_plainly(data, "inputs", limits)
+    root, constants = (plain[0], 0) if plain else _parse_object(data, limits)
     parameters = _parameters(root, "$")
     _optional(parameters, "binary_data_output", bool, "$.parameters")
     header = RequestHeader(
-        tensors=reader.read(root, "inputs"),
+        tensors=plain[1] if plain else _TensorReader(start=len(data), limits=limits).read(root, "inputs"),
         outputs=_requested_outputs(root, limits),
         id=_optional(root, "id", str, "$"),
         parameters=parameters,
@@ -64,10 +65,11 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
         RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
         LimitExceededError: the header declares more than `limits` allow.
     """
-    root, constants = _parse_object(data, limits)
+    plain = read_plainly(data, "outputs", limits)
+    root, constants = (plain[0], 0) if plain else _parse_object(data, limits)
     reader = _TensorReader(start=len(data), limits=limits, is_tolerant=True)
     header = ResponseHeader(
-        tensors=reader.read(root, "outputs"),
+        tensors=plain[1] if plain else reader.read(root, "outputs"),
         model_name=_optional(root, "model_name", str, "$"),
         model_version=_optional(root, "model_version", str, "$"),
         id=_optional(root, "id", str, "$"),
@@ -95,7 +97,7 @@ def raw_request_header(spec: TensorSpec) -> RequestHeader:
 class _TensorReader:
     """Reads one array of tensors and lays out their bytes, one after the other, from the end of the header."""
 
-    def __init__(self, *, start: int, limits: Limits, is_tolerant: bool) -> None:
+    def __init__(self, *, start: int, limits: Limits, is_tolerant: bool = False) -> None:
         self._offset = start
         self._limits = limits
         self._is_tolerant = is_tolerant
@@ -152,8 +154,9 @@ class _TensorReader:
             if type(size) is not int or size < 0:
                 msg = "a dimension is not an integer >= 0"
                 raise RemoteProtocolError(msg, code=ErrorCode.INVALID_SHAPE, path=f"{path}.shape[{axis}]")
-            # Zeros are left out: numpy refuses the other dimensions' product even when nothing is in the array.
-            elements *= size or 1
+            # Zeros are left out: numpy refuses the other dimensions' product even when nothing is in the array. What
+            # is too large need not grow further: digits by the thousand would take their time.
+            elements = min(elements * (size or 1), self._limits.max_elements + 1)
         if elements > self._limits.max_elements:
             msg = f"the shape has more than {self._limits.max_elements} elements"
             raise LimitExceededError(msg, limit="max_elements", path=f"{path}.shape")

@@ -17,14 +17,14 @@ from array import array as number_array
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from streamcodec.core.datatypes import Datatype
-from streamcodec.core.elements import elements_as_text
 from streamcodec.core.errors import ErrorCode, NotRepresentableError, RemoteProtocolError
 from streamcodec.core.jsontext import NonFinite
+from streamcodec.core.payloads import payloads_as_text
 
 _Refuse = Callable[[str, Callable[[Any], bool]], RemoteProtocolError]
 """Makes the error for the first value that does not fit, given what was wanted and the test."""
@@ -98,7 +98,7 @@ def encode_data(array: np.ndarray[Any, Any], datatype: Datatype, nonfinite: NonF
         msg = f"{datatype.name} has no JSON form; ask for binary data"
         raise NotRepresentableError(msg)
     if datatype.is_bytes:
-        return elements_as_text(array)
+        return payloads_as_text(array)
     values: list[Any] = array.reshape(-1).tolist()
     if datatype.kind != "f" or nonfinite is NonFiniteOutput.LITERAL or bool(np.isfinite(array).all()):
         return values
@@ -108,9 +108,13 @@ def encode_data(array: np.ndarray[Any, Any], datatype: Datatype, nonfinite: NonF
     return [value if math.isfinite(value) else None for value in values]
 
 
+to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""Writes JSON without superfluous space, as a `str`. Its encoder is made once, as the decoder of `jsontext`."""
+
+
 def dump_json(value: object) -> bytes:
     """Write JSON without superfluous space, as UTF-8."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return to_json(value).encode()
 
 
 def _booleans(values: list[Any], refuse: _Refuse) -> np.ndarray[Any, Any]:

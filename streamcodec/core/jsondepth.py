@@ -35,7 +35,10 @@ def _count_openings(data: bytes | bytearray | memoryview, limit: int) -> int:
     count = 0
     for start in range(0, len(data), _BLOCK):
         block = bytes(data[start : start + _BLOCK])
-        count += sum(block.count(bracket) for bracket in (b"[", b"{") if bracket in block)  # `in` is much the quicker
+        if b"[" in block:  # much quicker than counting
+            count += block.count(b"[")
+        if b"{" in block:
+            count += block.count(b"{")
         if count > limit:
             break
     return count

@@ -62,7 +62,7 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
     constants: list[NonFinite] = []
     try:
         try:
-            value = _USUAL.decode(text)
+            value = _parse_usual(text)
         except _Unusual:
             value = _parse_unusual(text, constants)
     except json.JSONDecodeError as error:
@@ -72,7 +72,7 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
     except ValueError:  # the interpreter's bound on the digits of an integer, which keeps parsing linear
         msg = "the header holds an integer with thousands of digits"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON) from None
-    if _SURROGATE.search(text) and _SURROGATE.search(_HARMLESS.sub("", text)):
+    if "\\" in text and _SURROGATE.search(text) and _SURROGATE.search(_HARMLESS.sub("", text)):
         _refuse_surrogate(value)
     return value, len(constants)
 
@@ -103,6 +103,19 @@ def _no_constant(_: str) -> NoReturn:
 
 _USUAL = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 """Made once: making one for each text would cost more than parsing a small one."""
+
+WHITE_SPACE = " \t\n\r"
+"""RFC 8259, section 2: all that JSON knows."""
+
+
+def _parse_usual(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Do as `JSONDecoder.decode` does, which looks for white space by regular expressions."""
+    value, end = _USUAL.raw_decode(text, len(text) - len(text.lstrip(WHITE_SPACE)))
+    rest = text[end:].lstrip(WHITE_SPACE)
+    if rest:
+        msg = "Extra data"
+        raise json.JSONDecodeError(msg, text, len(text) - len(rest))
+    return value
 
 
 def _parse_unusual(text: str, constants: list[NonFinite]) -> Any:  # noqa: ANN401 - any JSON value

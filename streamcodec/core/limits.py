@@ -6,12 +6,11 @@ attacker would send. A device with little memory, or a server facing strangers, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.record import field_names, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(eq=True)
 class Limits:
     """Upper bounds for one message and its connection. Each is inclusive: a message at the limit passes."""
 
@@ -37,7 +36,8 @@ class Limits:
     """Bytes of the whole body: header and all tensors."""
 
     max_bytes_elements: int = 16 << 20
-    """Elements of one BYTES tensor; each becomes a Python object of at least 33 bytes."""
+    """Elements of one BYTES tensor. Each costs 8 bytes besides its own; as an object, if it is made one, 41 more and its
+    own once again."""
 
     max_compression_ratio: int = 1032
     """Decompressed bytes per compressed byte. Deflate's own end, which a tensor of zeros reaches; what comes out is
@@ -55,10 +55,10 @@ class Limits:
         Raises:
             LocalProtocolError: a limit is not an integer, is negative, or is beyond what the machinery below can bear.
         """
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in field_names(type(self)):
+            value = getattr(self, name)
             if type(value) is not int or value < 0:
-                msg = f"{field.name} must be an integer >= 0, not {value!r}"
+                msg = f"{name} must be an integer >= 0, not {value!r}"
                 raise LocalProtocolError(msg)
         for name, (ceiling, reason) in _CEILINGS.items():
             if getattr(self, name) > ceiling:

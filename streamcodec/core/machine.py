@@ -8,36 +8,51 @@ Usually the length of the header is declared, and no target reaches beyond the p
 header is read in blocks, each as long as all before it. The last one may reach into the tensors; what it has of them is
 *ahead*, and is copied to its place when that is known. So no more is copied than the header is long, or one block.
 
-It may one day yield several targets at once (for `recvmsg_into`); a placement may already yield several slabs for one
-tensor. It does not know the `Decoder` that drives it: neither refers back to the other, so the memory of a message that
-is given up is free at once, without waiting for the garbage collector.
+Where memory is to be used again, it yields a *pause* (None) after the event, and is resumed when the consumer has
+finished with it. Nothing else knows of windows: to the machine they are slabs, some of which it has to wait after.
+
+It yields one target at a time. But several small tensors in a row may be *placed ahead* of their turn, on request; then
+their targets are known, and one read can fill many of them (`recvmsg_into`). What is read stays the same.
+
+It does not know the `Decoder` that drives it: neither refers back to the other, so the memory of a message that is
+given up is free at once, without waiting for the garbage collector.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import Generic
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain
+from typing import Any, Final, Generic
 
 import numpy as np
 
-from streamcodec.core.elements import decode_elements
+from streamcodec.core.claims import Claims
+from streamcodec.core.elements import Elements
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived
+from streamcodec.core.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
 from streamcodec.core.header import check_tensor_bytes
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import TensorSpec
 from streamcodec.core.objectend import WHITE_SPACE, ObjectEnd
-from streamcodec.core.placement import Place, Slab, aligned_bytes, byte_view
+from streamcodec.core.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
 
 Text = bytes | memoryview
 """A whole JSON header."""
 
-Fill = Generator[memoryview, int, None]
-"""A part of the machine: yields targets, is sent the number of bytes that came."""
+Fill = Generator[memoryview | None, int, None]
+"""A part of the machine: yields targets, is sent the number of bytes that came; or yields a pause, None."""
+
+Slabs = Iterator[Slab]
 
 _BLOCK_BYTES = 64 << 10
 """Read at once, at first, where nobody has declared how much is to come."""
+
+_AHEAD_BYTES: Final = 16 << 10
+"""A tensor of so many bytes may be placed ahead of its turn. With larger ones, a read more does not matter."""
+
+_AHEAD_COUNT: Final = 63
+"""So many tensors; with the current target that makes 64, and at most 1 MiB."""
 
 _NOTHING = memoryview(b"")
 """An empty view that keeps no memory alive, as an empty part of some memory would."""
@@ -49,6 +64,7 @@ class Machine(Generic[HeaderT]):
     Attributes:
         events: what has been read, in order; whoever drives the machine takes them out.
         work: bytes that are looked at, one by one, as soon as the current target is full.
+        has_ended: whether the input has; whoever drives the machine says so.
     """
 
     def __init__(
@@ -77,9 +93,13 @@ class Machine(Generic[HeaderT]):
         self._is_headerless = allow_headerless and header_length is None
         self._position = 0
         self._ahead = _NOTHING
-        self._has_ended = False
-        self.events: deque[HeaderReceived[HeaderT] | TensorReceived | EndOfMessage] = deque()
+        self._claims: Claims | None = None
+        self._unplaced: deque[TensorSpec] = deque()
+        self._placed: deque[tuple[Slabs, memoryview]] = deque()
+        self._is_end_known = False
+        self.events: deque[HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage] = deque()
         self.work = 0
+        self.has_ended = False
 
     @property
     def offset(self) -> int:
@@ -97,18 +117,38 @@ class Machine(Generic[HeaderT]):
         if self._check is not None:
             self._check(header)
         self.events.append(HeaderReceived(header=header))
-        for spec in header.tensors:
-            if not spec.datatype.is_bytes:
-                yield from self._read_values(spec)
-            elif spec.data is not None:
-                self.events.append(TensorReceived(spec=spec, array=spec.data))
-            else:
-                yield from self._read_elements(spec)
+        self._unplaced.extend(header.tensors)
+        try:
+            for spec in header.tensors:
+                if spec.datatype.is_bytes:
+                    yield from self._read_texts(spec)
+                else:
+                    yield from self._read_values(spec)
+        finally:  # what is held for tensors that will not come
+            self._placed.clear()
+            self._claims = None
         if self._is_headerless:
             yield from self._expect_end()
         self.events.append(EndOfMessage(nbytes=self._position))
 
-    def _read_header(self) -> Generator[memoryview, int, HeaderT]:
+    def place_ahead(self) -> list[memoryview]:
+        """Place small tensors that follow the current target; return the targets that follow it, as far as known."""
+        while (
+            self._is_end_known
+            and self._unplaced
+            and len(self._placed) < _AHEAD_COUNT
+            and not self._unplaced[0].datatype.is_bytes
+            and placed_bytes(self._unplaced[0]) <= _AHEAD_BYTES
+        ):
+            self._place_next()
+        return self.placed_targets
+
+    @property
+    def placed_targets(self) -> list[memoryview]:
+        """The targets that are known to follow the current one."""
+        return [target for _, target in self._placed if target]
+
+    def _read_header(self) -> Generator[memoryview | None, int, HeaderT]:
         """Read the JSON header and check that header and tensors fill the body exactly."""
         self._check_message_length(self._body_length or 0)
         length = self._body_length if self._header_length is None else self._header_length
@@ -118,7 +158,7 @@ class Machine(Generic[HeaderT]):
             data = yield from self._read_blocks()
         else:
             self._check_header_length(length)
-            data = aligned_bytes(length).data
+            data = scratch_bytes(length)
             yield from self._fill(data, work=length)
         header = self._parse_header(data, self._limits)
         tensor_bytes = sum(spec.nbytes for spec in header.tensors)
@@ -134,16 +174,16 @@ class Machine(Generic[HeaderT]):
             raise RemoteProtocolError(msg, code=ErrorCode.BODY_LENGTH_MISMATCH, offset=min(body, end))
         return header
 
-    def _read_blocks(self) -> Generator[memoryview, int, memoryview]:
+    def _read_blocks(self) -> Generator[memoryview | None, int, memoryview]:
         """Read a header whose length nobody has declared: to the end of its object, or to that of the input."""
         finder = ObjectEnd() if self._is_headerless else None
         most = min(self._limits.max_header_bytes, self._limits.max_message_bytes) + 1
         if self._body_length is not None:
             most = min(most, self._body_length)
         # Memory that is never written to costs nothing, and header and tensors need not be moved out of it.
-        data = aligned_bytes(_BLOCK_BYTES if self._body_length is None else most).data
+        data = scratch_bytes(_BLOCK_BYTES if self._body_length is None else most)
         filled, end = 0, None
-        while end is None and filled != self._body_length and not self._has_ended:
+        while end is None and filled != self._body_length and not self.has_ended:
             room = min(max(filled, _BLOCK_BYTES), most - filled)
             data = _with_room(data, filled, room)
             block = data[filled : filled + room]
@@ -170,16 +210,16 @@ class Machine(Generic[HeaderT]):
                 raise self._trailing_bytes()
             self._check_header_length(self._position)
             missing = _BLOCK_BYTES if self._body_length is None else self._body_length - self._position
-            if missing and self._has_ended and self._body_length is not None:
+            if missing and self.has_ended and self._body_length is not None:
                 raise self._truncated(missing)
-            if not missing or self._has_ended:
+            if not missing or self.has_ended:
                 return
-            yield from self._read_ahead(aligned_bytes(min(missing, _BLOCK_BYTES)).data, work=0)
+            yield from self._read_ahead(scratch_bytes(min(missing, _BLOCK_BYTES)), work=0)
 
     def _expect_end(self) -> Fill:
         """Insist that the body ends with the last tensor, where its length could not be compared beforehand."""
-        if self._body_length is None and not self._ahead and not self._has_ended:
-            yield from self._read_ahead(aligned_bytes(1).data, work=0)
+        if self._body_length is None and not self._ahead and not self.has_ended:
+            yield from self._read_ahead(scratch_bytes(1), work=0)
         if self._ahead:
             raise self._trailing_bytes()
 
@@ -187,7 +227,7 @@ class Machine(Generic[HeaderT]):
         """Read a block that may reach beyond the part of the message that is being read."""
         self.work = work
         came = yield block
-        self._has_ended = came < len(block)
+        self.has_ended = came < len(block)
         self._ahead = block[:came]
 
     def _refuse_empty(self) -> None:
@@ -210,38 +250,88 @@ class Machine(Generic[HeaderT]):
             msg = f"the message has {length} bytes or more, {allowed} are allowed"
             raise LimitExceededError(msg, limit="max_message_bytes", offset=0)
 
+    def _place_now(self) -> Slabs:
+        spec = self._unplaced.popleft()
+        return iter(self._place(spec).slabs(spec))
+
+    def _place_next(self) -> None:
+        """Place a tensor ahead of its turn, as far as its first slab; what goes wrong is reported in its turn."""
+        spec = self._unplaced[0]
+        try:
+            slabs = self._place_now()
+            slab = next(slabs, None)
+            size = 0 if slab is None else self._checked_size(spec, slab)
+        except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything
+            slabs, slab, size = _raising(failure), None, 0
+        if slab is None:
+            self._placed.append((slabs, _NOTHING))
+            self._is_end_known = False
+            return
+        is_target = spec.data is None and size <= spec.nbytes
+        self._placed.append((chain((slab,), slabs), slab.buffer if is_target else _NOTHING))
+        self._is_end_known = size == placed_bytes(spec) and not slab.must_wait
+
+    def _checked_size(self, spec: TensorSpec, slab: Slab) -> int:
+        """Return the bytes of a slab, which may be somebody else's memory if it is not new."""
+        if not slab.is_new:
+            if self._claims is None:
+                self._claims = Claims()
+            self._claims.claim(spec, slab.buffer)
+        return len(slab.buffer)
+
     def _read_values(self, spec: TensorSpec) -> Fill:
         """Fill the slabs of one tensor, from the message or from the values that came as JSON."""
+        slabs = self._placed.popleft()[0] if self._placed else self._place_now()
         values = None if spec.data is None else byte_view(spec.data)
-        position, end = 0, spec.count * spec.datatype.itemsize
-        for slab in self._place(spec).slabs(spec):
-            start, position = position, position + len(slab.buffer)
+        position, end = 0, placed_bytes(spec)
+        is_bool = spec.datatype.kind == "b"
+        for slab in slabs:
+            size = self._checked_size(spec, slab)
+            start, position = position, position + size
             if position > end:
                 break
+            if not self._placed:
+                self._is_end_known = position == end and not slab.must_wait
             if values is not None:
                 slab.buffer[:] = values[start:position]
-            elif slab.buffer:
-                is_bool = spec.datatype.kind == "b"
-                yield from self._fill(slab.buffer, work=is_bool * len(slab.buffer))
+            elif size:
+                yield from self._fill(slab.buffer, work=is_bool * size)
                 if is_bool:
                     self._check_booleans(slab)
-            self.events.append(TensorReceived(spec=spec, array=slab.array))
+            if slab.array is not None:
+                self.events.append(
+                    TensorReceived(spec=spec, values=slab.array)
+                    if slab.row is None
+                    else WindowReceived(spec=spec, array=slab.array, row=slab.row)
+                )
+            if slab.must_wait:
+                yield None
         if position != end:
             msg = f"the placement gave {position} bytes of memory or more, the tensor has {end}"
             raise LocalProtocolError(msg)
 
+    def _read_texts(self, spec: TensorSpec) -> Fill:
+        """Read a tensor of BYTES, in either form; it is not placed."""
+        self._unplaced.popleft()
+        self._is_end_known = False
+        if spec.data is not None:
+            self.events.append(TensorReceived(spec=spec, values=spec.data))
+        else:
+            yield from self._read_elements(spec)
+
     def _read_elements(self, spec: TensorSpec) -> Fill:
-        """Read a binary BYTES tensor: its wire form whole, then its elements."""
-        scratch = aligned_bytes(spec.nbytes).data
+        """Read a binary BYTES tensor: its wire form whole, in which the elements are found, but not made objects."""
+        scratch = scratch_bytes(spec.nbytes)
         start = self._position
         if scratch:
             yield from self._fill(scratch, work=len(scratch))
+        values: np.ndarray[Any, Any] | Elements
         if spec.is_single_element:
-            array = np.empty(1, dtype=object)
-            array[0] = bytes(scratch)
+            values = np.empty(spec.shape, dtype=object)
+            values[...] = bytes(scratch)
         else:
-            array = decode_elements(scratch, count=spec.count, offset=start)
-        self.events.append(TensorReceived(spec=spec, array=array.reshape(spec.shape)))
+            values = Elements.from_wire(scratch, spec.shape, offset=start)
+        self.events.append(TensorReceived(spec=spec, values=values))
 
     def _check_booleans(self, slab: Slab) -> None:
         """Specification: "For BOOL type element true is a single byte with value 1 and false [...] with value 0"."""
@@ -259,7 +349,7 @@ class Machine(Generic[HeaderT]):
             filled = min(len(self._ahead), len(target))
             target[:filled] = self._ahead[:filled]
             self._ahead = self._ahead[filled:] or _NOTHING
-        if filled < len(target) and not self._has_ended:
+        if filled < len(target) and not self.has_ended:
             filled += yield target[filled:]
         self._position += filled
         if filled < len(target):
@@ -274,10 +364,16 @@ class Machine(Generic[HeaderT]):
         return RemoteProtocolError(msg, code=ErrorCode.TRAILING_BYTES, offset=self._position)
 
 
+def _raising(failure: Exception) -> Slabs:
+    """Raise where the first slab would have come."""
+    yield from ()
+    raise failure
+
+
 def _with_room(data: memoryview, filled: int, room: int) -> memoryview:
     """Return memory for so many more bytes, the same if there is room already."""
     if filled + room <= len(data):
         return data
-    larger = aligned_bytes(filled + room).data
+    larger = scratch_bytes(filled + room)
     larger[:filled] = data[:filled]
     return larger

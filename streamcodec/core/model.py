@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from streamcodec.core.datatypes import Datatype
+from streamcodec.core.record import record
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-def _nothing() -> Mapping[str, Any]:
-    return NOTHING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class TensorSpec:
     """What a header says of one tensor."""
 
@@ -41,7 +37,7 @@ class TensorSpec:
     """The values of a JSON tensor, of that shape; None for a binary one."""
     is_single_element: bool = False
     """Whether the bytes are one BYTES element without length prefix, as in a raw binary request."""
-    parameters: Mapping[str, Any] = field(default_factory=_nothing)
+    parameters: Mapping[str, Any] = NOTHING
     """The tensor's `parameters`, as sent."""
 
     @property
@@ -55,7 +51,7 @@ class TensorSpec:
         return self.data is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(eq=True)
 class RequestedOutput:
     """One entry of a request's `outputs`."""
 
@@ -63,11 +59,11 @@ class RequestedOutput:
     """Name of the output."""
     binary_data: bool | None = None
     """The explicit wish for a form; None if there is none."""
-    parameters: Mapping[str, Any] = field(default_factory=_nothing)
+    parameters: Mapping[str, Any] = NOTHING
     """The entry's `parameters`, as sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class RequestHeader:
     """The header of an inference request."""
 
@@ -77,7 +73,7 @@ class RequestHeader:
     """The outputs asked for; None means all that the model has."""
     id: str | None = None
     """To be echoed in the response."""
-    parameters: Mapping[str, Any] = field(default_factory=_nothing)
+    parameters: Mapping[str, Any] = NOTHING
     """The request's `parameters`, as sent."""
 
     def wants_binary(self, output: RequestedOutput | None) -> bool:
@@ -93,7 +89,7 @@ class RequestHeader:
         return bool(self.parameters.get("binary_data_output"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class ResponseHeader:
     """The header of an inference response."""
 
@@ -105,5 +101,5 @@ class ResponseHeader:
     """Version of the model that answered."""
     id: str | None = None
     """The request's id."""
-    parameters: Mapping[str, Any] = field(default_factory=_nothing)
+    parameters: Mapping[str, Any] = NOTHING
     """The response's `parameters`, as sent."""

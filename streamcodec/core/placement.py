@@ -1,42 +1,50 @@
 """Placement: whose memory a tensor's bytes go to.
 
-The caller decides, once per tensor, when its turn comes and before any byte of it is taken: a `place` callable gets the
-`TensorSpec` and returns a `Placement`. The decoder then asks the placement for its *slabs*, one after the other: a slab
-is a run of consecutive tensor bytes (the buffer to fill) together with the array that shows them, and is reported by an
-event of its own. A tensor placed whole has one slab.
+The caller decides, once per tensor, when the header is known and before any byte of the tensor is taken: a `place`
+callable gets the `TensorSpec` and returns a `Placement`. The decoder then asks the placement for its *slabs*, one after
+the other: a slab is a run of consecutive tensor bytes (the buffer to fill) together with the array that shows them, and
+is reported by an event of its own. A tensor placed whole has one slab.
 
-Room for what comes: windows of whole rows are a placement with many slabs, which gets control back between two of them.
-Where slabs share memory, the decoder must in addition not go on before the last slab's event has been taken: it will
-then want no data (`needs_data`) until `next_event` was called, on both faces alike.
+Windows of whole rows are a placement with many slabs, which gets control back between two of them. Where slabs share
+memory, a slab says that the decoder *must wait* after it: it then wants no data until `next_event` was called again
+after the slab's event, on both faces alike.
+
+Small tensors may be placed a little ahead of their turn, so that one read can fill several.
 
 This room knows memory, and neither where bytes come from nor what they mean. BYTES tensors do not come here: their
-elements are objects.
+elements are objects, and are received whole. Other placements stand beside it, in rooms of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from ctypes import addressof, c_char
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.model import TensorSpec
+from streamcodec.core.record import record
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class Slab:
     """Memory for a run of consecutive bytes of one tensor."""
 
     buffer: memoryview
     """The bytes to fill: writable, format `B`, C-contiguous; empty only for a tensor without elements."""
-    array: np.ndarray[Any, Any]
-    """The same memory as values."""
+    array: np.ndarray[Any, Any] | None
+    """The same memory as values; None if nobody is to see them."""
+    row: int | None = None
+    """Of windows, the first row; None for a tensor that is placed whole."""
+    must_wait: bool = False
+    """Whether the decoder must not go on before `next_event` has been called again after this slab's event."""
+    is_new: bool = False
+    """Whether nobody else has this memory; if so, it is not held against what other tensors were given."""
 
 
 class Placement(Protocol):
@@ -55,18 +63,18 @@ Place = Callable[[TensorSpec], Placement]
 """Decides for one tensor. May raise `RemoteProtocolError` to refuse the message."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(eq=True, kw_only=False)
 class NewArray:
     """A new array for each tensor: writable, its first byte on a 64-byte boundary."""
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield one slab of new memory."""
-        memory = aligned_bytes(spec.count * spec.datatype.itemsize)
+        memory = aligned_bytes(placed_bytes(spec))
         array: np.ndarray[Any, Any] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
-        yield Slab(buffer=memory.data, array=array)
+        yield Slab(buffer=memory.data, array=array, is_new=True)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(kw_only=False)
 class Into:
     """The caller's own array, of exactly the tensor's shape and dtype."""
 
@@ -97,22 +105,43 @@ def new_array(spec: TensorSpec) -> Placement:  # noqa: ARG001 - the signature of
     return _NEW_ARRAY
 
 
+def placed_bytes(spec: TensorSpec) -> int:
+    """Return the bytes that a tensor needs where it is placed, whichever way it comes."""
+    return spec.nbytes if spec.data is None else spec.data.nbytes
+
+
 def aligned_bytes(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return uninitialised memory as a uint8 array of shape [nbytes] on a 64-byte boundary.
 
     Raises:
         RemoteProtocolError: `out-of-memory`, status 503.
     """
-    try:
-        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-    except MemoryError:
-        msg = f"the message needs {nbytes} bytes of memory at once, which cannot be had here"
-        raise RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503) from None
+    memory = _uninitialised(nbytes + ALIGNMENT)
     # The quickest of the ways to ask an array for its address.
     start = -addressof(c_char.from_buffer(memory.data)) % ALIGNMENT
     return memory[start : start + nbytes]
 
 
+def scratch_bytes(nbytes: int) -> memoryview:
+    """Return uninitialised memory for what is looked at and dropped.
+
+    Raises:
+        RemoteProtocolError: `out-of-memory`, status 503.
+    """
+    return _uninitialised(nbytes).data
+
+
+def _uninitialised(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    try:
+        return np.empty(nbytes, np.uint8)
+    except MemoryError:
+        msg = f"the message needs {nbytes} bytes of memory at once, which cannot be had here"
+        raise RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503) from None
+
+
 def byte_view(array: np.ndarray[Any, Any]) -> memoryview:
     """Return the memory of a C-contiguous array as bytes, whatever its dtype and shape."""
-    return np.asarray(array).reshape(-1).view(np.uint8).data
+    try:
+        return array.data.cast("B")
+    except (TypeError, ValueError):  # without elements, or of a dtype that buffers have no word for, as bfloat16
+        return np.ndarray(array.nbytes, np.uint8, array).data

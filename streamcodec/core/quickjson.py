@@ -39,7 +39,7 @@ def parse_quickly(data: bytes | bytearray | memoryview) -> list[Any]:
         return []
     # Behind every name stands a colon. So there are at least as many colons of that kind as members; and if there are
     # not more of them than members were kept, then none was lost to another of its name.
-    return [value] if _count_members(value) == _count_colons(data) else []
+    return [value] if count_members(value) == _count_colons(data) else []
 
 
 @cache
@@ -53,12 +53,12 @@ def _decoder() -> Callable[[bytes | bytearray | memoryview], Any] | None:
     return decode
 
 
-def _count_members(value: object) -> int:
-    """Count the members of objects, but of those in lists of something else, where a header has none."""
+def count_members(value: object) -> int:
+    """Count the members of all objects, but of those in lists of something else, where a header has none."""
     if isinstance(value, dict):
-        return len(value) + sum(map(_count_members, value.values()))
+        return len(value) + sum(map(count_members, value.values()))
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return sum(map(_count_members, value))
+        return sum(map(count_members, value))
     return 0
 
 

@@ -3,16 +3,23 @@
 Three framings (RFC 9112, section 6) and optional compression meet here. Bytes of a body with `Content-Length` and
 without compression may be written by the transport straight into the receiver's memory; all others come by here once.
 This room counts and checks lengths, and knows nothing of sockets or heads.
+
+A receiver that is paused takes nothing until its events have been taken. What has come by then, at most what one read
+gives, *waits* here: pieces that have not been passed on, decompressed no further than the first of them. Until it has
+gone on, nobody brings more.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from typing import Final, Protocol
 
 from streamcodec.core.compression import MAX_RATIO, Inflater
 from streamcodec.core.decoder import Buffer
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
+
+_NOTHING: Final = memoryview(b"")
 
 
 class Receiver(Protocol):
@@ -21,6 +28,11 @@ class Receiver(Protocol):
     @property
     def needs_data(self) -> bool:
         """Whether there is a buffer to fill."""
+        ...
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its events must be taken before there is a buffer again; see `Decoder.is_paused`."""
         ...
 
     @property
@@ -35,6 +47,10 @@ class Receiver(Protocol):
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Return the memory that the next bytes belong to; see `Decoder.get_buffer`."""
+        ...
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """Return that memory and what is known to follow; see `Decoder.get_buffers`."""
         ...
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -74,6 +90,9 @@ class Body:
         self._inflater = inflater
         self._failure: RemoteProtocolError | None = None
         self._end: EndOfMessage | None = None
+        self._has_waiting = False
+        self._piece = _NOTHING
+        self._pieces: Iterator[Buffer] = iter(())
         self.remaining = content_length
         self.is_complete = False
         self.received_direct = 0
@@ -88,6 +107,17 @@ class Body:
         buffer = self._receiver.get_buffer()
         return buffer if len(buffer) <= self.remaining else buffer[: self.remaining]
 
+    def following_buffers(self) -> list[memoryview]:
+        """Return the memory that follows `get_buffer()`, which must not be None, as far as it is known."""
+        room = self.remaining or 0
+        buffers = []
+        for buffer in self._receiver.get_buffers():
+            buffers.append(buffer[:room])
+            room -= len(buffers[-1])
+            if not room:
+                break
+        return buffers[1:]
+
     def buffer_updated(self, nbytes: int) -> None:
         """Tell that the transport wrote bytes to the start of `get_buffer()`."""
         self._receiver.buffer_updated(nbytes)
@@ -98,26 +128,32 @@ class Body:
         """Return how much there will be to do when so many bytes have come; see `Decoder.pending_work`."""
         return self._receiver.pending_work(nbytes if self._inflater is None else nbytes * MAX_RATIO)
 
-    def write(self, data: memoryview | bytes | bytearray) -> None:
-        """Take bytes of the body from elsewhere, at most `remaining`. What a refused message has left is dropped."""
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no bytes can be brought before the next event has been taken."""
+        return self._has_waiting or self._receiver.is_paused
+
+    @property
+    def wants_data(self) -> bool:
+        """Whether bytes can be brought: the framing is not at its end, and nobody has to wait."""
+        return not (self.is_complete or self.is_waiting)
+
+    def write(self, data: Buffer) -> None:
+        """Take bytes of the body from elsewhere, at most `remaining`, when it `wants_data`.
+
+        The bytes must stay as they are while it is waiting then. What a refused message has left is dropped.
+        """
         if self._failure is None and (self._receiver.needs_data or self._receiver.is_complete):
-            try:
-                self._pass_on(data)
-            except RemoteProtocolError as failure:
-                self._failure = failure
+            self._pieces = iter((data,)) if self._inflater is None else self._inflater.inflate(data)
+            self._pass_on()
         self._count(len(data))
 
     def finish(self) -> None:
         """Tell that the framing has come to its end."""
-        if self._inflater is not None and self._failure is None:
-            try:
-                self._inflater.finish()
-            except RemoteProtocolError as failure:
-                self._failure = failure
-        if self._failure is None:
-            self._receiver.receive_eof()
         self.remaining = 0
         self.is_complete = True
+        if not self._has_waiting:
+            self._finish_receiver()
 
     def truncate(self) -> None:
         """Tell that the connection has ended before the framing did."""
@@ -144,27 +180,63 @@ class Body:
             LocalProtocolError: a callback or placement of the receiver misbehaved.
         """
         if self._end is None:
-            event = self._receiver.next_event()
+            while (event := self._receiver.next_event()) is NEED_DATA and self._has_waiting:
+                self._go_on()
             if not isinstance(event, EndOfMessage):
                 if event is NEED_DATA and self._failure is not None:
                     raise self._failure
                 return event
             self._end = event
+        if self._has_waiting:
+            self._go_on()
         if self._failure is not None:
             raise self._failure
         return self._end if self.is_complete else NEED_DATA
 
-    def _pass_on(self, data: memoryview | bytes | bytearray) -> None:
-        pieces = (data,) if self._inflater is None else self._inflater.inflate(data)
-        for piece in pieces:
-            taken = self._receiver.feed(piece) if self._receiver.needs_data else 0
-            self.received_copied += taken
-            if taken < len(piece):
-                if self._receiver.is_complete:
-                    msg = "the body goes on after the message has ended"
-                    offset = self._receiver.offset
-                    raise RemoteProtocolError(msg, code=ErrorCode.TRAILING_BYTES, offset=offset)
-                return  # refused: the rest is dropped, and not even decompressed
+    def _go_on(self) -> None:
+        """Pass on what has waited, and what has come after it."""
+        self._pass_on()
+        if self.is_complete and not self._has_waiting:
+            self._finish_receiver()
+
+    def _pass_on(self) -> None:
+        """Pass on pieces until there are no more, or the receiver has to wait."""
+        receiver = self._receiver
+        self._has_waiting = False
+        try:
+            while self._piece or self._take_piece():
+                taken = receiver.feed(self._piece) if receiver.needs_data else 0
+                self.received_copied += taken
+                self._piece = self._piece[taken:]
+                if self._piece and receiver.is_paused:
+                    self._has_waiting = True
+                    return
+                if self._piece:
+                    self._refuse_rest()
+        except RemoteProtocolError as failure:
+            self._failure = failure
+            self._piece, self._pieces = _NOTHING, iter(())
+
+    def _take_piece(self) -> bool:
+        piece = next(self._pieces, None)
+        self._piece = _NOTHING if piece is None else memoryview(piece)
+        return piece is not None
+
+    def _refuse_rest(self) -> None:
+        """What follows a message is an error; what a refused message has left is dropped, and not even decompressed."""
+        self._piece, self._pieces = _NOTHING, iter(())
+        if self._receiver.is_complete:
+            msg = "the body goes on after the message has ended"
+            raise RemoteProtocolError(msg, code=ErrorCode.TRAILING_BYTES, offset=self._receiver.offset)
+
+    def _finish_receiver(self) -> None:
+        if self._inflater is not None and self._failure is None:
+            try:
+                self._inflater.finish()
+            except RemoteProtocolError as failure:
+                self._failure = failure
+        if self._failure is None:
+            self._receiver.receive_eof()
 
     def _count(self, nbytes: int) -> None:
         if self.remaining is not None:

@@ -18,7 +18,7 @@ from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.body import Receiver
 from streamcodec.http.connection import Incoming, State, framing_length, invalid_http, parse_head
 from streamcodec.http.messages import Fields, ResponseHead
-from streamcodec.http.writing import NOT_HTTP, write_message
+from streamcodec.http.writing import NOT_HTTP, PartT, write_message
 
 
 class ClientConnection:
@@ -26,6 +26,7 @@ class ClientConnection:
 
     Attributes:
         get_buffer: memory for the next bytes, see `Incoming.get_buffer`.
+        get_buffers: the same, and what is known to follow it, see `Incoming.get_buffers`.
         buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
         feed: the push face, see `Incoming.feed`.
         receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
@@ -42,6 +43,7 @@ class ClientConnection:
         self._failure: RemoteProtocolError | None = None
         self.incoming = Incoming(limits)
         self.get_buffer = self.incoming.get_buffer
+        self.get_buffers = self.incoming.get_buffers
         self.buffer_updated = self.incoming.buffer_updated
         self.feed = self.incoming.feed
         self.receive_eof = self.incoming.receive_eof
@@ -52,18 +54,19 @@ class ClientConnection:
         method: str,
         target: str,
         headers: Iterable[tuple[str, str]],
-        buffers: Iterable[bytes | memoryview] = (),
-    ) -> list[bytes | memoryview]:
+        parts: Iterable[PartT] = (),
+    ) -> list[bytes | PartT]:
         """Begin a request.
 
         Args:
             method: upper case, as `POST`.
             target: path and query, percent-encoded.
             headers: fields; `Host` is required, `Content-Length` too if there is a body.
-            buffers: the body.
+            parts: the body: byte views or bytes, and `Rows`, which are made while they are sent.
 
         Returns:
-            The head, then the body's buffers as they are, to be sent in this order.
+            The head, then the body's parts as they are, to be sent in this order by one of the `transports`. If that
+            fails, the connection is to be closed.
 
         Raises:
             LocalProtocolError: the last response has not been read to its end, the connection cannot be used again, or
@@ -77,7 +80,7 @@ class ClientConnection:
             request = h11.Request(method=method, target=target, headers=[*headers])
         except NOT_HTTP as error:
             raise LocalProtocolError(str(error)) from None
-        sent = write_message(self._h11, request, buffers)
+        sent = write_message(self._h11, request, parts)
         self._method = method
         return sent
 

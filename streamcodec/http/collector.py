@@ -31,12 +31,21 @@ class Collector:
         """Whether the body may go on."""
         return not self.is_complete
 
+    @property
+    def is_paused(self) -> bool:
+        """False: nobody has to wait for this."""
+        return False
+
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
         """Return memory for the next bytes."""
         if self.is_complete:
             msg = "the body is complete"
             raise LocalProtocolError(msg)
         return self._block
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """Return `get_buffer()` alone."""
+        return [self.get_buffer(sizehint)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Keep what was written to `get_buffer()`, as far as there is room."""

@@ -10,7 +10,8 @@ the middle of a body with `Content-Length`, the decoder's own target: the socket
 tensor. Only what is read together with the head is copied out of the scratch, once, so it is at most one scratch's
 size. `feed(chunk)` is written on `get_buffer()` and takes what belongs to the messages so far as they may proceed:
 while the connection waits for a decision (where does this body go?) or for the answer to be sent, it takes nothing.
-So nothing is ever buffered without bound, pipelined requests included.
+So nothing is ever buffered without bound, pipelined requests included. The same holds while the body's receiver is
+paused, because a window of a tensor is being consumed: what has come by then stays where it is, and no more is taken.
 
 States::
 
@@ -38,7 +39,7 @@ from streamcodec.core.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from streamcodec.core.events import EndOfMessage, Event, NeedData
+from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
 from streamcodec.core.limits import Limits
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.messages import Fields, RequestHead, ResponseHead
@@ -87,6 +88,7 @@ class Incoming:
         self._end = 0
         self._scanned = 0
         self._offered = 0
+        self._room = 0
         self._target: memoryview | None = None
         self._filled = 0
         self.is_filling = False
@@ -111,20 +113,33 @@ class Incoming:
         if not self.is_filling:
             self._target = None if self._body is None else self._body.get_buffer()
         buffer = self._scratch[self._end :] if self._target is None else self._target[self._filled :]
-        self._offered = len(buffer)
+        self._offered = self._room = len(buffer)
         return buffer
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Tell that bytes were written to the start of the last `get_buffer()`.
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """Return memory for the next bytes in several pieces where several are known; see `Decoder.get_buffers`.
 
         Raises:
-            LocalProtocolError: fewer than 1, or more than the buffer holds.
+            LocalProtocolError: as `get_buffer`.
+        """
+        buffer = self.get_buffer(sizehint)
+        if self._target is None or self._body is None:
+            return [buffer]
+        following = self._body.following_buffers()
+        self._offered += sum(map(len, following))
+        return [buffer, *following]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Tell that bytes were written to the start of the last `get_buffer()`, or of the last `get_buffers()`.
+
+        Raises:
+            LocalProtocolError: fewer than 1, or more than the buffers hold.
         """
         if not 0 < nbytes <= self._offered:
             msg = f"{nbytes} bytes cannot have been written to a buffer of {self._offered}"
             raise LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
-        is_full = nbytes == self._offered
-        self._offered = 0
+        is_full = nbytes >= self._room
+        self._offered = self._room = 0
         if self._target is None:
             self._end += nbytes
             self._advance()
@@ -158,7 +173,7 @@ class Incoming:
 
     def pending_work(self, nbytes: int) -> int:
         """Return how much there will be to do when so many bytes have come; see `Decoder.pending_work`."""
-        if self._body is None or (self._target is not None and nbytes < self._offered):
+        if self._body is None or (self._target is not None and nbytes < self._room):
             return 0
         return self._body.pending_work(self._filled + nbytes)
 
@@ -167,7 +182,8 @@ class Incoming:
         """Whether `get_buffer` can be called."""
         if self.state is State.HEAD:
             return self._end < len(self._scratch) and not self.is_eof
-        return self.state is State.BODY and self._body is not None and not self._body.is_complete
+        body = self._body
+        return self.state is State.BODY and body is not None and body.wants_data
 
     @property
     def has_input(self) -> bool:
@@ -211,6 +227,15 @@ class Incoming:
         status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if has_line else HTTPStatus.REQUEST_URI_TOO_LONG
         msg = f"the {'head' if has_line else 'first line of the head'} has more than {limit} bytes"
         return LimitExceededError(msg, limit="max_head_bytes", status_hint=int(status))
+
+    def peek(self) -> bytes:
+        """Return what has come of the messages that have not begun yet."""
+        return bytes(self._scratch[: self._end]) if self.state is State.HEAD else b""
+
+    def skip(self, nbytes: int) -> None:
+        """Leave out messages that somebody else has read, by `peek`."""
+        self._start = nbytes
+        self._keep_room()
 
     def receive_body(
         self, receiver: Receiver, head: RequestHead | ResponseHead | None, connection: h11.Connection
@@ -256,7 +281,10 @@ class Incoming:
             RemoteProtocolError: the body breaks a rule; `remaining` bytes of it are unread.
         """
         body = self._current_body()
-        event = body.next_event()
+        is_waiting = body.is_waiting
+        while (event := body.next_event()) is NEED_DATA and is_waiting:
+            self._advance()  # it has gone on, and so can what was held back
+            is_waiting = body.is_waiting
         if isinstance(event, EndOfMessage):
             self.state = State.DONE
         return event
@@ -309,7 +337,7 @@ class Incoming:
     def _advance(self) -> None:
         """Hand what has come to the body."""
         body = self._body
-        if self.state is not State.BODY or body is None or body.is_complete:
+        if self.state is not State.BODY or body is None or not body.wants_data:
             return
         if self._h11 is not None:
             self._advance_h11(body, self._h11)
@@ -317,7 +345,7 @@ class Incoming:
             data = self._scratch[self._start : self._end][: body.remaining]
             body.write(data)
             self._start += len(data)
-        if self.is_eof and not body.is_complete:
+        if self.is_eof and body.wants_data:
             body.truncate()
         if self._start == self._end:
             self._start = self._end = 0
@@ -330,6 +358,8 @@ class Incoming:
                 self._start = self._end = 0
             while isinstance(event := connection.next_event(), h11.Data):
                 body.write(event.data)
+                if body.is_waiting:
+                    return
         except h11.RemoteProtocolError as error:
             body.fail(invalid_http(_unquoted(error), offset=body.offset))
             return

@@ -17,11 +17,12 @@ import h11
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, Event, NeedData
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
+from streamcodec.core.rows import Rows
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State, framing_length, invalid_http, parse_head
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
-from streamcodec.http.writing import NOT_HTTP, write_message
+from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_message
 
 _PHRASES: Final = {int(status): status.phrase.encode() for status in HTTPStatus}
 _BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
@@ -32,6 +33,7 @@ class ServerConnection:
 
     Attributes:
         get_buffer: memory for the next bytes, see `Incoming.get_buffer`.
+        get_buffers: the same, and what is known to follow it, see `Incoming.get_buffers`.
         buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
         feed: the push face, see `Incoming.feed`.
         receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
@@ -59,9 +61,11 @@ class ServerConnection:
         self._head: RequestHead | None = None
         self._failure: RemoteProtocolError | None = None
         self._is_draining = False
+        self._is_answering = False
         self.has_unread_body = False
         self.incoming = Incoming(limits)
         self.get_buffer = self.incoming.get_buffer
+        self.get_buffers = self.incoming.get_buffers
         self.buffer_updated = self.incoming.buffer_updated
         self.feed = self.incoming.feed
         self.receive_eof = self.incoming.receive_eof
@@ -118,26 +122,31 @@ class ServerConnection:
         self,
         status: int,
         headers: Iterable[tuple[str, str]] = (),
-        buffers: Iterable[bytes | memoryview] = (),
-    ) -> list[bytes | memoryview]:
+        parts: Iterable[PartT] = (),
+    ) -> list[bytes | PartT]:
         """Answer the request, wholly received or not.
+
+        Where a part of the body is made while it is sent, and perhaps of what is still received, the request goes on:
+        its events come as before, until `end_response` is called.
 
         Args:
             status: 200 to 599.
             headers: fields; `Content-Length` is added if it is missing, `Connection: close` if it is needed.
-            buffers: the body; left out by itself where HTTP allows none.
+            parts: the body: byte views or bytes, and `Rows`, which are made while they are sent; left out by itself
+                where HTTP allows none.
 
         Returns:
-            The head, then the body's buffers as they are, to be sent in this order.
+            The head, then the body's parts as they are, to be sent in this order by one of the `transports`. If that
+            fails, the connection is to be closed.
 
         Raises:
             LocalProtocolError: there is no request to be answered, or the fields are not HTTP.
         """
         remaining = self._unread()
-        body = list(buffers)
+        body = list(parts)
         fields = [*headers]
         if not any(name.lower() == "content-length" for name, _ in fields) and status not in _BODILESS:
-            fields.append(("Content-Length", str(sum(map(len, body)))))
+            fields.append(("Content-Length", str(length_of(body))))
         if remaining is None or remaining > self._limits.max_drain_bytes:
             fields.append(("Connection", "close"))
         try:
@@ -146,8 +155,16 @@ class ServerConnection:
             raise LocalProtocolError(str(error)) from None
         has_body = status not in _BODILESS and not (self._head and self._head.method == "HEAD")
         sent = write_message(self._h11, response, body if has_body else [])
-        self._go_on(remaining)
+        self._is_answering = Rows in map(type, sent)
+        if not self._is_answering:
+            self._go_on(remaining)
         return sent
+
+    def end_response(self) -> None:
+        """Tell that a response has been sent of which parts were made meanwhile; without effect on others."""
+        if self._is_answering:
+            self._is_answering = False
+            self._go_on(self._unread())
 
     def give_up(self, failure: RemoteProtocolError) -> None:
         """Refuse the request for a reason of the owner's, such as time; `send_response` then closes the connection."""

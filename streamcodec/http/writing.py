@@ -1,38 +1,68 @@
-"""Writing: a message to buffers, for requests and responses alike. h11 writes the head; payload passes untouched."""
+"""Writing: a message to the parts that are sent, for requests and responses alike. h11 writes the head; payload passes.
+
+h11 counts what passes against `Content-Length`, and for that it needs lengths only. So a part that does not exist yet, a
+tensor given as `Rows`, is counted like any other, and whoever sends has it made when it is its turn. It cannot come out
+at another length: the sender holds its windows against what was declared, and breaks off if they differ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import h11
 
+from streamcodec.core.encoder import Part
 from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.rows import Rows
+
+PartT = TypeVar("PartT", bound=Part)
 
 NOT_HTTP: Final = (h11.LocalProtocolError, UnicodeEncodeError)
 """What h11 raises when a head is made of fields that are not HTTP."""
 
 
+class _Counted:
+    """Stands for `Rows` where h11 asks for a length."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows.nbytes
+
+
 def write_message(
-    connection: h11.Connection, head: h11.Request | h11.Response, buffers: Iterable[bytes | memoryview]
-) -> list[bytes | memoryview]:
-    """Return head and body as the buffers to be sent; nothing is joined or copied.
+    connection: h11.Connection, head: h11.Request | h11.Response, parts: Iterable[PartT]
+) -> list[bytes | PartT]:
+    """Return head and body as the parts to be sent; nothing is joined, copied or asked for.
 
     Args:
         connection: of this cycle.
-        head: with the `Content-Length` of the buffers.
-        buffers: byte views or bytes.
+        head: with the `Content-Length` of the parts.
+        parts: byte views or bytes, and `Rows`.
 
     Raises:
-        LocalProtocolError: not the time for this message, or the buffers do not fill the declared length.
+        LocalProtocolError: not the time for this message, or the parts do not fill the declared length.
     """
-    sent: list[bytes | memoryview] = []
+    sent: list[bytes | PartT] = []
     try:
         sent.append(connection.send(head) or b"")
-        for buffer in buffers:
-            data = h11.Data(data=buffer)  # type: ignore[arg-type] # h11 documents that any sized object passes
-            sent += connection.send_with_data_passthrough(data) or []
+        for part in parts:
+            sent += _passed(connection, part)
         sent += connection.send_with_data_passthrough(h11.EndOfMessage()) or []
     except h11.LocalProtocolError as error:
         raise LocalProtocolError(str(error)) from None
     return sent
+
+
+def _passed(connection: h11.Connection, part: PartT) -> list[bytes | PartT]:
+    """Let h11 count a part, and frame it where the body is chunked."""
+    data: Any = _Counted(part) if isinstance(part, Rows) else part  # h11 documents that any sized object passes
+    passed: Any = connection.send_with_data_passthrough(h11.Data(data=data))
+    return [part if item is data else item for item in passed]
+
+
+def length_of(parts: Iterable[Part]) -> int:
+    """Return how many bytes the parts of a body have, also those that do not exist yet."""
+    return sum(part.nbytes if isinstance(part, Rows | memoryview) else len(part) for part in parts)

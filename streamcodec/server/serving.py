@@ -12,16 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from contextlib import closing
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 from streamcodec.server.calls import Caller
+from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
+from streamcodec.server.driver import Driver
+from streamcodec.server.express import Express
 from streamcodec.server.options import ServerOptions
-from streamcodec.server.protocol import ProtocolDriver
 from streamcodec.server.session import Admission, Session
-from streamcodec.server.sockets import SocketDriver
 from streamcodec.service import Service
 
 logger = logging.getLogger(__name__)
@@ -39,9 +41,10 @@ class Server:
         """Prepare to serve; nothing happens before `serve`."""
         self._service = service
         self._options = options = options or ServerOptions()
+        self._express = Express(service)
         self._admission = Admission(options.max_connections)
         self._caller = Caller(options.max_workers)
-        self._drivers: set[SocketDriver | ProtocolDriver] = set()
+        self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
         self._slots = anyio.Semaphore(options.max_connections + _OVERFLOW_CONNECTIONS)
 
@@ -85,14 +88,15 @@ class Server:
             connections.start_soon(self._connection, await _accept_one(listener))
 
     async def _connection(self, sock: socket.socket) -> None:
-        session = Session(self._service, self._admission)
-        driver = _driver_kind()(sock, session, self._caller, self._options)
+        session = Session(self._service, self._express, self._admission)
+        driver = Driver(session, self._caller, self._options)
         self._drivers.add(driver)
         if self.is_stopping:
             driver.stop()
         try:
-            with sock:
-                await driver.serve()
+            channel = await _open_channel(sock, session)
+            with closing(channel):
+                await driver.serve(channel)
         except OSError as error:  # the client has gone, or takes nothing
             logger.debug("connection lost: %s", error)
         except Exception:  # a bug of ours; the other connections shall not pay for it
@@ -103,13 +107,14 @@ class Server:
             self._slots.release()
 
 
-def _driver_kind() -> type[SocketDriver | ProtocolDriver]:
-    """Choose the quickest driver for the event loop at hand."""
+async def _open_channel(sock: socket.socket, session: Session) -> Channel:
+    """Choose the quickest channel for the event loop at hand."""
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return SocketDriver
-    return ProtocolDriver
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # trio's
+        return SocketChannel(sock)
+    _, channel = await loop.connect_accepted_socket(lambda: ProtocolChannel(session), sock)
+    return channel
 
 
 async def _accept_one(listener: socket.socket) -> socket.socket:

@@ -9,15 +9,20 @@ says `give_up`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from enum import Enum, auto
+from typing import Final
 
+from streamcodec.core.encoder import Part
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, EndOfMessage, NeedData
+from streamcodec.core.rows import Rows
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.server import ServerConnection
+from streamcodec.server.express import Express, response_head
 from streamcodec.service import Inference, Reply, Service, error_reply, unavailable_reply
+
+_SMALL_BYTES: Final = 64 << 10
 
 logger = logging.getLogger(__name__)
 
@@ -68,22 +73,28 @@ class Session:
         connection: where bytes go and come from.
         inference: waits for its model, after `Step.CALL`.
         outgoing: what is to be sent, after `Step.SEND`.
+        is_small: whether that is all there and so little that it may be joined, after `can_answer_at_once`.
     """
 
-    def __init__(self, service: Service, admission: Admission) -> None:
+    def __init__(self, service: Service, express: Express, admission: Admission) -> None:
         """Begin before the first request.
 
         Args:
             service: answers.
+            express: answers what is small and known; of the same service.
             admission: is asked before each request whether this connection is served; if not, it is told so and closed.
         """
         self._service = service
+        self._express = express
         self._admission = admission
         self._head: RequestHead | None = None
         self.connection = ServerConnection(service.limits)
         self.inference: Inference | None = None
-        self.outgoing: Iterable[bytes | memoryview] = ()
+        self.outgoing: list[Part] = []
+        self.is_small = False
         self.get_buffer = self.connection.get_buffer
+        self.get_buffers = self.connection.get_buffers
+        self.get_buffers = self.connection.get_buffers
         self.buffer_updated = self.connection.buffer_updated
         self.receive_eof = self.connection.receive_eof
         self.pending_work = self.connection.pending_work
@@ -94,9 +105,29 @@ class Session:
         incoming = self.connection.incoming
         return incoming.state is State.HEAD and not incoming.has_input
 
+    def can_answer_at_once(self) -> bool:
+        """Have the next request answered, if all of it is there and nothing takes long; `outgoing` is then the answer.
+
+        `next_event` does the same as a part of what it does; who calls back and forth anyway saves the detour.
+        """
+        incoming = self.connection.incoming
+        if incoming.state is not State.HEAD or not incoming.has_input or not self._admission.keeps(self):
+            return False
+        answer = self._express.reply(incoming)
+        if answer is None:
+            return False
+        head, reply = answer
+        reply = self._finished(reply, head)
+        self.outgoing = [response_head(reply.status, tuple(reply.headers), reply.body_length), *reply.buffers]
+        self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
+        return True
+
     def next_event(self) -> Step | NeedData:
         """Go as far as is possible without waiting, and return what is to be done then."""
+        if self.can_answer_at_once():
+            return Step.SEND
         try:
+            self.connection.end_response()
             while (event := self.connection.next_event()) is not NEED_DATA:
                 if step := self._take(event):
                     return step
@@ -106,21 +137,28 @@ class Session:
 
     def answer(self, reply: Reply) -> Step:
         """Answer the current request, whether all of it has been received or not."""
-        reply = self._service.finish(reply, self._head)
-        if reply.cause is not None:
-            logger.error("a model failed", exc_info=reply.cause)
+        reply = self._finished(reply, self._head)
         headers = reply.headers if self._admission.keeps(self) else [*reply.headers, ("Connection", "close")]
-        self.outgoing = self.connection.send_response(reply.status, headers, reply.buffers)
+        self.outgoing = [*self.connection.send_response(reply.status, headers, reply.buffers)]
         self._head = self.inference = None
         return Step.SEND
 
     def give_up(self) -> Step:
         """Refuse a request that does not come to its end: the driver has waited long enough for more of it."""
-        part = "head" if self._head is None else "body"
+        return self.answer(error_reply(self.too_slow()))
+
+    def too_slow(self) -> RemoteProtocolError:
+        """Return the error for such a request; the connection is of no further use."""
+        part = "head" if self.connection.incoming.state is State.HEAD else "body"
         msg = f"the {part} of the request comes too slowly"
         error = RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
         self.connection.give_up(error)
-        return self.answer(error_reply(error))
+        return error
+
+    def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
+        if reply.cause is not None:
+            logger.error("a model failed", exc_info=reply.cause)
+        return self._service.finish(reply, head)
 
     def _take(self, event: HttpEvent) -> Step | None:
         if isinstance(event, RequestHead):
@@ -128,6 +166,8 @@ class Session:
         if isinstance(event, ConnectionClosed) or self.inference is None:
             return Step.CLOSE
         self.inference.receive(event)
+        if self.inference.is_windowed:
+            return Step.CALL
         if not isinstance(event, EndOfMessage):
             return None
         return self.answer(self.inference.run()) if self.inference.is_inline else Step.CALL

@@ -1,7 +1,7 @@
 """The V2 inference service, sans-IO: models, routes, metadata, output selection, error bodies."""
 
 from streamcodec.service.demo import demo_models
-from streamcodec.service.inference import Inference
+from streamcodec.service.inference import Inference, Opening
 from streamcodec.service.models import (
     ANY_SIZE,
     InferenceRequest,
@@ -19,6 +19,7 @@ __all__ = [
     "InferenceRequest",
     "Model",
     "ModelRegistry",
+    "Opening",
     "Predict",
     "Reply",
     "Service",

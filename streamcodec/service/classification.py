@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +24,8 @@ from streamcodec.core.encoder import Tensor
 from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import RequestedOutput, RequestHeader
+from streamcodec.core.record import replaced
+from streamcodec.core.rows import Rows, collect
 from streamcodec.service.models import Model
 
 EXTENSION: Final = "classification"
@@ -93,6 +94,8 @@ def top_classes(scores: np.ndarray[Any, Any], count: int, labels: Sequence[str])
 
 def _classified(tensor: Tensor, model: Model, count: int, index: int, limits: Limits) -> Tensor:
     array = tensor.array
+    if not isinstance(array, np.ndarray):
+        array = collect(array) if isinstance(array, Rows) else array.array
     datatype = datatype_of(array.dtype).name
     _check_datatype(datatype, index)
     batch = array.shape[:1] if model.is_batching else ()
@@ -104,7 +107,7 @@ def _classified(tensor: Tensor, model: Model, count: int, index: int, limits: Li
     if datatype == "BF16":
         scores = _widened(scores)
     classes = top_classes(scores, count, (model.labels or {}).get(tensor.name, ()))
-    return replace(tensor, array=classes.reshape(*batch, count))
+    return replaced(tensor, array=classes.reshape(*batch, count))
 
 
 def _top(scores: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from streamcodec.core.elements import PREFIX_BYTES
-from streamcodec.service.models import InferenceRequest, Model, ModelRegistry, TensorMetadata
+from streamcodec.core.elements import Elements
+from streamcodec.service.models import InferenceRequest, Model, ModelRegistry, Outputs, TensorMetadata
 
 
 def demo_models() -> ModelRegistry:
@@ -22,14 +21,16 @@ def demo_models() -> ModelRegistry:
     )
 
 
-def _identity(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
-    return request.inputs
+def _identity(request: InferenceRequest) -> Outputs:
+    return request.values
 
 
-def _sink(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+def _sink(request: InferenceRequest) -> Outputs:
     """Count bytes in the form that tensors have on the wire, however they came."""
-    sizes = [
-        sum(PREFIX_BYTES + len(element) for element in array.reshape(-1)) if array.dtype == object else array.nbytes
-        for array in request.inputs.values()
-    ]
-    return {"COUNT": np.array([sum(sizes)], dtype=np.int64)}
+    return {"COUNT": np.array([sum(map(_nbytes, request.values.values()))], dtype=np.int64)}
+
+
+def _nbytes(values: np.ndarray[Any, Any] | Elements) -> int:
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values.nbytes
+    return (values if isinstance(values, Elements) else Elements(values)).data.nbytes

@@ -1,32 +1,44 @@
 """Inference: one inference request on its way from head to reply.
 
-Sans-IO: the owner lets the body go to `decoder`, hands the decoder's events to `receive`, and when the message has
-ended calls `run`, which calls the model and therefore belongs into a worker thread, unless it `is_inline`.
+What the head settles is an `Opening`: it is the same whenever the same head comes, and may be kept. Each request that
+begins with it is an `Inference`. Sans-IO: the owner lets the body go to its `decoder`, hands the decoder's events to
+`receive`, and when the message has ended calls `run`, which calls the model and therefore belongs into a worker thread,
+unless it `is_inline`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
 from streamcodec.core.datatypes import datatype_of
 from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder
 from streamcodec.core.deflating import compress_message
+from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
 from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError
 from streamcodec.core.events import HeaderReceived, TensorReceived
 from streamcodec.core.jsondata import NonFiniteOutput
-from streamcodec.core.limits import Limits
-from streamcodec.core.model import RequestedOutput, RequestHeader
+from streamcodec.core.model import RequestedOutput, RequestHeader, TensorSpec
+from streamcodec.core.placement import Place
+from streamcodec.core.remembered import RememberedHeaders
+from streamcodec.core.rows import Rows
+from streamcodec.core.rows import Windows as AnyWindows
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.classification import check_request, classify_outputs
-from streamcodec.service.models import InferenceRequest, Model, no_such_output
+from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, Values, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.raw import raw_tensor
 from streamcodec.service.replies import Reply, error_reply, json_reply, message_reply
+from streamcodec.service.windows import Pull, windows_of
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+"""Inputs of a model, by name."""
+
+Encodable = np.ndarray[Any, Any] | Rows | Elements
+"""What an output is encoded from."""
 
 _MAX_INLINE_BYTES: Final = 64 << 10
 """Above this, the time that a thread costs no longer matters, and what is done with the tensors may."""
@@ -35,12 +47,8 @@ _MIN_COMPRESSED_BYTES: Final = 1 << 10
 """Below this, an answer fits into one packet anyway."""
 
 
-class Inference:
-    """One request to one model.
-
-    Attributes:
-        decoder: receives the body.
-    """
+class Opening:
+    """What the head of an inference request has settled. It holds for every request of the same head."""
 
     def __init__(
         self,
@@ -48,120 +56,222 @@ class Inference:
         head: RequestHead,
         *,
         version: str | None,
-        limits: Limits,
+        headers: RememberedHeaders[RequestHeader],
+        place: Place,
         nonfinite: NonFiniteOutput,
         allow_headerless: bool = False,
         compresses: bool = False,
         classifies: bool = False,
     ) -> None:
-        """Prepare for the body; for the arguments see `Service`.
+        """Prepare for requests; for the arguments see `Service`.
+
+        Raises:
+            RemoteProtocolError: `invalid-header-length`.
+        """
+        self.model = model
+        self.version = model.versions[-1] if version is None else version
+        self.head = head
+        self.header_length = head.fields.header_length
+        self.headers = headers
+        self.nonfinite = nonfinite
+        self.allow_headerless = allow_headerless
+        self.classifies = classifies
+        self.key = f"{len(model.name)} {model.name} {len(self.version)} {self.version} ".encode(
+            "utf-8", "surrogatepass"
+        )
+        self.place = place if (windows := model.windows) is None else lambda _: windows
+        self.encoding = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
+        is_plain = self.encoding is None and model.windows is None and not model.is_async
+        self._is_inline = model.is_inline and is_plain
+
+    def is_inline(self, nbytes: int) -> bool:
+        """Whether a request of so many bytes is answered so quickly that an event loop can do it.
+
+        Compressing never is quick, nor is what takes its time by size.
+        """
+        return self._is_inline and nbytes <= _MAX_INLINE_BYTES
+
+    def begin(self) -> Inference:
+        """Begin a request.
 
         Raises:
             RemoteProtocolError: the head alone is reason enough to refuse.
         """
-        self._model = model
-        self._version = model.versions[-1] if version is None else version
-        self._limits = limits
-        self._nonfinite = nonfinite
-        self._encoding = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
-        self._classifies = classifies
+        return Inference(self)
+
+    def check(self, header: RequestHeader) -> None:
+        """Refuse a request that does not fit the model.
+
+        Raises:
+            RemoteProtocolError: `model-mismatch`, or what else is wrong with what it asks for.
+        """
+        if self.classifies:
+            check_request(self.model, header)
+        else:
+            self.model.check(header)
+
+    def request(self, header: RequestHeader, inputs: Arrays, rows: Mapping[str, Rows]) -> InferenceRequest:
+        """Return what the model is called with."""
+        name = self.model.name
+        return InferenceRequest(inputs=inputs, rows=rows, header=header, model_name=name, model_version=self.version)
+
+    def call(self, request: InferenceRequest, reply: Callable[[Outputs, RequestHeader], Reply]) -> Reply:
+        """Call the model, and have a reply made of its outputs; whatever goes wrong is a reply, too."""
+        try:
+            return reply(cast("Outputs", self.model.predict(request)), request.header)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
+            return self.failure(error)
+
+    def failure(self, error: BaseException) -> Reply:
+        """Make the reply to a call that has failed."""
+        if isinstance(error, RemoteProtocolError):
+            return error_reply(error)
+        if isinstance(error, NotRepresentableError):
+            return json_reply({"error": str(error)}, status=400)
+        return _failure_reply(self.model, error)
+
+    def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
+        """Make the reply of a model's outputs."""
+        values = {name: _as_values(value) for name, value in outputs.items()}
+        return message_reply(self.encode(self.select(values, header), header))
+
+    def select(self, arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
+        """Return the outputs that were asked for, each in its form.
+
+        Raises:
+            RemoteProtocolError: `model-mismatch`: one of them does not exist.
+            LocalProtocolError: the outputs are not those that the model has declared.
+        """
+        _check_outputs(self.model, arrays)
+        tensors = _select(arrays, header)
+        return classify_outputs(tensors, self.model, header, self.headers.limits) if self.classifies else tensors
+
+    def encode(self, tensors: list[Tensor], header: RequestHeader) -> EncodedMessage:
+        """Encode the answer."""
+        message = encode_response(
+            tensors,
+            model_name=self.model.name,
+            model_version=self.version,
+            request_id=header.id,
+            nonfinite=self.nonfinite,
+        )
+        if self.encoding is not None and message.body_length >= _MIN_COMPRESSED_BYTES:
+            return compress_message(message, self.encoding)
+        return message
+
+
+class Inference:
+    """One request to one model.
+
+    Attributes:
+        opening: what its head has settled.
+        decoder: receives the body.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        """Prepare for the body.
+
+        Raises:
+            RemoteProtocolError: the head alone is reason enough to refuse.
+        """
+        self.opening = opening
         self._header: RequestHeader | None = None
-        self._inputs: dict[str, np.ndarray[Any, Any]] = {}
-        check = partial(check_request, model) if classifies else model.check
-        self.decoder = _decoder(model, head, check, limits=limits, allow_headerless=allow_headerless)
+        self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
+        self.decoder = _decoder(opening)
 
     @property
     def is_inline(self) -> bool:
-        """Whether `run` is quick enough for an event loop; compressing never is, nor is what takes its time by size."""
-        return self._model.is_inline and self._encoding is None and self.decoder.offset <= _MAX_INLINE_BYTES
+        """Whether `run` is quick enough for an event loop."""
+        return self.opening.is_inline(self.decoder.offset)
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether the model is to be called although its inputs have not come: it will pull them."""
+        return self._header is not None and self.opening.model.windows is not None
 
     def receive(self, event: HttpEvent) -> None:
         """Take an event of the decoder."""
         match event:
             case HeaderReceived(header=RequestHeader() as header):
                 self._header = header
-            case TensorReceived(spec=spec, array=array):
-                self._inputs[spec.name] = array
+            case TensorReceived(spec=spec, values=values):
+                self._values[spec.name] = values
             case _:
                 pass
 
-    def run(self) -> Reply:
-        """Call the model and make the reply; may take as long as the model does, and compressing after it.
+    def request(self, windows: Callable[[TensorSpec, RequestHeader], AnyWindows]) -> InferenceRequest:
+        """Return what the model is to be called with.
+
+        Args:
+            windows: returns the windows of an input, for a model that takes them.
 
         Raises:
-            LocalProtocolError: the message has not been received to its end.
+            LocalProtocolError: the message has not been received as far as the model needs it.
         """
-        if self._header is None or not self.decoder.is_complete:
-            msg = "run() comes after the last event of the decoder"
+        header = self._header
+        if header is None or not (self.decoder.is_complete or self.is_windowed):
+            msg = "the model is called after the last event of the decoder, or after the header if it takes windows"
             raise LocalProtocolError(msg)
-        request = InferenceRequest(
-            inputs=self._inputs, header=self._header, model_name=self._model.name, model_version=self._version
-        )
-        try:
-            outputs = self._model.predict(request)
-            arrays = {name: np.asarray(value) for name, value in outputs.items()}
-            self._check_outputs(arrays)
-            return message_reply(self._encode(arrays, self._header))
-        except RemoteProtocolError as error:
-            return error_reply(error)
-        except NotRepresentableError as error:
-            return json_reply({"error": str(error)}, status=400)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
-            return _failure_reply(self._model, error)
+        if not self.is_windowed:
+            return self.opening.request(header, Inputs(self._values), {})
+        rows = {spec.name: Rows(spec.datatype.name, spec.shape, windows(spec, header)) for spec in header.tensors}
+        return self.opening.request(header, {}, rows)
 
-    def _check_outputs(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-        """Hold the model to what it has declared."""
-        for metadata in self._model.outputs or ():
-            array = arrays.get(metadata.name)
-            if array is None:
-                msg = f"the model has not returned its output {metadata.name!r}"
+    def run(self, pull: Pull | None = None) -> Reply:
+        """Call the model and make the reply; may take as long as the model does, and compressing after it.
+
+        Args:
+            pull: waits for the next event, for a model that takes windows.
+
+        Raises:
+            LocalProtocolError: the message has not been received as far as the model needs it.
+        """
+
+        def windows(spec: TensorSpec, header: RequestHeader) -> AnyWindows:
+            if pull is None:
+                msg = "a model that takes windows needs a way to wait for them"
                 raise LocalProtocolError(msg)
-            datatype = datatype_of(array.dtype).name
-            if datatype != metadata.datatype or not metadata.accepts(array.shape):
-                found = f"{datatype} {list(array.shape)}"
-                msg = f"output {metadata.name!r} is {found}, declared {metadata.datatype} {list(metadata.shape)}"
-                raise LocalProtocolError(msg)
+            return windows_of(spec, header, pull)
 
-    def _encode(self, arrays: Mapping[str, np.ndarray[Any, Any]], header: RequestHeader) -> EncodedMessage:
-        tensors = _select(arrays, header)
-        if self._classifies:
-            tensors = classify_outputs(tensors, self._model, header, self._limits)
-        message = encode_response(
-            tensors,
-            model_name=self._model.name,
-            model_version=self._version,
-            request_id=header.id,
-            nonfinite=self._nonfinite,
-        )
-        if self._encoding is None or message.body_length < _MIN_COMPRESSED_BYTES:
-            return message
-        return compress_message(message, self._encoding)
+        return self.opening.call(self.request(windows), self.opening.reply)
 
 
-def _decoder(
-    model: Model,
-    head: RequestHead,
-    check: Callable[[RequestHeader], None],
-    *,
-    limits: Limits,
-    allow_headerless: bool,
-) -> Decoder[RequestHeader]:
-    length = head.fields.header_length
-    if length == 0:
+def _decoder(opening: Opening) -> Decoder[RequestHeader]:
+    model, head = opening.model, opening.head
+    if opening.header_length == 0:
         # Without the field there is no body, which is no tensor of 0 bytes.
         nbytes = head.body_length if head.fields.values(b"content-length") else None
         spec = raw_tensor(model, nbytes)
-        return raw_request_decoder(spec, limits=limits, check=check)
+        return raw_request_decoder(spec, limits=opening.headers.limits, check=opening.check, place=opening.place)
     return request_decoder(
-        header_length=length,
+        header_length=opening.header_length,
         body_length=head.body_length,
-        allow_headerless=allow_headerless,
-        limits=limits,
-        check=check,
+        allow_headerless=opening.allow_headerless,
+        check=opening.check,
+        place=opening.place,
+        headers=opening.headers,
     )
 
 
-def _select(arrays: Mapping[str, np.ndarray[Any, Any]], header: RequestHeader) -> list[Tensor]:
+def _as_values(value: Values) -> Encodable:
+    return value if isinstance(value, Rows | Elements) else np.asarray(value)
+
+
+def _check_outputs(model: Model, arrays: Mapping[str, Encodable]) -> None:
+    """Hold the model to what it has declared."""
+    for metadata in model.outputs or ():
+        array = arrays.get(metadata.name)
+        if array is None:
+            msg = f"the model has not returned its output {metadata.name!r}"
+            raise LocalProtocolError(msg)
+        datatype = datatype_of(array.dtype).name if isinstance(array, np.ndarray) else array.datatype
+        if datatype != metadata.datatype or not metadata.accepts(array.shape):
+            found = f"{datatype} {list(array.shape)}"
+            msg = f"output {metadata.name!r} is {found}, declared {metadata.datatype} {list(metadata.shape)}"
+            raise LocalProtocolError(msg)
+
+
+def _select(arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
     """Choose the outputs that were asked for, each in its form; an empty list asks for all, as with Triton.
 
     Specification: an explicit `binary_data` wins, else `binary_data_output`, else JSON.

@@ -7,16 +7,22 @@ not fit are refused before any memory is taken for their tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcodec.core.datatypes import DATATYPES
+from streamcodec.core.elements import Elements
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.core.model import RequestHeader, TensorSpec
+from streamcodec.core.record import record
+from streamcodec.core.rows import Rows
+from streamcodec.core.windows import Windows
 
 ANY_SIZE = -1
 """In the shape of a `TensorMetadata`: this dimension may have any size."""
@@ -53,25 +59,59 @@ class TensorMetadata:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class InferenceRequest:
     """What a model is called with."""
 
     inputs: Mapping[str, np.ndarray[Any, Any]]
     """Arrays by name, in the order of the request: writable, and the model's to keep. BYTES are object arrays of
-    `bytes`."""
+    `bytes`, made when they are asked for; see `values`. Empty for a model that takes windows."""
     header: RequestHeader
     """All that the request said: its id, its parameters and those of its tensors, the outputs it asks for."""
     model_name: str
     """The model, as the URL named it."""
     model_version: str
     """The version, as the URL named it, or else the model's newest."""
+    rows: Mapping[str, Rows] = MappingProxyType({})
+    """For a model that takes windows: its inputs by name, in the order of the request, in which they are to be taken.
+    Their `windows` wait for what has not arrived, by `async for` if the model is `async def`."""
+
+    @property
+    def values(self) -> Mapping[str, np.ndarray[Any, Any] | Elements]:
+        """The inputs by name, where BYTES that came in binary are `Elements`, without an object for each."""
+        return self.inputs.values_received if isinstance(self.inputs, Inputs) else self.inputs
 
 
-Predict = Callable[[InferenceRequest], Mapping[str, npt.ArrayLike]]
-"""A model's callable. It runs in a worker thread, so several calls may run at once, unless the model says otherwise. A
-`RemoteProtocolError` that it raises refuses the request with its `status_hint`; any other exception is answered with
-status 500."""
+class Inputs(Mapping[str, np.ndarray[Any, Any]]):
+    """Inputs of which some are BYTES: their objects are made when they are asked for, which a model may never do."""
+
+    def __init__(self, values: Mapping[str, np.ndarray[Any, Any] | Elements]) -> None:
+        """Keep what has been received."""
+        self.values_received = values
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        """Return an input as an array."""
+        values = self.values_received[name]
+        return values.array if isinstance(values, Elements) else values
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in the order of the request."""
+        return iter(self.values_received)
+
+    def __len__(self) -> int:
+        """Return the number of inputs."""
+        return len(self.values_received)
+
+
+Values = npt.ArrayLike | Rows | Elements
+"""An output: an array, the windows of one that is not there yet, or BYTES without an object for each element."""
+
+Outputs = Mapping[str, Values]
+
+Predict = Callable[[InferenceRequest], Outputs] | Callable[[InferenceRequest], Awaitable[Outputs]]
+"""A model's callable. It runs in a worker thread, so several calls may run at once, unless the model says otherwise. An
+`async def` runs on the event loop. A `RemoteProtocolError` that it raises refuses the request with its `status_hint`;
+any other exception is answered with status 500."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +136,11 @@ class Model:
     is_inline: bool = False
     """Whether the callable is so quick, some 100 microseconds at most, that for small requests (64 KiB) it runs on the
     event loop between others: that is sooner done than handing it to a thread. Nothing else is served meanwhile."""
+    windows: Windows | None = None
+    """How the inputs are given to a model that takes them window by window, as `InferenceRequest.rows`, in constant
+    memory; such a model is called as soon as the header has come. None for whole arrays. If it answers with `Rows` that
+    are made of its inputs, what it has computed is sent while the rest arrives. That takes a client that reads while it
+    sends, as ours do; others first send all of it, which goes well if the answer is short."""
     labels: Mapping[str, Sequence[str]] | None = field(default=None, hash=False)
     """Names of the classes of an output, by the output's name, for `Service(classifies=True)`; None if there are
     none."""
@@ -115,6 +160,11 @@ class Model:
                 msg = f"the labels of output {name!r} are a sequence of str"
                 raise LocalProtocolError(msg)
 
+    @property
+    def is_async(self) -> bool:
+        """Whether the callable is an `async def`."""
+        return iscoroutinefunction(self.predict) or iscoroutinefunction(type(self.predict).__call__)
+
     def check(self, header: RequestHeader) -> None:
         """Refuse a request that does not fit the metadata.
 
@@ -123,6 +173,12 @@ class Model:
         """
         if self.inputs is not None:
             self._check_inputs(header.tensors, {tensor.name: tensor for tensor in self.inputs})
+        if self.windows is not None:
+            for index, tensor in enumerate(header.tensors):
+                if tensor.datatype.is_bytes:
+                    raise _mismatch(
+                        "the model takes windows, which BYTES do not come in", f"$.inputs[{index}].datatype"
+                    )
         if self.outputs is not None:
             known = {output.name for output in self.outputs}
             for index, output in enumerate(header.outputs or ()):

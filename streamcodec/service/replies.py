@@ -6,15 +6,15 @@ An error is always `{"error": "..."}` as JSON with a fitting status: never a sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from streamcodec.core.compression import ENCODINGS
-from streamcodec.core.encoder import EncodedMessage
+from streamcodec.core.encoder import EncodedMessage, Part
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.jsondata import dump_json
+from streamcodec.core.record import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record()
 class Reply:
     """A response."""
 
@@ -22,8 +22,10 @@ class Reply:
     """HTTP status code."""
     headers: Sequence[tuple[str, str]] = ()
     """Fields that belong to it; the connection adds its own."""
-    buffers: tuple[bytes | memoryview, ...] = ()
-    """The body."""
+    buffers: tuple[Part, ...] = ()
+    """The body. `Rows` in it are made while it is sent, by a thread if that takes long."""
+    body_length: int = 0
+    """Bytes of the body, also of what does not exist yet."""
     cause: BaseException | None = None
     """What the model raised, for the server's log; it is not part of the response."""
     refusal: RemoteProtocolError | None = None
@@ -32,7 +34,7 @@ class Reply:
 
 def message_reply(message: EncodedMessage) -> Reply:
     """Reply with an inference response."""
-    return Reply(status=200, headers=message.headers, buffers=message.buffers)
+    return Reply(status=200, headers=message.headers, buffers=message.parts, body_length=message.body_length)
 
 
 def json_reply(
@@ -45,7 +47,8 @@ def json_reply(
 ) -> Reply:
     """Reply with a JSON document."""
     headers = [("Content-Type", "application/json"), *headers]
-    return Reply(status=status, headers=headers, buffers=(dump_json(value),), cause=cause, refusal=refusal)
+    body = dump_json(value)
+    return Reply(status=status, headers=headers, buffers=(body,), body_length=len(body), cause=cause, refusal=refusal)
 
 
 def error_reply(error: RemoteProtocolError, *, headers: Sequence[tuple[str, str]] = ()) -> Reply:

@@ -6,17 +6,21 @@ It knows models and routes, and HTTP only as heads and replies. Transports, thre
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from streamcodec import __version__
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shown
+from streamcodec.core.header import parse_request_header
 from streamcodec.core.jsondata import NonFiniteOutput
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
+from streamcodec.core.placement import Place
+from streamcodec.core.pool import Pool
+from streamcodec.core.record import replaced
+from streamcodec.core.remembered import RememberedHeaders
 from streamcodec.http.messages import RequestHead
 from streamcodec.service import classification
 from streamcodec.service.cors import CorsPolicy
-from streamcodec.service.inference import Inference
+from streamcodec.service.inference import Inference, Opening
 from streamcodec.service.models import Model, ModelRegistry, TensorMetadata
 from streamcodec.service.replies import Reply, error_reply, json_reply, unavailable_reply
 from streamcodec.service.routes import Resource, Route, find_route
@@ -38,6 +42,7 @@ class Service:
         models: ModelRegistry,
         *,
         limits: Limits = DEFAULT_LIMITS,
+        place: Place | None = None,
         nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL,
         allow_headerless: bool = True,
         cors_origins: Iterable[str] = (),
@@ -49,6 +54,8 @@ class Service:
         Args:
             models: what is served.
             limits: caps on every request.
+            place: whose memory the tensors of requests go to; by default that of a `Pool`, which keeps 256 MiB at most.
+                A model that takes windows decides for itself.
             nonfinite: how NaN and the infinities are written in JSON outputs.
             allow_headerless: whether requests may have binary tensors without `Inference-Header-Content-Length`, as
                 some clients send them; see `request_decoder`.
@@ -65,6 +72,9 @@ class Service:
         """
         self.models = models
         self.limits = limits
+        pool = Pool()
+        self._place = place or (lambda _: pool)
+        self._headers = RememberedHeaders(parse_request_header, limits)
         self.is_ready = True
         self._nonfinite = nonfinite
         self._allow_headerless = allow_headerless
@@ -79,6 +89,21 @@ class Service:
 
         Returns:
             An `Inference` if its body is wanted, else the reply. A body that nobody wants need not be read.
+        """
+        outcome = self.open(head)
+        if isinstance(outcome, Reply):
+            return outcome
+        try:
+            return outcome.begin()
+        except RemoteProtocolError as error:
+            return error_reply(error)
+
+    def open(self, head: RequestHead) -> Reply | Opening:
+        """Decide on a head, for one request or for many that begin with it.
+
+        Returns:
+            An `Opening` if it begins an inference request; it stays true as long as the service lives. Else the reply,
+            which may be another one next time.
         """
         try:
             route = find_route(head.target)
@@ -108,7 +133,7 @@ class Service:
         fields = self._cors.fields(head)
         if self._vary:
             fields.append(("Vary", self._vary))
-        return replace(reply, headers=[*reply.headers, *fields]) if fields else reply
+        return replaced(reply, headers=[*reply.headers, *fields]) if fields else reply
 
     def _server(self, resource: Resource) -> Reply:
         match resource:
@@ -122,16 +147,17 @@ class Service:
                 extensions = [*_EXTENSIONS, classification.EXTENSION] if self._classifies else _EXTENSIONS
                 return json_reply({"name": "streamcodec", "version": __version__, "extensions": extensions})
 
-    def _model(self, route: Route, model: Model, head: RequestHead) -> Reply | Inference:
+    def _model(self, route: Route, model: Model, head: RequestHead) -> Reply | Opening:
         match route.resource:
             case Resource.MODEL_READY:
                 return json_reply({"name": model.name, "ready": True})
             case Resource.MODEL_INFER:
-                return Inference(
+                return Opening(
                     model,
                     head,
                     version=route.version,
-                    limits=self.limits,
+                    headers=self._headers,
+                    place=self._place,
                     nonfinite=self._nonfinite,
                     allow_headerless=self._allow_headerless,
                     compresses=self._compresses,

@@ -1,8 +1,9 @@
 """Asynchronous transport: sockets of our own under anyio, on asyncio (uvloop included) and trio.
 
 anyio has no way to receive into given memory, so the socket stays ours and is never wrapped: wait until it is readable,
-then `recv_into`. The wait comes first, since trying first would cost an exception per idle turn; it is also where
-other tasks get their turn, so one large body does not hold up the rest.
+then `recv_into`, or `recvmsg_into` where one read can fill several small tensors. The wait comes first, since trying
+first would cost an exception per idle turn; it is also where other tasks get their turn, so one large body does not
+hold up the rest.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 import anyio
 
 from streamcodec.core.events import NEED_DATA
-from streamcodec.transports.sync import EventSource, EventT, received
-from streamcodec.transports.vectors import SendQueue
+from streamcodec.transports.sync import EventSource, EventT, receive, received
+from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 
 LONG_WORK: Final = 1 << 20
 """Bytes to be looked at one by one: some milliseconds."""
@@ -50,7 +51,7 @@ async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeou
                 renewed, scope.deadline = now, now + patience * 9 / 8
             await anyio.wait_readable(sock)
             try:
-                nbytes = sock.recv_into(source.get_buffer())
+                nbytes = receive(sock, source)
             except BlockingIOError:  # a false alarm, which the system is free to raise
                 continue
             if source.pending_work(nbytes) > LONG_WORK:
@@ -72,31 +73,73 @@ async def read(sock: socket.socket, source: EventSource[object], *, timeout: flo
     with anyio.fail_after(timeout):
         await anyio.wait_readable(sock)
     with suppress(BlockingIOError):  # a false alarm, which the system is free to raise
-        received(source, sock.recv_into(source.get_buffer()))
+        received(source, receive(sock, source))
 
 
-async def send(sock: socket.socket, buffers: Iterable[bytes | memoryview], *, timeout: float | None = None) -> None:
-    """Send buffers over a non-blocking socket, as they are.
+async def send(sock: socket.socket, parts: Parts, *, timeout: float | None = None) -> None:
+    """Send the parts of a message over a non-blocking socket.
 
     Args:
         sock: non-blocking.
-        buffers: byte views or bytes.
+        parts: bytes, byte views, and `Rows`, whose windows are asked for when it is their turn, and asynchronously if
+            they come so; otherwise they are made on the event loop, so each should be quick.
         timeout: seconds without progress before giving up; None waits for ever.
 
     Raises:
+        LocalProtocolError: windows are not what was declared. What has been sent is no whole message: the connection
+            must be closed. So it must whatever else the source of the windows raises.
         TimeoutError: the peer took nothing for `timeout` seconds.
         OSError: the connection is broken.
     """
-    queue = SendQueue(buffers)
+    patience = Patience(timeout)
+    async with aclosing(async_batches(parts)) as coming:
+        async for batch in coming:
+            await send_batch(sock, batch, patience)
+
+
+async def send_batch(sock: socket.socket, batch: list[memoryview], patience: Patience) -> None:
+    """Send what is there already.
+
+    Raises:
+        TimeoutError: no progress.
+        OSError: the connection is broken.
+    """
+    queue = SendQueue(batch)
     while queue:
         try:
             queue.sent(sock.sendmsg(queue.vectors()))
         except BlockingIOError:
-            with anyio.fail_after(timeout):
-                await anyio.wait_writable(sock)
+            await patience.wait(anyio.wait_writable, sock)
         else:
             if queue:  # a fast reader shall not keep other tasks waiting
                 await anyio.lowlevel.checkpoint()
+
+
+class Patience:
+    """Time without progress, in one direction or in both."""
+
+    def __init__(self, timeout: float | None) -> None:
+        """Allow so many seconds; None for ever."""
+        self._timeout = math.inf if timeout is None else timeout
+        self._end = math.inf
+
+    def renew(self) -> None:
+        """Begin anew: something has moved."""
+        self._end = anyio.current_time() + self._timeout
+
+    async def wait(self, ready: Callable[[socket.socket], Awaitable[None]], sock: socket.socket) -> None:
+        """Wait for the socket; whatever moves meanwhile prolongs it.
+
+        Raises:
+            TimeoutError: nothing has moved for too long.
+        """
+        self.renew()
+        while anyio.current_time() < self._end:
+            with anyio.CancelScope(deadline=self._end):
+                await ready(sock)
+                return
+        msg = f"nothing has moved for {self._timeout:g} seconds"
+        raise TimeoutError(msg)
 
 
 async def connect(host: str, port: int, *, timeout: float | None = None) -> socket.socket:

@@ -1,8 +1,8 @@
 """Blocking transports: plain sockets and files.
 
-Each function drives an *event source*: a `Decoder`, a `ServerConnection`, a `ClientConnection`, or whatever has the same
-methods. The socket or file writes straight into the memory that the source hands out. Time limits are the socket's own
-(`settimeout`).
+Each function drives an *event source*: a `Decoder`, a `ServerConnection`, a `ClientConnection`, or whatever has the
+same methods. The socket or file writes straight into the memory that the source hands out; where that is several small
+tensors in a row, one read of a socket fills many of them. Time limits are the socket's own (`settimeout`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
+from streamcodec.core.encoder import Part
 from streamcodec.core.events import NEED_DATA, NeedData
 from streamcodec.transports.vectors import SendQueue
 
@@ -34,6 +35,10 @@ class EventSource(Protocol[EventT_co]):
         """Return memory for the next bytes, never empty."""
         ...
 
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """Return that memory and what is known to follow it, to be filled in this order."""
+        ...
+
     def buffer_updated(self, nbytes: int) -> None:
         """Tell that bytes were written there."""
         ...
@@ -49,6 +54,12 @@ class Readable(Protocol):
     def readinto(self, buffer: memoryview, /) -> int | None:
         """Read into the buffer; 0 at the end."""
         ...
+
+
+def receive(sock: socket.socket, source: EventSource[object]) -> int:
+    """Read once, into as many of the source's buffers as bytes have come for; return how many, 0 at the end."""
+    buffers = source.get_buffers()
+    return sock.recv_into(buffers[0]) if len(buffers) == 1 else sock.recvmsg_into(buffers)[0]
 
 
 def received(source: EventSource[object], nbytes: int) -> None:
@@ -67,7 +78,7 @@ def next_event(sock: socket.socket, source: EventSource[EventT]) -> EventT:
         OSError: the connection is broken; TimeoutError is one.
     """
     while (event := source.next_event()) is NEED_DATA:
-        received(source, sock.recv_into(source.get_buffer()))
+        received(source, receive(sock, source))
     return event
 
 
@@ -83,13 +94,19 @@ def next_event_from_file(file: Readable, source: EventSource[EventT]) -> EventT:
     return event
 
 
-def send(sock: socket.socket, buffers: Iterable[bytes | memoryview]) -> None:
-    """Send buffers over a blocking socket, as they are.
+def send(sock: socket.socket, parts: Iterable[Part]) -> None:
+    """Send the parts of a message over a blocking socket.
+
+    Args:
+        sock: blocking.
+        parts: bytes, byte views, and `Rows`, whose windows are asked for when it is their turn.
 
     Raises:
+        LocalProtocolError: windows are not what was declared. What has been sent is no whole message: the connection
+            must be closed. So it must whatever else the source of the windows raises.
         OSError: the connection is broken; TimeoutError is one.
     """
-    queue = SendQueue(buffers)
+    queue = SendQueue(parts)
     while queue:
         queue.sent(sock.sendmsg(queue.vectors()))
 

@@ -1,25 +1,43 @@
-"""Vectors: the buffers of a message on their way into `sendmsg`, which may take any part of them."""
+"""Vectors: a message on its way into the system, which may take any part of what it is offered.
+
+A message is a list of parts, and most are there already: those go out as many at a time as one call takes. A part that
+is `Rows` is made while it is sent, window by window, and its windows may share their memory; so each is sent before the
+next is asked for, and so is each buffer of any iterable that is not a list or tuple.
+
+The last byte of `Rows` waits until their source has ended. A source that fails at its very end, or has a row too many,
+so never leaves a message behind that looks whole.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from itertools import chain, islice
 from typing import Final
+
+from streamcodec.core.encoder import Part
+from streamcodec.core.rows import Rows, RowWriter, Window, synchronous
+
+Parts = Iterable[Part] | AsyncIterable[bytes | memoryview]
+"""What can be sent. Only asynchronous senders take an asynchronous iterable, or `Rows` of one."""
 
 _MAX_VECTORS: Final = 512
 """At once; every system allows this many (Linux 1024)."""
 
 
 class SendQueue:
-    """Buffers that have not been sent yet. Nothing is joined or copied."""
+    """What has not been sent yet. Nothing is joined or copied, and nothing is asked for before it can be sent."""
 
-    def __init__(self, buffers: Iterable[bytes | memoryview]) -> None:
-        """Queue the buffers, leaving out empty ones."""
-        self._views = deque(memoryview(buffer) for buffer in buffers if len(buffer))
+    def __init__(self, parts: Iterable[Part]) -> None:
+        """Queue the parts, leaving out empty ones."""
+        self._batches = batches(parts)
+        self._views: deque[memoryview] = deque()
 
     def __bool__(self) -> bool:
-        """Whether something is left to be sent."""
+        """Whether something is left to be sent; this asks for it, so it raises what the source of a part raises."""
+        if not self._views:
+            self._views.extend(next(self._batches, ()))
         return bool(self._views)
 
     def vectors(self) -> list[memoryview]:
@@ -32,3 +50,102 @@ class SendQueue:
             nbytes -= len(self._views.popleft())
         if nbytes:
             self._views[0] = self._views[0][nbytes:]
+
+    def rest(self) -> list[memoryview]:
+        """Return all that is left, for a queue that holds no `Rows`."""
+        return [*self._views, *chain.from_iterable(self._batches)]
+
+    def clear(self) -> None:
+        """Drop everything; what has not been asked for will not be."""
+        self._views.clear()
+        self._batches = iter(())
+
+
+def batches(parts: Iterable[Part]) -> Iterator[list[memoryview]]:
+    """Yield what may be sent at once; each batch is to be used up before the next is asked for. None is empty.
+
+    Raises:
+        LocalProtocolError: windows are not what was declared, or are asynchronous.
+    """
+    for run in _runs(parts):
+        if not isinstance(run, Rows):
+            yield run
+            continue
+        sender = _RowSender(run)
+        for window in synchronous(run):
+            if view := sender.write(window):
+                yield [view]
+        yield from sender.finish()
+
+
+async def async_batches(parts: Parts) -> AsyncGenerator[list[memoryview], None]:
+    """Yield the same for parts of which some come asynchronously."""
+    if isinstance(parts, AsyncIterable):
+        async for buffer in parts:
+            if buffer:
+                yield [memoryview(buffer)]
+        return
+    for run in _runs(parts):
+        if isinstance(run, Rows) and isinstance(run.windows, AsyncIterable):
+            sender = _RowSender(run)
+            async with _closing(run.windows):
+                async for window in run.windows:
+                    if view := sender.write(window):
+                        yield [view]
+            for batch in sender.finish():
+                yield batch
+        else:
+            for batch in batches([run] if isinstance(run, Rows) else run):
+                yield batch
+
+
+@asynccontextmanager
+async def _closing(windows: object) -> AsyncIterator[None]:
+    """Close a generator in any case: the garbage collector would have nobody to wait for it."""
+    try:
+        yield
+    finally:
+        if isinstance(windows, AsyncGenerator):
+            await windows.aclose()
+
+
+def _runs(parts: Iterable[Part]) -> Iterator[list[memoryview] | Rows]:
+    """Keep together what is there already."""
+    max_vectors = _MAX_VECTORS if isinstance(parts, list | tuple) else 1
+    run: list[memoryview] = []
+    for part in parts:
+        if isinstance(part, Rows):
+            if run:
+                yield run
+                run = []
+            yield part
+        elif len(part):
+            run.append(memoryview(part))
+            if len(run) == max_vectors:
+                yield run
+                run = []
+    if run:
+        yield run
+
+
+class _RowSender:
+    """Turns windows into bytes, and keeps the last byte back."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._writer = RowWriter(rows)
+        self._left = rows.nbytes
+        self._last = b""
+
+    def write(self, window: Window) -> memoryview:
+        """Return the bytes of a window that can be sent now."""
+        view = self._writer.write(window)
+        self._left -= len(view)
+        if self._left or not view:
+            return view
+        self._last = bytes(view[-1:])
+        return view[:-1]
+
+    def finish(self) -> list[list[memoryview]]:
+        """Return the batches that are left, one or none, when the source has ended."""
+        self._writer.finish()
+        return [[memoryview(self._last)]] if self._last else []

@@ -10,7 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,26 @@ class Sample:
 
     wall: float
     cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What several measurements of one thing came to."""
+
+    median: float
+    low: float
+    """The first quartile."""
+    high: float
+    """The third quartile."""
+    count: int
+    """How many there were."""
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Summarise measurements; one alone is its own quartiles."""
+        taken = list(values)
+        low, middle, high = quantiles(taken, n=4, method="inclusive") if len(taken) > 1 else taken * 3
+        return cls(middle, low, high, len(taken))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +92,32 @@ def interleaved(variants: Mapping[str, Variant], rounds: int) -> dict[str, Summa
         variants: by name; the first is what the others are compared with.
         rounds: how often each is measured, after one round that is thrown away.
     """
-    samples: dict[str, list[Sample]] = {name: [] for name in variants}
-    for run in variants.values():
-        run()
-    for _ in range(rounds):
-        for name, run in variants.items():
-            samples[name].append(run())
+    samples = in_turn(variants, rounds)
     first = next(iter(samples.values()))
     return {name: _summary(taken, first) for name, taken in samples.items()}
+
+
+def in_turn(variants: Mapping[str, Callable[[], T]], rounds: int, *, warm_up: bool = True) -> dict[str, list[T]]:
+    """Run variants in turn and return what each has returned, round by round.
+
+    Args:
+        variants: by name.
+        rounds: how often each is run.
+        warm_up: whether there is one more round, at the beginning, that is thrown away.
+    """
+    if warm_up:
+        for run in variants.values():
+            run()
+    taken: dict[str, list[T]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, run in variants.items():
+            taken[name].append(run())
+    return taken
+
+
+def ratios(values: Iterable[float], bases: Iterable[float]) -> list[float]:
+    """Compare round by round; a round whose base was too short for the clock does not count."""
+    return [value / base for value, base in zip(values, bases, strict=True) if base]
 
 
 def _summary(samples: Sequence[Sample], first: Sequence[Sample]) -> Summary:

@@ -28,7 +28,7 @@ def decoder_within_tensor() -> Decoder[RequestHeader]:
     decoder = request_decoder(
         header_length=message.header_length, body_length=message.body_length, place=lambda _: Into(array)
     )
-    decoder.feed(message.buffers[0])
+    decoder.feed(next(iter(message.buffers)))
     return decoder
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from streamcodec import Event
 from streamcodec.client import AsyncClient, Client, InferResult
 
 
@@ -33,12 +34,32 @@ class Driver:
 
         return self._portal.call(call)
 
+    @contextmanager
+    def stream(self, *arguments: Any, **options: Any) -> Iterator[Iterator[Event]]:  # noqa: ANN401 - as above
+        if self._portal is None:
+            assert isinstance(self.client, Client)
+            with self.client.stream(*arguments, **options) as events:
+                yield events
+            return
+        assert isinstance(self.client, AsyncClient)
+        manager = self.client.stream(*arguments, **options)
+        with self._portal.wrap_async_context_manager(manager) as asynchronous:
+            yield self._iterate(self._portal, asynchronous)
+
+    def _iterate(self, portal: BlockingPortal, events: AsyncIterator[Event]) -> Iterator[Event]:
+        async def step() -> Event | None:
+            return await anext(events, None)
+
+        while (event := portal.call(step)) is not None:
+            yield event
+
 
 class Kind:
     """A kind of client."""
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.is_asynchronous = name != "sync"
 
     @contextmanager
     def client(self, url: str, **options: Any) -> Iterator[Driver]:  # noqa: ANN401 - those of both clients

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
 from streamcodec import DEFAULT_LIMITS, ErrorCode, LimitExceededError, Limits, LocalProtocolError
+from streamcodec.core.record import field_names
 from tests.core.messages import Message, binary, json_message, jsonic, message, request, response
 from tests.core.triad import accept, decode, refuse
 
@@ -122,12 +122,12 @@ def test_header_that_the_machine_has_no_memory_for() -> None:
 
 def test_every_limit_is_finite_by_default_and_documented() -> None:
     assert Limits() == DEFAULT_LIMITS
-    for field in dataclasses.fields(Limits):
-        assert field.name.startswith("max_")
-        assert 0 < getattr(DEFAULT_LIMITS, field.name) < 1 << 62
+    for name in field_names(Limits):
+        assert name.startswith("max_")
+        assert 0 < getattr(DEFAULT_LIMITS, name) < 1 << 62
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Limits)])
+@pytest.mark.parametrize("name", field_names(Limits))
 @pytest.mark.parametrize("value", [-1, 1.0, "1", None, True])
 def test_limits_are_integers_from_0(name: str, value: Any) -> None:  # noqa: ANN401 - anything
     with pytest.raises(LocalProtocolError, match=name):

@@ -25,6 +25,7 @@ from streamcodec import (
     ResponseHeader,
     TensorReceived,
     TensorSpec,
+    WindowReceived,
 )
 from tests.core.messages import AnyDecoder, Message
 
@@ -41,6 +42,8 @@ class Outcome:
 
     header: RequestHeader | ResponseHeader | None = None
     tensors: list[TensorReceived] = field(default_factory=list)
+    windows: list[tuple[object, ...]] = field(default_factory=list)
+    """Windows with their content, which does not stay."""
     end: EndOfMessage | None = None
     error: RemoteProtocolError | None = None
     taken: int = 0
@@ -52,7 +55,7 @@ class Outcome:
         header = None if self.header is None else describe_header(self.header)
         tensors = [(describe_spec(event.spec), describe_array(event.array)) for event in self.tensors]
         error = None if self.error is None else describe_error(self.error)
-        return header, tensors, self.end, error, self.taken
+        return header, tensors, self.windows, self.end, error, self.taken
 
     @property
     def arrays(self) -> list[Values]:
@@ -78,6 +81,8 @@ class Outcome:
                 case TensorReceived():
                     assert self.header is not None
                     self.tensors.append(event)
+                case WindowReceived(spec=spec, array=array, row=row):
+                    self.windows.append((spec.name, row, describe_array(array), event.is_last))
                 case EndOfMessage():
                     self.end = event
 
@@ -96,7 +101,7 @@ def decode(source: Message | Make, body: bytes | None = None, *, has_eof: bool =
     make, data = (source.decoder, source.body) if isinstance(source, Message) else (source, body or b"")
     expected = _run(make, push, [data], has_eof=has_eof)
     for pieces in cuts(data):
-        for face in (push, pull):
+        for face in (push, pull, scatter) if len(pieces) == 1 else (push, pull):
             assert _run(make, face, pieces, has_eof=has_eof).log == expected.log, f"{face.__name__} of {pieces}"
     if expected.end is not None and not _is_ended_by_eof(make, data):
         for face in (push, pull):
@@ -132,13 +137,16 @@ def cuts(data: bytes) -> Iterator[list[bytes]]:
 def push(decoder: AnyDecoder, pieces: list[bytes], outcome: Outcome) -> None:
     """Bring pieces by `feed`, each from memory that is overwritten and given back right after."""
     for piece in pieces:
-        if not decoder.needs_data:
-            return
-        chunk = bytearray(piece)
-        outcome.taken += decoder.feed(chunk)
-        chunk[:] = b"\xaa" * len(chunk)
-        chunk.clear()  # raises if the decoder still held a view of it
-        outcome.collect(decoder)
+        rest = piece
+        while rest and decoder.needs_data:
+            chunk = bytearray(rest)
+            taken = decoder.feed(chunk)
+            chunk[:] = b"\xaa" * len(chunk)
+            chunk.clear()  # raises if the decoder still held a view of it
+            assert not (decoder.is_paused and decoder.feed(rest))
+            outcome.taken += taken
+            outcome.collect(decoder)
+            rest = rest[taken:]
 
 
 def pull(decoder: AnyDecoder, pieces: list[bytes], outcome: Outcome) -> None:
@@ -154,6 +162,24 @@ def pull(decoder: AnyDecoder, pieces: list[bytes], outcome: Outcome) -> None:
             decoder.buffer_updated(count)
             outcome.taken += count
             outcome.collect(decoder)
+            rest = rest[count:]
+
+
+def scatter(decoder: AnyDecoder, pieces: list[bytes], outcome: Outcome) -> None:
+    """Bring pieces as a `recvmsg_into` would, by `get_buffers` and `buffer_updated`."""
+    for piece in pieces:
+        rest = piece
+        while rest and decoder.needs_data:
+            before, count = decoder.offset, 0
+            for buffer in decoder.get_buffers():
+                part = rest[count : count + len(buffer)]
+                buffer[: len(part)] = part
+                count += len(part)
+            decoder.buffer_updated(count)
+            outcome.collect(decoder)
+            # What was written behind the place of an error is not the message's.
+            outcome.taken += decoder.offset - before
+            assert decoder.offset - before == count or outcome.error is not None
             rest = rest[count:]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -163,4 +163,4 @@ def _check_reply(lines: dict[str, list[str]], reply: Reply | None, *, default: i
 
 
 def _text(reply: Reply) -> str:
-    return b"".join(reply.buffers).decode("utf-8", "replace")
+    return b"".join(cast("tuple[bytes, ...]", reply.buffers)).decode("utf-8", "replace")

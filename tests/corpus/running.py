@@ -10,8 +10,8 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from streamcodec import (
     response_decoder,
 )
 from streamcodec.client.exchange import Address, Exchange
+from streamcodec.core.record import field_names
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import Inference, Reply, Service, error_reply
 from tests.core import triad as codec
@@ -114,9 +115,10 @@ def _length(option: str | None, default: int | None) -> int | None:
     return None if option == "none" else int(option)
 
 
-def _run_server(case: Case, is_cut: bool) -> Seen:
-    service = Service(
-        models(),
+def service_for(case: Case, *, is_inline: bool = False) -> Service:
+    """Return a service with the options of a case; its models say of themselves that they are quick, or not."""
+    return Service(
+        models(is_inline=is_inline),
         limits=_limits(case),
         nonfinite=NonFiniteOutput(case.options.get("nonfinite", NonFiniteOutput.LITERAL)),
         allow_headerless="no-headerless" not in case.options,
@@ -124,6 +126,22 @@ def _run_server(case: Case, is_cut: bool) -> Seen:
         compresses="compresses" in case.options,
         classifies="classifies" in case.options,
     )
+
+
+def request_of(case: Case) -> bytes:
+    """Return the bytes of a request, a bare body with a head of its own."""
+    if case.kind == "http-request":
+        head, body = _parts(case)
+        return head + _sent(case, body.data)
+    message = read_bytes(case.message)
+    length = _length(case.options.get("header"), message.header_end)
+    field = "" if length is None else f"Inference-Header-Content-Length: {length}\r\n"
+    start = f"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\n{field}Content-Length: {len(message.data)}\r\n\r\n"
+    return start.encode() + message.data
+
+
+def _run_server(case: Case, is_cut: bool) -> Seen:
+    service = service_for(case)
     return _run_http(case, lambda: _Server(service), is_cut)
 
 
@@ -258,7 +276,8 @@ class _Server(_Connected):
 
     def _reply(self, reply: Reply) -> None:
         reply = self._service.finish(reply, self._head)
-        self.sent += b"".join(self._connection.send_response(reply.status, reply.headers, reply.buffers))
+        buffers = cast("tuple[bytes, ...]", reply.buffers)
+        self.sent += b"".join(self._connection.send_response(reply.status, reply.headers, buffers))
         if self.seen.reply is None:  # what follows is about bytes behind the message
             self.seen.reply, self.seen.error = reply, reply.refusal
 
@@ -276,8 +295,10 @@ class _Client(_Connected):
         self._exchange.start(self._connection, Address.of("http://x"))
 
     def _own(self, event: Any) -> None:  # noqa: ANN401 - any event
-        if self._exchange.receive(self._connection, event):
+        self._exchange.receive(self._connection, event)
+        if self._exchange.has_ended:
             self.is_over = True
+            self._exchange.check_status()
             self._exchange.infer_result()
 
     def _fail(self, error: RemoteProtocolError) -> None:
@@ -285,7 +306,7 @@ class _Client(_Connected):
         self.seen.error = error
 
 
-_LIMITS: Final = {limit.name for limit in fields(Limits)}
+_LIMITS: Final = set(field_names(Limits))
 _OF_CODEC: Final = _LIMITS | {"header", "body", "headerless"}
 _OF_HTTP: Final = _LIMITS | set(_ENCODINGS) | {"chunked"}
 _OF_SERVICE: Final = {"no-headerless", "nonfinite", "cors", "compresses", "classifies"}

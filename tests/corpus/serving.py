@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +11,11 @@ import numpy.typing as npt
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata
 
 
-def models() -> ModelRegistry:
+def models(*, is_inline: bool = False) -> ModelRegistry:
     """Make the registry: models that answer their inputs, one that raises, those of the specifications' examples."""
     return ModelRegistry.of(
-        [
+        replace(model, is_inline=is_inline)
+        for model in [
             Model(name="any", predict=_inputs, versions=("1", "3")),
             _declared("row", TensorMetadata("x", "FP32", (ANY_SIZE, 2))),
             _declared("fixed", TensorMetadata("x", "INT16", (2,))),

@@ -21,6 +21,7 @@ from streamcodec import (
     RemoteProtocolError,
     TensorReceived,
     TensorSpec,
+    WindowReceived,
     request_decoder,
     response_decoder,
 )
@@ -95,6 +96,20 @@ class Driver:
             view = view[count:]
             self.pump()
 
+    def scatter(self, data: bytes, reads: Iterable[int] = (1 << 20,)) -> None:
+        """Bring bytes through `get_buffers`, as `recvmsg_into` would, with reads of these sizes, over and over."""
+        view = memoryview(data)
+        sizes = cycle(reads)
+        while view and not self.is_over:
+            count, size = 0, next(sizes)
+            for buffer in self.connection.get_buffers():
+                part = view[count : min(size, count + len(buffer))]
+                buffer[: len(part)] = part
+                count += len(part)
+            self.connection.buffer_updated(count)
+            view = view[count:]
+            self.pump()
+
     def end(self) -> None:
         """Bring the end of input."""
         self.connection.receive_eof()
@@ -123,6 +138,8 @@ class Driver:
             case TensorReceived():
                 self.arrays.append(event.array)
                 self.log.append(("tensor", spec_entry(event.spec), array_entry(event.array)))
+            case WindowReceived():
+                self.log.append(("window", spec_entry(event.spec), event.row, array_entry(event.array), event.is_last))
             case EndOfMessage():
                 collected = bytes(self._receiver.data) if isinstance(self._receiver, Collector) else None
                 self.log.append(("end", event.nbytes, collected))
@@ -135,7 +152,7 @@ class Driver:
 
     def _answer(self, status: int, text: str) -> None:
         if isinstance(self.connection, ServerConnection):
-            self.sent += b"".join(self.connection.send_response(status, buffers=[text.encode()]))
+            self.sent += b"".join(self.connection.send_response(status, (), [text.encode()]))
         else:
             self.is_over = True
 
@@ -191,6 +208,8 @@ def ways(message: bytes, cuts: Iterable[int], tail: bytes = b"") -> Iterator[tup
     yield "whole, pushed", two(Driver.push, 0)
     yield "whole, pulled", two(Driver.pull, 0)
     yield "pulled with reads of 1, 3 and 1000 bytes", lambda driver: driver.pull(message + tail, (1, 3, 1000))
+    yield "scattered", lambda driver: driver.scatter(message + tail)
+    yield "scattered in reads of 1, 30 and 200 bytes", lambda driver: driver.scatter(message + tail, (1, 30, 200))
     yield "byte by byte, pushed", single(Driver.push)
     yield "byte by byte, pulled", single(Driver.pull)
     for cut in cuts:

@@ -145,7 +145,7 @@ def test_a_body_is_left_out_where_http_allows_none(method: bytes, status: int, e
     connection = ServerConnection()
     connection.feed(head(method + b" / HTTP/1.1", b"Host: x") + GET)
     connection.next_event()
-    assert b"".join(connection.send_response(status, buffers=[b"hel", b"lo"])) == expected
+    assert b"".join(connection.send_response(status, (), [b"hel", b"lo"])) == expected
     assert isinstance(connection.next_event(), RequestHead)
 
 

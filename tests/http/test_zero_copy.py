@@ -23,7 +23,7 @@ from tests.http.messages import GET, chunked, length, post
 NBYTES = 1 << 20
 ARRAY = np.arange(NBYTES // 4, dtype="<f4")
 MESSAGE = encode_request([Tensor(name="x", array=ARRAY)])
-HEADER = bytes(MESSAGE.buffers[0])
+HEADER = bytes(next(iter(MESSAGE.buffers)))
 BODY = b"".join(MESSAGE.buffers)
 IHCL = b"Inference-Header-Content-Length: %d" % len(HEADER)
 
@@ -155,7 +155,7 @@ def test_buffers_of_a_response_come_out_as_they_went_in() -> None:
     connection.feed(GET)
     connection.next_event()
     given: list[bytes | memoryview] = [b"head", memoryview(bytearray(8)), ARRAY.view(np.uint8).data]
-    sent = connection.send_response(200, buffers=given)
+    sent = connection.send_response(200, (), given)
     assert len(sent) == 4
     assert all(mine is theirs for mine, theirs in zip(sent[1:], given, strict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def get(service: Service, target: str, method: str = "GET", fields: Iterable[tup
 
 def infer(service: Service, target: str, message: EncodedMessage, fields: Iterable[tuple[str, str]] = ()) -> Answer:
     """Send an inference request in full."""
-    return post(service, target, b"".join(message.buffers), [*message.headers, *fields])
+    return post(service, target, b"".join(cast("tuple[bytes, ...]", message.buffers)), [*message.headers, *fields])
 
 
 def post(service: Service, target: str, body: bytes, fields: Iterable[tuple[str, str]] = ()) -> Answer:
@@ -118,7 +118,12 @@ def raw(service: Service, target: str, body: bytes) -> Answer:
 
 def answer(reply: Reply) -> Answer:
     """Take a reply apart."""
-    return Answer(status=reply.status, fields=dict(reply.headers), body=b"".join(reply.buffers), cause=reply.cause)
+    return Answer(
+        status=reply.status,
+        fields=dict(reply.headers),
+        body=b"".join(cast("tuple[bytes, ...]", reply.buffers)),
+        cause=reply.cause,
+    )
 
 
 def service_of(

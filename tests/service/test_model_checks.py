@@ -19,6 +19,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.core import placement
+from streamcodec.core.pool import Pool
 from streamcodec.service import (
     ANY_SIZE,
     Inference,
@@ -71,7 +72,7 @@ def test_a_request_that_does_not_fit_takes_no_memory(case: str, monkeypatch: pyt
     document, path, named = WRONG[case]
     text = json.dumps(document).encode()
     taken: list[TensorSpec] = []
-    monkeypatch.setattr(placement.NewArray, "slabs", _spy(taken))
+    monkeypatch.setattr(Pool, "slabs", _spy(taken))
     inference = _begin(text, sum(entry["parameters"]["binary_data_size"] for entry in document["inputs"]))
     assert inference.decoder.feed(text + bytes(1000)) == len(text)
     with pytest.raises(RemoteProtocolError) as caught:
@@ -86,7 +87,7 @@ def test_the_spy_above_sees_memory_being_taken(monkeypatch: pytest.MonkeyPatch) 
     """Guards the test above: a fitting request does ask for memory."""
     text = json.dumps({"inputs": [_entry(), Y]}).encode()
     taken: list[TensorSpec] = []
-    monkeypatch.setattr(placement.NewArray, "slabs", _spy(taken))
+    monkeypatch.setattr(Pool, "slabs", _spy(taken))
     inference = _begin(text, SIZE)
     inference.decoder.feed(text)
     assert isinstance(inference.decoder.next_event(), HeaderReceived)
@@ -143,8 +144,8 @@ def test_run_before_the_end_is_misuse() -> None:
         run(inference, text)
 
 
-def _spy(taken: list[TensorSpec]) -> Callable[[placement.NewArray, TensorSpec], Iterator[placement.Slab]]:
-    def slabs(_: placement.NewArray, spec: TensorSpec) -> Iterator[placement.Slab]:
+def _spy(taken: list[TensorSpec]) -> Callable[[Pool, TensorSpec], Iterator[placement.Slab]]:
+    def slabs(_: Pool, spec: TensorSpec) -> Iterator[placement.Slab]:
         taken.append(spec)
         return iter(())
 

@@ -19,7 +19,7 @@ def triton_process(
     tmp_path_factory: pytest.TempPathFactory, peer_version: Callable[[str, str], None]
 ) -> Iterator[Peer]:
     python = _interpreter("STREAMCODEC_TRITON_PYTHON", "a Triton server")
-    with running(python, "triton_program", tmp_path_factory.mktemp("triton")) as peer:
+    with running(python, "tests.interop.servers.triton_program", tmp_path_factory.mktemp("triton")) as peer:
         peer_version("Triton server", peer.name_and_version())
         yield peer
 
@@ -29,7 +29,7 @@ def kserve_process(
     tmp_path_factory: pytest.TempPathFactory, peer_version: Callable[[str, str], None]
 ) -> Iterator[Peer]:
     python = _interpreter("STREAMCODEC_KSERVE_PYTHON", "KServe's ModelServer")
-    with running(python, "kserve_program", tmp_path_factory.mktemp("kserve")) as peer:
+    with running(python, "tests.interop.servers.kserve_program", tmp_path_factory.mktemp("kserve")) as peer:
         peer_version("KServe ModelServer", peer.name_and_version())
         yield peer
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -54,7 +54,7 @@ def send(
     url: str,
     path: str,
     fields: Iterable[tuple[str, str]],
-    buffers: Sequence[bytes | memoryview],
+    buffers: Iterable[bytes | memoryview],
     *,
     awaits_continue: bool = False,
 ) -> Answer:

@@ -25,7 +25,7 @@ from tests.interop.tensors import BINARY_ONLY, datatype, fingerprint
 _DATATYPES = ["BOOL", "UINT8", "UINT64", "INT8", "INT64", "FP16", "FP32", "FP64", "BYTES"]
 
 
-class _Identity(Model):  # type: ignore[misc]  # KServe is not in this environment
+class Identity(Model):  # type: ignore[misc]  # KServe is not in this environment
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.ready = True
@@ -47,7 +47,7 @@ class _Identity(Model):  # type: ignore[misc]  # KServe is not in this environme
         return self.get_input_types()
 
     def _outputs(self, payload: InferRequest) -> list[InferOutput]:
-        return [_output(tensor.name, tensor.datatype, tensor.as_numpy()) for tensor in payload.inputs]
+        return [output(tensor.name, tensor.datatype, tensor.as_numpy()) for tensor in payload.inputs]
 
     def _answer(self, payload: InferRequest, outputs: list[InferOutput]) -> InferResponse:
         return InferResponse(
@@ -59,23 +59,23 @@ class _Identity(Model):  # type: ignore[misc]  # KServe is not in this environme
         )
 
 
-class _Seen(_Identity):
+class _Seen(Identity):
     def _outputs(self, payload: InferRequest) -> list[InferOutput]:
         seen = {
             "id": payload.id,
             "parameters": payload.parameters,
             "inputs": {tensor.name: fingerprint(tensor.as_numpy()) for tensor in payload.inputs},
         }
-        return [_output("SEEN", "BYTES", np.array([json.dumps(seen)], dtype=object))]
+        return [output("SEEN", "BYTES", np.array([json.dumps(seen)], dtype=object))]
 
 
-class _Payloads(_Identity):
+class _Payloads(Identity):
     def _outputs(self, payload: InferRequest) -> list[InferOutput]:  # noqa: ARG002 - it answers always the same
         names = [name for name in BINARY_ONLY if "NaN" in name]
-        return [_output(datatype(name), datatype(name), BINARY_ONLY[name]) for name in names]
+        return [output(datatype(name), datatype(name), BINARY_ONLY[name]) for name in names]
 
 
-def _output(name: str, datatype: str, array: np.ndarray[Any, Any]) -> InferOutput:
+def output(name: str, datatype: str, array: np.ndarray[Any, Any]) -> InferOutput:
     return InferOutput(name=name, shape=list(array.shape), datatype=datatype, data=array)
 
 
@@ -87,7 +87,12 @@ class _OnLoopback(RESTServer):  # type: ignore[misc]  # KServe is not in this en
         self.config.host = "127.0.0.1"
 
 
-if __name__ == "__main__":
+def serve(models: list[Model], port: int) -> None:
+    """Serve models on the loopback interface, until a signal."""
     model_server.RESTServer = _OnLoopback
-    server = ModelServer(http_port=int(sys.argv[2]), enable_grpc=False, workers=1, enable_latency_logging=False)
-    server.start([_Identity("identity"), _Identity("matrix"), _Seen("seen"), _Payloads("payloads")])
+    server = ModelServer(http_port=port, enable_grpc=False, workers=1, enable_latency_logging=False)
+    server.start(models)
+
+
+if __name__ == "__main__":
+    serve([Identity("identity"), Identity("matrix"), _Seen("seen"), _Payloads("payloads")], int(sys.argv[2]))

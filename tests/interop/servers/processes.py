@@ -65,16 +65,16 @@ class Peer:
 
 @contextmanager
 def running(python: str, program: str, directory: Path) -> Iterator[Peer]:
-    """Run one of this folder's programs with the Python of another environment, until the server is no longer needed.
+    """Run a server's program with the Python of another environment, until the server is no longer needed.
 
     Args:
         python: the interpreter.
-        program: name of the module; its arguments are the directory and the port.
+        program: full name of the module; its arguments are the directory and the port.
         directory: an empty one, for the server's own files.
     """
     port = _free_port()
     log = directory / "log.txt"
-    command = [python, "-m", f"tests.interop.servers.{program}", str(directory), str(port)]
+    command = [python, "-m", program, str(directory), str(port)]
     with (
         log.open("wb") as output,
         # A session of its own, so that what the server has started ends with it even if the server cannot see to that.

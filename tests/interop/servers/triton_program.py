@@ -25,9 +25,14 @@ _LABELS = ["hare", "hedgehog", "otter", "owl"]
 
 
 def main(directory: Path, port: int) -> None:
-    wheel = _package("pytriton") / "tritonserver"
-    _install_backend(wheel, directory / "backends" / "python")
+    _install_backend(_wheel(), directory / "backends" / "python")
     _write_models(directory / "models")
+    become_server(directory, port)
+
+
+def become_server(directory: Path, port: int) -> None:
+    """Become the server, with what is in `models` and `backends` of a directory."""
+    wheel = _wheel()
     server = wheel / "bin" / "tritonserver"
     command = [
         str(server),
@@ -47,11 +52,11 @@ def main(directory: Path, port: int) -> None:
     os.execve(server, command, environment)  # noqa: S606 - so that signals reach the server itself
 
 
-def _package(name: str) -> Path:
-    spec = find_spec(name)
+def _wheel() -> Path:
+    spec = find_spec("pytriton")
     if spec is None or not spec.submodule_search_locations:
-        sys.exit(f"{sys.executable} has no package {name}")
-    return Path(spec.submodule_search_locations[0])
+        sys.exit(f"{sys.executable} has no package pytriton")
+    return Path(spec.submodule_search_locations[0]) / "tritonserver"
 
 
 def _install_backend(wheel: Path, backend: Path) -> None:

@@ -1,0 +1,157 @@
+"""Prefixes: where the elements of a BYTES tensor start, found as fast as possible, and trusted in nothing.
+
+Specification: "For BYTES type an element is represented by a 4-byte unsigned integer giving the length followed by the
+actual bytes." Each prefix says where the next one is, so there is one way to the end: step by step. But numpy can
+verify a *guess* for many elements at once, and there are two good ones.
+
+1. All elements have one length: then the prefixes lie at equal distances, and all say that length.
+2. The next elements are short: then each prefix ends in three zero bytes. Places that look like this are candidates;
+   those to which no candidate leads are dropped. As far as the rest leads from each to the next, beginning at an
+   element that is known, these are the elements.
+
+Where a guess was wrong a plain loop walks on, twice as far each time; so whoever chooses prefixes that defeat every
+guess gets about the loop's own time. CPython 3.11, per element: the loop 115 ns, the second guess 45 ns where elements
+have 32 bytes on average, the first one 2 ns. The offsets are 8 bytes per element, as many as the shape says; no prefix
+has a say in how much memory is taken.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import repeat
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+
+Octets = npt.NDArray[np.uint8]
+"""Memory as bytes, of shape [nbytes], C-contiguous."""
+
+Offsets = npt.NDArray[np.int64]
+"""Where elements start, in ascending order, of shape [count + 1]; the last one is the end of all."""
+
+PREFIX_BYTES: Final = 4
+PREFIX: Final = np.dtype("<u4")
+_unpack: Final = struct.Struct("<I").unpack_from
+
+_BLOCK_BYTES: Final = 128 << 10
+"""Looked at for one guess: few enough to stay in the processor's cache."""
+
+_MAX_SHORT_BYTES: Final = 128
+"""Up to this length on average it is quicker to look at every byte than to walk."""
+
+_FEW: Final = 16
+"""Fewer elements than this are walked sooner than numpy has begun."""
+
+_LEAST_COUNT: Final = 256
+"""A guess that gives fewer elements than this has cost more than walking them."""
+
+_MAX_WALK: Final = 64 << 10
+"""Elements walked in one go: they are Python integers meanwhile."""
+
+
+def find_offsets(data: Octets, count: int, *, offset: int) -> Offsets:
+    """Find the elements of a BYTES tensor.
+
+    Args:
+        data: the whole tensor, byte for byte.
+        count: number of elements, the product of the shape.
+        offset: of the tensor in the message body, for errors.
+
+    Returns:
+        The places of the prefixes; element i is `data[offsets[i] + 4 : offsets[i + 1]]`.
+
+    Raises:
+        RemoteProtocolError: `invalid-elements`, with the offset of the first prefix that does not fit.
+    """
+    step = _uniform_step(data, count) if count >= _FEW else None
+    if step is not None:
+        return np.arange(0, len(data) + 1, step)
+    offsets = np.zeros(count + 1, np.int64)
+    are_short = len(data) <= (PREFIX_BYTES + _MAX_SHORT_BYTES) * count
+    index, walk = 0, _LEAST_COUNT
+    while index < count:
+        reached = _guess(data, offsets, index) if are_short and count - index >= _LEAST_COUNT else index
+        if reached - index < _LEAST_COUNT:
+            wanted = min(count, reached + walk)
+            reached = _walk(data, offsets, reached, wanted)
+            if reached < wanted:
+                raise _refusal(len(data), offsets, reached, offset)
+            walk = min(2 * walk, _MAX_WALK)
+        else:
+            walk = _LEAST_COUNT
+        index = reached
+    if offsets[count] != len(data):
+        raise _refusal(len(data), offsets, count, offset)
+    return offsets
+
+
+def write_prefixes(data: Octets, offsets: Offsets) -> None:
+    """Write the length of each element in front of it."""
+    if len(data):
+        # Every place of the memory as a number: prefixes lie anywhere.
+        everywhere: np.ndarray[Any, Any] = np.ndarray((len(data) - PREFIX_BYTES + 1,), PREFIX, data, strides=(1,))
+        everywhere[offsets[:-1]] = np.diff(offsets) - PREFIX_BYTES
+
+
+def _uniform_step(data: Octets, count: int) -> int | None:
+    """Return the distance of the prefixes if all elements have one length."""
+    step, rest = divmod(len(data), max(count, 1))
+    if count == 0 or rest or step < PREFIX_BYTES:
+        return None
+    prefixes: np.ndarray[Any, Any] = np.ndarray((count,), PREFIX, data, strides=(step,))
+    length = step - PREFIX_BYTES
+    return step if prefixes[0] == length and (prefixes == length).all() else None
+
+
+def _guess(data: Octets, offsets: Offsets, index: int) -> int:
+    """Find short elements from a known one on; return the index up to which the offsets are known now."""
+    start, count = int(offsets[index]), len(offsets) - 1
+    block = data[start : start + _BLOCK_BYTES]
+    is_zero = block == 0
+    places = np.flatnonzero(is_zero[1:-2] & is_zero[2:-1] & is_zero[3:])
+    # Zeros that are no prefixes must not cost more than the walk would, so there may be twice as many as elements.
+    if not len(places) or places[0] != 0 or len(places) > _LEAST_COUNT + 2 * count * _BLOCK_BYTES // len(data):
+        return index
+    ends = places + block[places] + PREFIX_BYTES
+    is_target = np.zeros(len(block) + PREFIX_BYTES + 256, np.bool_)
+    is_target[0] = True
+    is_target[ends] = True
+    is_left = is_target[places]
+    places, ends = places[is_left], ends[is_left]
+    broken = np.flatnonzero(ends[:-1] != places[1:])
+    found = min(int(broken[0]) + 1 if len(broken) else len(ends), count - index)
+    offsets[index + 1 : index + 1 + found] = ends[:found] + start
+    return index + found
+
+
+def _walk(data: Octets, offsets: Offsets, index: int, wanted: int) -> int:
+    """Step from prefix to prefix; return the index up to which the offsets are known now."""
+    position = int(offsets[index])
+    ends: list[int] = []
+    view = data.data
+    try:
+        for _ in repeat(None, wanted - index):
+            position += _unpack(view, position)[0] + PREFIX_BYTES
+            ends.append(position)
+    except struct.error:  # there is no whole prefix any more
+        pass
+    offsets[index + 1 : index + 1 + len(ends)] = ends
+    return index + len(ends)
+
+
+def _refusal(nbytes: int, offsets: Offsets, reached: int, offset: int) -> RemoteProtocolError:
+    """Say why elements do not fill their tensor, given those that could be read."""
+    count, position = len(offsets) - 1, int(offsets[reached])
+    if position > nbytes:
+        place = int(offsets[reached - 1])
+        length, left = position - place - PREFIX_BYTES, nbytes - place - PREFIX_BYTES
+        msg = f"element {reached - 1} of {count} declares {length} bytes, {left} are left"
+        position = place
+    elif reached < count:
+        msg = f"element {reached} of {count} starts {nbytes - position} bytes before the tensor's end"
+    else:
+        msg = f"{nbytes - position} bytes are left over after {count} elements"
+    return RemoteProtocolError(msg, code=ErrorCode.INVALID_ELEMENTS, offset=offset + position)

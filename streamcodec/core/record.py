@@ -1,0 +1,129 @@
+"""Records: the form of all plain data here: frozen, slotted, made by keywords, usually compared by identity.
+
+To the eye, to type checkers and to `match` they are frozen dataclasses. They exist because several are made for each
+message, and all are defined whenever the package is imported. A frozen dataclass sets each field through a call that
+goes around its own refusal, which makes it nearly three times as slow as an open one; and defining one takes the time
+of ten small messages, and the import of the module that does it.
+
+A record is filled while it is a *draft*: an open class of the same layout, where setting a field is a plain store. With
+its last field it changes its class, and from then on it refuses. Of one record of eight fields, CPython 3.11: 0.7 µs
+instead of 1.5 (an open dataclass: 0.55), and defined in 0.15 ms instead of 0.65.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
+
+_T = TypeVar("_T")
+
+
+@dataclass_transform(eq_default=False, frozen_default=True, kw_only_default=True)
+def record(*, eq: bool = False, kw_only: bool = True) -> Callable[[type[_T]], type[_T]]:
+    """Make a class a record: its annotations are the fields, what is assigned to them there the defaults.
+
+    A default is shared by all records, so it has to be immutable. If the class has `__post_init__`, it is called when
+    all fields are set, to check them. Records are not made for subclasses.
+
+    Args:
+        eq: whether records with equal fields are equal; arrays cannot be compared like that.
+        kw_only: whether fields are given by keyword only.
+    """
+
+    def decorate(cls: type[_T]) -> type[_T]:
+        fields = tuple(cls.__annotations__)
+        body = {name: value for name, value in vars(cls).items() if name not in {"__dict__", "__weakref__"}}
+        defaults = {name: body.pop(name) for name in fields if name in body}
+        scope: dict[str, Any] = {"_new": object.__new__}
+        made: Any = type(
+            cls.__name__,
+            cls.__bases__,
+            {
+                **body,
+                "__qualname__": cls.__qualname__,
+                "__slots__": fields,
+                "__match_args__": () if kw_only else fields,
+                "__new__": _maker(cls, fields, defaults, scope, kw_only=kw_only),
+                **_METHODS,
+                **(_COMPARING if eq else {}),
+            },
+        )
+        scope["_draft"] = type(cls.__name__, (made,), {"__slots__": (), **_OPEN})
+        return made  # type: ignore[no-any-return]  # the class, made anew
+
+    return decorate
+
+
+def field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a record class, in order."""
+    names: tuple[str, ...] = kind.__slots__  # type: ignore[attr-defined]  # of records
+    return names
+
+
+def replaced(value: _T, /, **changes: object) -> _T:
+    """Return a record with other values in some fields; Python 3.13 calls this `copy.replace`."""
+    return type(value)(**_values(value) | changes)
+
+
+def _maker(
+    cls: type, fields: tuple[str, ...], defaults: dict[str, Any], scope: dict[str, Any], *, kw_only: bool
+) -> Callable[..., Any]:
+    """Write `__new__`: what a loop over the fields would do, several times as fast."""
+    lines = [
+        f"def __new__({', '.join(('_cls', *(['*'] if kw_only and fields else []), *fields))}):",
+        "_self = _new(_draft)",
+        *(f"_self.{name} = {name}" for name in fields),
+        "_self.__class__ = _cls",
+        *(["_self.__post_init__()"] if hasattr(cls, "__post_init__") else []),
+        "return _self",
+    ]
+    exec("\n ".join(lines), scope)  # noqa: S102 - our own text, made of names that stand in a class definition
+    make: Any = scope["__new__"]
+    if kw_only:
+        make.__kwdefaults__ = defaults
+    else:
+        make.__defaults__ = tuple(defaults.values())
+    make.__annotations__ = dict(cls.__annotations__)
+    make.__module__, make.__qualname__ = cls.__module__, f"{cls.__qualname__}.__new__"
+    return make  # type: ignore[no-any-return]  # what `exec` has made
+
+
+def _values(self: object) -> dict[str, Any]:
+    return {name: getattr(self, name) for name in field_names(type(self))}
+
+
+def _refuse(self: object, name: str, *_: object) -> NoReturn:
+    msg = f"a {type(self).__name__} cannot be changed; make another one with another {name}"
+    raise AttributeError(msg)
+
+
+def _represent(self: object) -> str:
+    return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in _values(self).items())})"
+
+
+def _reduce(self: object) -> tuple[Any, ...]:
+    """Let records be copied and pickled, as far as their values can be."""
+    return _restore, (type(self), _values(self))
+
+
+def _restore(cls: type, values: dict[str, Any]) -> object:
+    return cls(**values)
+
+
+def _is_equal(self: object, other: object) -> bool:
+    return _values(self) == _values(other) if type(self) is type(other) else NotImplemented
+
+
+def _hash(self: object) -> int:
+    return hash(tuple(_values(self).values()))
+
+
+_METHODS: Final[dict[str, Any]] = {
+    "__setattr__": _refuse,
+    "__delattr__": _refuse,
+    "__repr__": _represent,
+    "__reduce__": _reduce,
+    "__replace__": replaced,
+}
+_COMPARING: Final[dict[str, Any]] = {"__eq__": _is_equal, "__hash__": _hash}
+_OPEN: Final[dict[str, Any]] = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}

@@ -1,0 +1,146 @@
+"""Express: small requests answered in one go, and known heads known again.
+
+The ordinary way of a request is made for bodies of any size that come in any pieces. A small request comes whole, in
+one read, and its model may run at once; then nothing has to be kept between two steps, and most of what a step costs is
+saved. What is more, clients repeat themselves: what h11 says of a head depends on its bytes and on nothing else, so it
+is asked once, and remembered by those exact bytes; so are the JSON header (by the service) and the head of a response.
+Where each request has a trace id or a date of its own, the head is known again by what is left without such fields,
+which neither HTTP nor this service makes anything of.
+
+This is a short cut and never another way: each step asks those who decide on the ordinary way (the connection, the
+service, the decoder), and at the first thing that is not plain (a refusal, a header that is missing something, a field
+that asks for more, a body that is not all there) it leaves everything untouched, and the ordinary way begins at the
+first byte. So both give the same answers, and whether they do is a test over all cases of the corpus.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final
+
+from streamcodec.core.errors import RemoteProtocolError
+from streamcodec.core.events import NEED_DATA, EndOfMessage
+from streamcodec.core.remembered import Remembered
+from streamcodec.http.connection import Incoming
+from streamcodec.http.messages import RequestHead
+from streamcodec.http.server import ServerConnection
+from streamcodec.service import Opening, Reply, Service
+from streamcodec.service.plan import Plans
+
+_HEAD_END: Final = b"\r\n\r\n"
+_PLAIN_VERSION: Final = b" HTTP/1.1\r"
+_MAX_HEADS: Final = 256
+_MAX_HEAD_BYTES: Final = 2 << 10
+_OPAQUE_FIELD: Final = re.compile(
+    rb"\r\n(?!(?:host|connection|expect|upgrade|origin|transfer-encoding|accept-encoding|content-length|content-encoding"
+    rb"|inference-header-content-length|access-control-request-[a-z]+):)"
+    rb"[a-z][a-z0-9-]*: [!-~]+(?: [!-~]+)*(?=\r\n[^ \t])",
+    re.ASCII | re.IGNORECASE,
+)
+"""A field that means nothing here, in its plainest form, so that h11 has nothing against it. What is not as plain as
+that stays a part of the head."""
+
+_PLAIN_METHODS: Final = {"GET", "POST"}
+_KEEPING: Final = {b"keep-alive"}
+"""Values of `Connection` that change nothing."""
+
+
+class Express:
+    """Answers whole small requests; one for all connections of a service."""
+
+    def __init__(self, service: Service) -> None:
+        """Remember nothing yet."""
+        self._service = service
+        self._plans = Plans()
+        self._known: Remembered[RequestHead | Opening] = Remembered(_MAX_HEADS, _MAX_HEAD_BYTES)
+
+    def reply(self, incoming: Incoming) -> tuple[RequestHead, Reply] | None:
+        """Have the next request answered, if it has come whole and needs no time.
+
+        Returns:
+            The request's head and the reply; the request is then taken out of `incoming`. None if it has to go the
+            ordinary way; nothing has happened then.
+        """
+        data = incoming.peek()
+        end = data.find(_HEAD_END) + len(_HEAD_END)
+        if end < len(_HEAD_END):
+            return None
+        known = self._known.get(data[:end]) or self._recognize(data[:end])
+        if known is None:
+            return None
+        head = known if isinstance(known, RequestHead) else known.head
+        size = end + (head.content_length or 0)
+        if len(data) < size:
+            return None
+        outcome = (
+            self._service.open(known) if isinstance(known, RequestHead) else _infer(known, self._plans, data[end:size])
+        )
+        if not isinstance(outcome, Reply):
+            return None
+        incoming.skip(size)
+        return head, outcome
+
+    def _recognize(self, data: bytes) -> RequestHead | Opening | None:
+        """Know a head again by the fields that matter, or else have it read; None if it is not plain."""
+        essence = _OPAQUE_FIELD.sub(b"", data)
+        if len(data) > self._service.limits.max_head_bytes or (known := self._known.get(essence)) is None:
+            known = self._read(data)
+            if known is not None:
+                self._known.put(data, known)
+                self._known.put(essence, known)
+        return known
+
+    def _read(self, data: bytes) -> RequestHead | Opening | None:
+        """Have a head read by a connection of its own; None if it is not plain."""
+        head = _plain_head(data, self._service)
+        if head is None:
+            return None
+        outcome = self._service.open(head)
+        if isinstance(outcome, Opening):
+            return outcome
+        return head if outcome.status == HTTPStatus.OK else None
+
+
+def _plain_head(data: bytes, service: Service) -> RequestHead | None:
+    """Read a head; None if it is refused, or asks for more than an answer."""
+    connection = ServerConnection(service.limits)
+    if not data.partition(b"\n")[0].endswith(_PLAIN_VERSION) or connection.feed(data) < len(data):
+        return None
+    try:
+        head = connection.next_event()
+    except RemoteProtocolError:
+        return None
+    if not isinstance(head, RequestHead) or head.method not in _PLAIN_METHODS or head.content_length is None:
+        return None
+    fields = head.fields
+    is_kept = all(value.lower() in _KEEPING for value in fields.values(b"connection"))
+    return head if is_kept and not fields.values(b"expect") and not fields.values(b"content-encoding") else None
+
+
+def _infer(opening: Opening, plans: Plans, body: bytes) -> Reply | None:
+    """Have the model called with a whole body; None if that takes time, or the body is refused."""
+    if not opening.is_inline(len(body)):
+        return None
+    try:
+        if (plan := plans.find(opening, body)) is not None:
+            return plan.run(body)
+        inference = opening.begin()
+        inference.decoder.feed(body)
+        while (event := inference.decoder.next_event()) is not NEED_DATA:
+            inference.receive(event)
+            if isinstance(event, EndOfMessage):
+                return inference.run()
+    except RemoteProtocolError:
+        pass
+    return None
+
+
+@lru_cache(maxsize=_MAX_HEADS)
+def response_head(status: int, headers: tuple[tuple[str, str], ...], nbytes: int) -> bytes:
+    """Return the head of a response to a plain request, as a connection writes it."""
+    connection = ServerConnection()
+    connection.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    connection.next_event()
+    return bytes(connection.send_response(status, headers, (bytes(nbytes),))[0])

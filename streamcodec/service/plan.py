@@ -1,0 +1,141 @@
+"""Plan: what a known header means to the model that it is sent to.
+
+A client that asks again and again sends the same JSON header with other numbers behind it. Where the tensors lie, that
+they fit the model, and how the answer begins, have then been settled: what is left is to copy, to compute, and to send.
+A plan belongs to one model, version and set of limits, and is immutable but for the beginnings of answers, which it
+remembers by the form of the outputs.
+
+Only what is the same every time is planned: no JSON tensors, no BYTES, whose lengths are theirs alone, and no BOOL,
+whose bytes would have to be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import numpy as np
+
+from streamcodec.core.datatypes import to_wire
+from streamcodec.core.encoder import Tensor
+from streamcodec.core.model import RequestHeader, TensorSpec
+from streamcodec.core.placement import aligned_bytes, byte_view
+from streamcodec.core.record import record
+from streamcodec.core.remembered import Remembered, is_immutable
+from streamcodec.service.inference import Arrays, Opening
+from streamcodec.service.models import Outputs
+from streamcodec.service.replies import Reply, message_reply
+
+_UNPLANNED_KINDS: Final = "Ob"
+_PLAIN_OUTPUT: Final = frozenset({np.ndarray})
+_MAX_PLANS: Final = 256
+_MAX_KEY_BYTES: Final = 4 << 10
+_MAX_FORMS: Final = 16
+"""Forms of outputs that one request can have: usually one."""
+
+
+@record()
+class _Beginning:
+    """Of an answer whose outputs have a certain form."""
+
+    headers: tuple[tuple[str, str], ...]
+    """Of the reply."""
+    text: bytes
+    """The JSON header."""
+    names: tuple[str, ...]
+    """Of the outputs behind it, in order."""
+    body_length: int
+    """Of the text and the outputs."""
+
+
+class Plans:
+    """The plans of a service, by model, version and JSON header."""
+
+    def __init__(self) -> None:
+        """Plan nothing yet."""
+        self._known: Remembered[Plan] = Remembered(_MAX_PLANS, _MAX_KEY_BYTES)
+
+    def find(self, opening: Opening, body: bytes) -> Plan | None:
+        """Return the plan for a whole body; None if there is nothing to plan.
+
+        Raises:
+            RemoteProtocolError: the body would be refused.
+        """
+        text = body[: opening.header_length or 0]
+        key = opening.key + text
+        plan = self._known.get(key)
+        if plan is None:
+            plan = _plan(opening, text, len(body))
+            if plan is not None and is_immutable(plan.header):
+                self._known.put(key, plan)
+        return plan if plan is not None and plan.body_length == len(body) else None
+
+
+def _plan(opening: Opening, text: bytes, body_length: int) -> Plan | None:
+    limits = opening.headers.limits
+    if not text or len(text) > limits.max_header_bytes or body_length > limits.max_message_bytes:
+        return None
+    header = opening.headers.parse(text, limits)
+    is_plain = all(spec.data is None and spec.datatype.kind not in _UNPLANNED_KINDS for spec in header.tensors)
+    if not is_plain or len(text) + sum(spec.nbytes for spec in header.tensors) != body_length:
+        return None
+    opening.check(header)
+    return Plan(opening, header, body_length)
+
+
+class Plan:
+    """Answers whole requests of one header."""
+
+    def __init__(self, opening: Opening, header: RequestHeader, body_length: int) -> None:
+        """Plan for a header that has been accepted, and for bodies of that length."""
+        self._opening = opening
+        self.header = header
+        self.body_length = body_length
+        self._beginnings: dict[tuple[Any, ...], _Beginning] = {}
+
+    def run(self, body: bytes) -> Reply:
+        """Call the model with the tensors of a whole body, and make the reply."""
+        inputs = {spec.name: _tensor(spec, body) for spec in self.header.tensors}
+        return self._opening.call(self._opening.request(self.header, inputs, {}), self._reply)
+
+    def _reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
+        """Make the reply, whose beginning depends on nothing but the form of the outputs."""
+        if not _PLAIN_OUTPUT.issuperset(map(type, outputs.values())):
+            return self._opening.reply(outputs, header)
+        arrays = cast("Mapping[str, np.ndarray[Any, Any]]", outputs)
+        form = tuple([(name, array.dtype, array.shape) for name, array in arrays.items()])
+        beginning = self._beginnings.get(form)
+        if beginning is None:
+            return self._first_reply(form, arrays, header)
+        views = [byte_view(to_wire(arrays[name])) for name in beginning.names]
+        return Reply(
+            status=200,
+            headers=beginning.headers,
+            buffers=(beginning.text, *views),
+            body_length=beginning.body_length,
+        )
+
+    def _first_reply(self, form: tuple[Any, ...], arrays: Arrays, header: RequestHeader) -> Reply:
+        """Make the first reply of a form, and remember how it begins if the next will begin like this."""
+        tensors = self._opening.select(arrays, header)
+        message = self._opening.encode(tensors, header)
+        text = message.parts[0]
+        if isinstance(text, bytes) and len(self._beginnings) < _MAX_FORMS and all(map(_is_plain, tensors)):
+            names = tuple(tensor.name for tensor in tensors)
+            self._beginnings[form] = _Beginning(
+                headers=tuple(message.headers), text=text, names=names, body_length=message.body_length
+            )
+        return message_reply(message)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    array = tensor.array
+    return isinstance(array, np.ndarray) and tensor.is_binary and array.size > 0 and array.dtype.kind not in "OSU"
+
+
+def _tensor(spec: TensorSpec, body: bytes) -> np.ndarray[Any, Any]:
+    """Return a new array with the bytes of a tensor."""
+    memory = aligned_bytes(spec.nbytes)
+    start = spec.offset or 0
+    memory.data[:] = body[start : start + spec.nbytes]
+    return np.ndarray(spec.shape, spec.datatype.dtype, memory)

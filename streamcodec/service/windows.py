@@ -1,0 +1,59 @@
+"""Windows: the inputs of a model that takes them row by row, while they arrive.
+
+Such a model is called when the header has come. What it is given has the shape of its inputs and no values yet; asking
+for the next window is what makes the connection read. How one waits for that is the caller's: it hands in `pull`, which
+returns the decoder's next event, and here is only what the events mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.events import EndOfMessage, WindowReceived
+from streamcodec.core.model import RequestHeader, TensorSpec
+from streamcodec.core.rows import Window
+from streamcodec.http.messages import HttpEvent
+
+Pull = Callable[[], HttpEvent]
+"""Returns the next event of a request, waiting as long as that takes."""
+
+_ORDER: Final = "a model takes its windows input after input, in the order of the request"
+
+
+def windows_of(spec: TensorSpec, header: RequestHeader, pull: Pull) -> Iterator[Window]:
+    """Yield the windows of one input, each valid until the next is asked for.
+
+    Raises:
+        LocalProtocolError: the inputs are not taken one after the other, in the order of the request.
+        RemoteProtocolError: what arrives breaks a rule.
+    """
+    is_last = False
+    while not is_last:
+        event = checked(pull(), spec)
+        yield event.array
+        is_last = event.is_last
+    if spec is header.tensors[-1]:
+        check_end(pull())
+
+
+def checked(event: HttpEvent, spec: TensorSpec) -> WindowReceived:
+    """Return the event if it is a window of that input.
+
+    Raises:
+        LocalProtocolError: it is something else, so the model does not take its inputs in their order.
+    """
+    if not isinstance(event, WindowReceived) or event.spec is not spec:
+        raise LocalProtocolError(f"{_ORDER}; it was not the turn of {spec.name!r}")
+    return event
+
+
+def check_end(event: HttpEvent) -> None:
+    """Insist that nothing follows the last window.
+
+    Raises:
+        LocalProtocolError: an input has been left out.
+    """
+    if not isinstance(event, EndOfMessage):
+        raise LocalProtocolError(f"{_ORDER}; after the last one something was left")

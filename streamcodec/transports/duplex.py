@@ -1,0 +1,221 @@
+"""Duplex: a message goes out while its answer comes in, for clients.
+
+A server may answer before it has read everything: to refuse, or because its answer grows row by row. A client that sent
+first and read then would not see the one in time, and with the other both ends could end up waiting for each other to
+take something. So whatever is possible first is done first, in both directions; time without progress is time in which
+neither moves.
+
+There is one class for each way of waiting. What is sent, and what comes of what is read, is not known here.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Generic
+
+import anyio
+
+from streamcodec.core.encoder import Part
+from streamcodec.core.events import NEED_DATA
+from streamcodec.core.rows import Rows
+from streamcodec.transports import aio
+from streamcodec.transports.sync import EventSource, EventT, receive, received
+from streamcodec.transports.vectors import SendQueue, async_batches
+
+
+class Duplex(Generic[EventT]):
+    """Sends and reads in one thread.
+
+    Attributes:
+        is_sent: whether all has been sent.
+        lost: what has ended the sending early, if the connection has; the answer may still be there.
+    """
+
+    def __init__(
+        self, sock: socket.socket, source: EventSource[EventT], parts: Sequence[Part], *, timeout: float | None = None
+    ) -> None:
+        """Prepare to send.
+
+        Args:
+            sock: non-blocking.
+            source: what has been read goes here.
+            parts: to be sent; see `sync.send`.
+            timeout: seconds without progress in either direction before giving up; None waits for ever.
+        """
+        self._socket = sock
+        self._source = source
+        self._queue = SendQueue(parts)
+        self._timeout = timeout
+        self._poll = select.poll()
+        self._awaited = 0
+        self._is_stopped = False
+        self.is_sent = False
+        self.lost: ConnectionError | None = None
+
+    def next_event(self) -> EventT:
+        """Return the next event of what is read; meanwhile, what is to be sent is sent.
+
+        Raises:
+            RemoteProtocolError: what the peer has sent breaks a rule.
+            TimeoutError: neither direction has moved for `timeout` seconds.
+            OSError: the connection is broken.
+            Exception: whatever the source of a part raises.
+        """
+        while (event := self._source.next_event()) is NEED_DATA:
+            if not self._awaited:  # at first, a message that is not large goes out as a whole
+                self._send()
+            self._move()
+        return event
+
+    def stop_sending(self) -> None:
+        """Send nothing more; the connection cannot be used again if that was not all."""
+        self._queue.clear()
+        self._is_stopped = True
+
+    def _move(self) -> None:
+        """Wait until one direction can move, and move it."""
+        is_sending = bool(self._queue)
+        self.is_sent = not (is_sending or self._is_stopped)
+        self._await(select.POLLIN | select.POLLOUT if is_sending else select.POLLIN)
+        ready = self._poll.poll(None if self._timeout is None else self._timeout * 1000)
+        if not ready:
+            msg = f"nothing has moved for {self._timeout:g} seconds"
+            raise TimeoutError(msg)
+        _, events = ready[0]
+        if events & select.POLLOUT:
+            self._send()
+        if events & ~select.POLLOUT:
+            with suppress(BlockingIOError):  # a false alarm, which the system is free to raise
+                received(self._source, receive(self._socket, self._source))
+
+    def _send(self) -> None:
+        if not self._queue:
+            return
+        try:
+            self._queue.sent(self._socket.sendmsg(self._queue.vectors()))
+        except BlockingIOError:
+            pass
+        except ConnectionError as error:
+            self.lost = error
+            self.stop_sending()
+
+    def _await(self, events: int) -> None:
+        if events != self._awaited:
+            self._poll.register(self._socket, events)
+            self._awaited = events
+
+
+class AsyncDuplex(Generic[EventT]):
+    """Sends in a task of its own, unless all goes at once.
+
+    Attributes:
+        is_sent: whether all has been sent.
+        lost: what has ended the sending early, if the connection has; the answer may still be there.
+    """
+
+    def __init__(
+        self, sock: socket.socket, source: EventSource[EventT], parts: Sequence[Part], *, timeout: float | None = None
+    ) -> None:
+        """Prepare to send; the arguments are those of `Duplex`. See `aio.send` for the parts."""
+        self._socket = sock
+        self._source = source
+        self._parts = parts
+        self._timeout = timeout
+        self._patience = aio.Patience(timeout)
+        self._sending = anyio.CancelScope()
+        self._reading = anyio.CancelScope()
+        self._is_sending = False
+        self._failure: Exception | None = None
+        self.is_sent = False
+        self.lost: ConnectionError | None = None
+
+    @asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Send while the body of the `async with` reads; at its end, the sending ends too."""
+        rest = self._send_at_once()
+        if not rest:
+            yield
+            return
+        failure: Exception | None = None
+        self._is_sending = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send, rest)
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 - raised below: a task group would raise a group of it
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def next_event(self) -> EventT:
+        """Return the next event of what is read; the errors are those of `Duplex.next_event`."""
+        while self._is_sending:
+            with anyio.CancelScope() as self._reading:
+                return await aio.next_event(self._socket, _Watched(self._source, self._patience))
+        if self._failure is not None:
+            raise self._failure
+        return await aio.next_event(self._socket, self._source, timeout=self._timeout)
+
+    def stop_sending(self) -> None:
+        """Send nothing more; the connection cannot be used again if that was not all."""
+        self._sending.cancel()
+
+    def _send_at_once(self) -> Sequence[Part]:
+        """Send what goes without waiting; return the rest."""
+        if Rows in map(type, self._parts):
+            return self._parts
+        queue = SendQueue(self._parts)
+        try:
+            if queue:
+                queue.sent(self._socket.sendmsg(queue.vectors()))
+        except BlockingIOError:
+            pass
+        except ConnectionError as error:
+            self.lost = error
+            return ()
+        rest = queue.rest()
+        self.is_sent = not rest
+        return rest
+
+    async def _send(self, parts: Sequence[Part]) -> None:
+        """Send until the end, whichever; then let the reader look what has become of it."""
+        with self._sending:
+            try:
+                async with aclosing(async_batches(parts)) as coming:
+                    async for batch in coming:
+                        if not await self._send_batch(batch):
+                            break
+                    else:
+                        self.is_sent = True
+            except Exception as failure:  # noqa: BLE001 - whatever a source of windows raises is for the reader to raise
+                self._failure = failure
+        self._is_sending = False
+        self._reading.cancel()
+
+    async def _send_batch(self, batch: list[memoryview]) -> bool:
+        try:
+            await aio.send_batch(self._socket, batch, self._patience)
+        except ConnectionError as error:
+            self.lost = error
+        return self.lost is None
+
+
+class _Watched(Generic[EventT]):
+    """The source, where reading counts as progress."""
+
+    def __init__(self, source: EventSource[EventT], patience: aio.Patience) -> None:
+        self._source = source
+        self._patience = patience
+        self.next_event = source.next_event
+        self.receive_eof = source.receive_eof
+        self.get_buffer = source.get_buffer
+        self.get_buffers = source.get_buffers
+        self.pending_work = source.pending_work
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._patience.renew()
+        self._source.buffer_updated(nbytes)

@@ -1,0 +1,116 @@
+"""Report: the page and its plots, from `results.json` and from nothing else.
+
+What is on the page was measured, is computed from that, or explains it (`page.md`, and the docstring of each scenario).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from tests.benchmarks.figures import Chart, Figure, Scenario
+from tests.benchmarks.results import Part
+from tests.benchmarks.units import scale_of, with_unit, written
+
+_WORDS: Final = Path(__file__).with_name("page.md")
+_HEADINGS: Final = ("case", "measured", "of", "median", "quartiles", "rounds", "asked for", "reached")
+
+
+def render(scenarios: Mapping[str, Scenario], parts: Mapping[str, Part]) -> str:
+    """Return the page."""
+    sections = [
+        _section(name, scenario, parts[name]) if name in parts else _not_run(scenario, name)
+        for name, scenario in scenarios.items()
+    ]
+    summary = _summary({scenario.title: parts[name] for name, scenario in scenarios.items() if name in parts})
+    return Template(_WORDS.read_text()).substitute(summary=summary, sections="\n".join(sections))
+
+
+def pictures(name: str, part: Part) -> Iterator[tuple[str, Chart, list[Figure]]]:
+    """Yield the charts of a scenario that have anything to show: name of the file, chart, and its figures."""
+    for chart in part.figures.charts:
+        figures = [figure for figure in part.figures.figures if figure.quantity == chart.quantity]
+        if figures:
+            yield f"{name}-{re.sub('[^a-z0-9]+', '-', chart.quantity.lower())}.png", chart, figures
+
+
+def _summary(parts: Mapping[str, Part]) -> str:
+    """Say how much of what was asked for is reached, and name the rest."""
+    asked = [
+        (title, figure) for title, part in parts.items() for figure in part.figures.figures if figure.bound is not None
+    ]
+    failed = [(title, figure) for title, figure in asked if not figure.is_reached]
+    lines = [f"Of {len(asked)} values that were asked for, {len(asked) - len(failed)} are reached."]
+    if failed:
+        lines += ["Not reached:", ""]
+    lines += [
+        f"- {title}, {figure.case}: {figure.quantity} of {figure.who} is "
+        f"{with_unit(figure.unit, figure.spread.median)}, asked for {_bound(figure)}"
+        for title, figure in failed
+    ]
+    return "\n".join(lines)
+
+
+def _section(name: str, scenario: Scenario, part: Part) -> str:
+    run, found = part.run, part.figures
+    lines = [f"## {scenario.title}", "", _about(scenario), ""]
+    if found.figures:
+        lines += [*_table(_HEADINGS, map(_row, _without_repeats(found.figures))), ""]
+    for file, chart, _ in pictures(name, part):
+        lines += [f"![{chart.title}]({file})", ""]
+    lines += [f"- **Not measured.** {reason}" for reason in found.missing]
+    versions = ", ".join(f"{who} {version}" for who, version in chain(run.versions.items(), found.versions.items()))
+    quick = " A quick run: few rounds, and not the largest sizes." if run.is_quick else ""
+    lines += [
+        f"- Made on {run.date} by `{run.command}` in {run.seconds} s.{quick}",
+        f"- {run.machine}; {versions}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _not_run(scenario: Scenario, name: str) -> str:
+    command = f"python -m tests.benchmarks --only {name}"
+    return f"## {scenario.title}\n\n{_about(scenario)}\n\nNot run yet: `{command}`.\n"
+
+
+def _about(scenario: Scenario) -> str:
+    """Return the docstring without its first word, which is the name of the file."""
+    return (scenario.about or "").strip()
+
+
+def _without_repeats(figures: Iterable[Figure]) -> Iterator[tuple[str, Figure]]:
+    """Yield each figure with its case, where that is not the one of the row above."""
+    last = None
+    for figure in figures:
+        yield "" if figure.case == last else figure.case, figure
+        last = figure.case
+
+
+def _row(line: tuple[str, Figure]) -> tuple[str, ...]:
+    case, figure = line
+    spread = figure.spread
+    factor, _ = scale_of(figure.unit, spread.median)
+    quartiles = f"{written(spread.low, factor)} - {written(spread.high, factor)}" if spread.count > 1 else ""
+    value = with_unit(figure.unit, spread.median)
+    if figure.bound is None:
+        return case, figure.quantity, figure.who, value, quartiles, str(spread.count), "", ""
+    reached = "yes" if figure.is_reached else "**no**"
+    return case, figure.quantity, figure.who, value, quartiles, str(spread.count), _bound(figure), reached
+
+
+def _bound(figure: Figure) -> str:
+    if figure.bound is None:
+        return ""
+    return f"{figure.bound.relation} {with_unit(figure.unit, figure.bound.value)}"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield "| --- | --- | --- | --: | --: | --: | --: | --- |"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"

@@ -1,0 +1,22 @@
+"""All scenarios, in the order of the page."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.benchmarks import client, collected, echo, imports, ingest, many, memory, refusal, sink, small
+from tests.benchmarks.figures import Scenario
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    "ingest": ingest.SCENARIO,
+    "sink": sink.SCENARIO,
+    "echo": echo.SCENARIO,
+    "small": small.SCENARIO,
+    "refusal": refusal.SCENARIO,
+    "codec": collected.CODEC,
+    "memory": memory.SCENARIO,
+    "client": client.SCENARIO,
+    "many": many.SCENARIO,
+    "imports": imports.SCENARIO,
+}
+"""By the names of `--only`."""

@@ -1,0 +1,65 @@
+"""The whole server at work: a large tensor sent to the model `sink`, which answers 8 bytes.
+
+What a user waits for who sends a tensor and gets a small result. The client is a raw socket, the same for each server:
+it sends bytes that were made beforehand and throws the answer away. Triton's model is a C function that does not touch
+the data, so this is its own front end against ours; both go on with a kept connection. KServe takes seconds and is run
+once; its answers end with the connection, which is made anew before the clock starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from tests.benchmarks import load
+from tests.benchmarks.figures import MIB, OURS, Bound, Chart, Figures, Options, Scenario, at_least
+from tests.benchmarks.measure import Sample, in_turn, ratios
+from tests.benchmarks.peers import KSERVE, TRITON, Running
+
+_SIZES = {"64 MiB": 64 * MIB, "256 MiB": 256 * MIB}
+_KSERVE_BYTES = 64 * MIB
+
+
+def run(options: Options) -> Figures:
+    """Measure."""
+    found = Figures()
+    servers = [options.peers.ours(), *options.peers.found([TRITON, KSERVE], found.missing)]
+    found.name(servers)
+    for server in servers:
+        load.check(server)
+    for case, nbytes in _SIZES.items():
+        samples = compare(servers, "sink", nbytes, rounds=options.choose(21, 5))
+        report(found, case, samples, nbytes, bound=at_least(4))
+    found.charts.append(Chart(quantity="time", title="A tensor sent to a model that answers 8 bytes", is_log=True))
+    return found
+
+
+def compare(servers: Sequence[Running], model: str, nbytes: int, *, rounds: int) -> dict[str, list[Sample]]:
+    """Measure one model with one size on each server, in turn; KServe only for what it can do in seconds."""
+    message = load.message_for(nbytes)
+    with load.senders(servers, model, message) as variants:
+        slow = {name: variants.pop(name) for name in (KSERVE,) if name in variants}
+        samples = in_turn(variants, rounds)
+        if nbytes <= _KSERVE_BYTES:
+            samples |= in_turn(slow, 1, warm_up=False)
+    return samples
+
+
+def report(
+    found: Figures, case: str, samples: dict[str, list[Sample]], nbytes: int, *, bound: Bound | None = None
+) -> None:
+    """Report time and CPU of several servers, and the peers' times by ours, for which Triton's has a bound."""
+    for name, taken in samples.items():
+        found.add(case, "time", name, "s", [sample.wall for sample in taken])
+    for name, taken in samples.items():
+        found.add(case, "CPU per byte", name, "s/B", [sample.cpu / nbytes for sample in taken])
+    ours = [sample.wall for sample in samples[OURS]]
+    for name, taken in samples.items():
+        same_rounds = ours if len(taken) == len(ours) else [median(ours)] * len(taken)
+        times = ratios([sample.wall for sample in taken], same_rounds)
+        if name != OURS:
+            who = f"{name} / {OURS}"
+            found.add(case, "time, ratio", who, "ratio", times, bound=bound if name == TRITON else None)
+
+
+SCENARIO = Scenario(title="Whole server, large tensors in", about=__doc__, run=run)

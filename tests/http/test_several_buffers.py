@@ -1,0 +1,95 @@
+"""Several buffers at once: never beyond the body, and the same tensors as through one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamcodec import NEED_DATA, ErrorCode, RemoteProtocolError, Tensor, encode_request, request_decoder
+from streamcodec.http import Collector, RequestHead, ServerConnection
+from tests.http.driver import raises_local, server, triad
+from tests.http.messages import GET, body_of, framed, post
+
+ARRAYS = [np.arange(3, dtype="<i2") + 10 * index for index in range(100)]
+MESSAGE = encode_request([Tensor(name=f"t{index}", array=array) for index, array in enumerate(ARRAYS)])
+BODY = body_of(MESSAGE)
+START = MESSAGE.header_length or 0
+IHCL = b"Inference-Header-Content-Length: %d" % START
+
+
+def after_header(content_length: int) -> ServerConnection:
+    connection = ServerConnection()
+    connection.feed(post(IHCL, b"Content-Length: %d" % content_length))
+    assert isinstance(connection.next_event(), RequestHead)
+    connection.receive_body(request_decoder(header_length=START, body_length=None))
+    connection.feed(BODY[:START])
+    while connection.next_event() is not NEED_DATA:
+        pass
+    return connection
+
+
+def fill(connection: ServerConnection, data: bytes) -> None:
+    count = 0
+    for buffer in connection.get_buffers():
+        buffer[:] = data[count : count + len(buffer)]
+        count += len(buffer)
+    connection.buffer_updated(count)
+
+
+@pytest.mark.parametrize(
+    ("missing", "sizes"),
+    [
+        (582, [6, 6, 6]),
+        (584, [6, 6, 4]),
+        (594, [6]),
+        (599, [1]),
+        (0, [6] * 64),
+    ],
+)
+def test_buffers_end_where_the_body_ends(missing: int, sizes: list[int]) -> None:
+    connection = after_header(len(BODY) - missing)
+    assert list(map(len, connection.get_buffers())) == sizes
+    room = sum(sizes)
+    text = raises_local(lambda: connection.buffer_updated(room + 1))
+    assert f"{room + 1} bytes cannot have been written to a buffer of {room}" in text
+    fill(connection, BODY[START:])
+    assert connection.incoming.remaining == 600 - missing - room
+    connection.incoming.close()
+    assert connection.incoming.received_direct == START + room
+
+
+def test_a_body_that_is_shorter_than_its_tensors_is_truncated() -> None:
+    connection = after_header(START + 15)
+    fill(connection, BODY[START:])
+    for _ in range(2):
+        connection.next_event()
+    with pytest.raises(RemoteProtocolError) as caught:
+        connection.next_event()
+    assert (caught.value.code, caught.value.offset) == (ErrorCode.TRUNCATED, START + 15)
+
+
+def test_a_part_of_the_first_buffer_stays_in_this_room() -> None:
+    connection = after_header(len(BODY))
+    connection.get_buffers()
+    connection.buffer_updated(2)
+    assert connection.incoming.is_filling
+    assert list(map(len, connection.get_buffers()))[:3] == [4, 6, 6]
+    connection.buffer_updated(12)
+    assert not connection.incoming.is_filling
+    assert list(map(len, connection.get_buffers()))[:2] == [4, 6]
+
+
+def test_between_bodies_and_for_what_is_collected_there_is_one_buffer() -> None:
+    connection = ServerConnection()
+    assert len(connection.get_buffers()) == 1
+    connection.feed(post(b"Content-Length: 3"))
+    connection.next_event()
+    connection.receive_body(Collector(9))
+    assert list(map(len, connection.get_buffers())) == [3]
+
+
+@pytest.mark.parametrize("sizes", [None, [100]])
+def test_many_tensors_in_every_way(sizes: list[int] | None) -> None:
+    message = framed(BODY, IHCL, sizes=sizes)
+    driver = triad(server, message, cuts=range(START, len(message), 200), tail=GET)
+    assert [array.tolist() for array in driver.arrays] == [array.tolist() for array in ARRAYS]

@@ -1,0 +1,150 @@
+"""Express: the short cut gives the same answers as the ordinary way, when it sees a head first and when it knows it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from streamcodec import NEED_DATA, Tensor, encode_request
+from streamcodec.server.express import Express
+from streamcodec.server.session import Admission, Session, Step
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
+from tests.corpus.reading import Case, read_corpus
+from tests.corpus.running import request_of, service_for
+from tests.server.wire import GET_LIVE, head, infer_request
+
+CASES = [pytest.param(case, id=str(case)) for case in read_corpus() if case.kind in {"request", "http-request"}]
+
+
+class OrdinaryWay(Express):
+    """No short cut."""
+
+    def reply(self, incoming: object) -> None:
+        """Leave everything to the ordinary way."""
+
+
+class Counting(Express):
+    """Counts the requests that took the short cut."""
+
+    count = 0
+
+    def reply(self, incoming):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - as it is
+        """Count what is answered."""
+        answer = super().reply(incoming)
+        self.count += answer is not None
+        return answer
+
+
+def answers(service: Service, express: Express, message: bytes) -> list[bytes]:
+    """Send a request over a connection of its own, and the end after it; return what is sent, step by step."""
+    session = Session(service, express, Admission(1))
+    sent, taken = [], 0
+    while True:
+        step = session.next_event()
+        if step is Step.SEND:
+            sent.append(sent_by(session))
+        elif step is Step.CALL:
+            assert session.inference is not None
+            session.answer(session.inference.run())
+            sent.append(sent_by(session))
+        elif step is Step.CLOSE:
+            return [*sent, b"closed"]
+        elif taken < len(message):
+            taken += session.connection.feed(message[taken:])
+        else:
+            session.receive_eof()
+
+
+def sent_by(session: Session) -> bytes:
+    """Join what a session has to send."""
+    return b"".join(cast("list[bytes]", session.outgoing))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_case_of_the_corpus_is_answered_alike(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    message = request_of(case)
+    service = service_for(case, is_inline=True)
+    ordinary, express = OrdinaryWay(service), Express(service)
+    wanted = answers(service, ordinary, message)
+    assert answers(service, express, message) == wanted
+    assert answers(service, express, message) == wanted
+    # With a field that differs from one request to the next, the head is known by the rest of it.
+    for number in (1, 2):
+        varied = re.sub(rb"\n", b"\nTraceparent: 00-%d\r\n" % number, message, count=1)
+        assert answers(service, express, varied) == answers(service, ordinary, varied)
+
+
+@pytest.mark.parametrize("field", ["", "X-Trace: 1\r\n"])
+def test_requests_in_one_write_are_answered_one_by_one(field: str) -> None:
+    service = Service(demo_models())
+    express = Counting(service)
+    request = infer_request() + GET_LIVE + infer_request("sink", *field.split("\r\n")[:-1])
+    assert answers(service, express, request * 3) == answers(service, OrdinaryWay(service), request * 3)
+    assert express.count == 9
+
+
+@pytest.mark.parametrize("cut", [10, 60, 200, 300])
+def test_a_request_in_two_pieces_is_answered_by_either_way(cut: int) -> None:
+    service = Service(demo_models())
+    express, message = Counting(service), infer_request()
+    session = Session(service, express, Admission(1))
+    assert session.connection.feed(message[:cut]) == cut
+    assert session.next_event() is NEED_DATA
+    session.connection.feed(message[cut:])
+    assert session.next_event() is Step.SEND
+    assert sent_by(session) == answers(service, OrdinaryWay(service), message)[0]
+
+
+def test_a_model_that_is_not_quick_is_left_to_the_ordinary_way() -> None:
+    service = Service(demo_models())
+    service.models.add(Model(name="slow", predict=lambda request: request.inputs))
+    express = Counting(service)
+    session = Session(service, express, Admission(1))
+    session.connection.feed(infer_request("slow"))
+    assert session.next_event() is Step.CALL
+    assert express.count == 0
+
+
+def test_a_model_that_was_missing_can_be_added() -> None:
+    service = Service(demo_models())
+    express = Counting(service)
+    late = Model(name="late", predict=lambda request: request.inputs, is_inline=True)
+    assert answers(service, express, infer_request("late"))[0].startswith(b"HTTP/1.1 404")
+    service.models.add(late)
+    assert answers(service, express, infer_request("late"))[0].startswith(b"HTTP/1.1 200")
+    assert express.count == 1  # the refusal went the ordinary way
+
+
+def test_readiness_is_asked_anew() -> None:
+    service = Service(demo_models())
+    express = Counting(service)
+    ready = head("/v2/health/ready", method="GET")
+    assert answers(service, express, ready)[0].startswith(b"HTTP/1.1 200")
+    service.is_ready = False
+    assert answers(service, express, ready)[0].startswith(b"HTTP/1.1 503")
+
+
+def test_each_request_gets_arrays_of_its_own() -> None:
+    kept = []
+
+    def keep(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+        kept.append(request.inputs["x"])
+        return {}
+
+    service = Service(ModelRegistry.of([Model(name="keep", predict=keep, is_inline=True)]))
+    express = Counting(service)
+    for value in (1.0, 2.0, 3.0):
+        message = encode_request([Tensor(name="x", array=np.full(4, value))])
+        fields = [f"{name}: {text}" for name, text in message.headers]
+        request = head("/v2/models/keep/infer", *fields) + b"".join(message.buffers)
+        assert answers(service, express, request)[0].startswith(b"HTTP/1.1 200")
+    assert express.count == len(kept) == 3
+    assert [array.tolist() for array in kept] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]
+    assert all(array.flags.writeable and array.ctypes.data % 64 == 0 for array in kept)
