@@ -18,6 +18,7 @@ from streamcodec import __version__
 from streamcodec.core.compression import checked_encoding
 from streamcodec.core.decoder import response_decoder
 from streamcodec.core.deflating import compress_message
+from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Part
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, Event, HeaderReceived, TensorReceived, WindowReceived
@@ -56,14 +57,27 @@ class ServerError(RemoteProtocolError):
 class InferResult:
     """The answer to an inference request."""
 
-    outputs: Mapping[str, np.ndarray[Any, Any]]
-    """Arrays by name, in the order of the answer: writable, and yours. BYTES are object arrays of `bytes`."""
+    tensors: Mapping[str, TensorReceived]
+    """The outputs by name, in the order of the answer, as they were received."""
     header: ResponseHeader
     """All else that the answer said: model, version, id, parameters."""
 
+    @property
+    def outputs(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Arrays by name, in the order of the answer: writable, and yours. BYTES are object arrays of `bytes`."""
+        return {name: tensor.array for name, tensor in self.tensors.items()}
+
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
         """Return the output of that name."""
-        return self.outputs[name]
+        return self.tensors[name].array
+
+    def elements(self, name: str) -> Elements:
+        """Return an output of BYTES without an object for each element.
+
+        Raises:
+            LocalProtocolError: the output is of another datatype.
+        """
+        return self.tensors[name].elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +186,7 @@ class Exchange:
         self._head: ResponseHead | None = None
         self._collector: Collector | None = None
         self._header: ResponseHeader | None = None
-        self._outputs: dict[str, np.ndarray[Any, Any]] = {}
+        self._outputs: dict[str, TensorReceived] = {}
         self.has_ended = False
 
     def compress(self) -> None:
@@ -211,14 +225,14 @@ class Exchange:
         return event if self.is_success and not isinstance(event, RequestHead | ConnectionClosed) else None
 
     def keep(self, event: Event) -> None:
-        """Keep the array of an event for the result.
+        """Keep a tensor for the result.
 
         Raises:
             LocalProtocolError: it is a window, which cannot be kept.
         """
         match event:
-            case TensorReceived(spec=spec, array=array):
-                self._outputs[spec.name] = array
+            case TensorReceived(spec=spec):
+                self._outputs[spec.name] = event
             case WindowReceived(spec=spec):
                 raise LocalProtocolError(f"output {spec.name!r} comes in windows, which only stream() can deliver")
             case _:
@@ -242,7 +256,7 @@ class Exchange:
         """
         if self._header is None:
             raise LocalProtocolError("the exchange has not ended")
-        return InferResult(outputs=self._outputs, header=self._header)
+        return InferResult(tensors=self._outputs, header=self._header)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document that was answered.

@@ -49,7 +49,8 @@ class Client:
 
         Args:
             url: as `http://127.0.0.1:8000`.
-            timeout: seconds without progress, connecting included, before giving up; None waits for ever.
+            timeout: seconds without progress in either direction, connecting included, before giving up; None waits for
+                ever.
             limits: caps on every answer.
             request_compression: `gzip` or `deflate` to compress inference requests, where that makes them smaller.
                 It pays on slow networks only: of tensors, 30 to 130 MB are compressed in a second.

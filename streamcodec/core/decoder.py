@@ -54,8 +54,8 @@ from streamcodec.core.remembered import RememberedHeaders
 Buffer = bytes | bytearray | memoryview
 """What the push face takes."""
 
-_AHEAD_BYTES: Final = 64 << 10
-"""Of a target with more room than this, one read seldom fills all; then it does not matter what follows."""
+LONG_TARGET_BYTES: Final = 64 << 10
+"""A target with more room than this is seldom filled by one read; then it does not matter yet what follows it."""
 
 
 class Decoder(Generic[HeaderT]):
@@ -111,7 +111,7 @@ class Decoder(Generic[HeaderT]):
             RemoteProtocolError: as `get_buffer`.
         """
         buffer = self.get_buffer(sizehint)
-        if len(buffer) > _AHEAD_BYTES:
+        if len(buffer) > LONG_TARGET_BYTES:
             return [buffer]
         target, self._target = self._target, None  # for as long as callbacks run
         following = self._machine.place_ahead()

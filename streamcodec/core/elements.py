@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.payloads import check_length, join_payloads, payloads_of
-from streamcodec.core.prefixes import PREFIX, PREFIX_BYTES, Octets, Offsets, find_offsets, write_prefixes
-from streamcodec.core.runs import cut, move
+from streamcodec.core.payloads import check_length, join_payloads
+from streamcodec.core.prefixes import PREFIX_BYTES, Octets, Offsets, find_offsets, spaced_prefixes, write_prefixes
+from streamcodec.core.runs import common_length, cut, move, spaced
 
 
 @final
@@ -58,9 +58,8 @@ class Elements:
         Raises:
             LocalProtocolError: an element is something else, or longer than 4 GiB.
         """
-        flat = values.reshape(-1).tolist() if isinstance(values, np.ndarray) else list(values)
-        shape = values.shape if isinstance(values, np.ndarray) else (len(flat),)
-        self._keep(*join_payloads(payloads_of(flat)), shape)
+        array = values if isinstance(values, np.ndarray) else np.fromiter(values, object)
+        self._keep(*join_payloads(array.reshape(-1)), array.shape)
 
     @classmethod
     def from_wire(
@@ -112,15 +111,17 @@ class Elements:
             msg = f"the offsets are those of {count} elements, unlike the shape {list(shape)}"
             raise LocalProtocolError(msg)
         check_length(int(lengths.max(initial=0)))
-        starts = ends - ends[0] + np.arange(0, PREFIX_BYTES * count + 1, PREFIX_BYTES)
-        wire = np.empty(int(starts[-1]), np.uint8)
-        if count and lengths.min() == lengths.max():
-            rows = wire.reshape(count, -1)
-            rows[:, PREFIX_BYTES:] = octets[ends[0] : ends[-1]].reshape(count, -1)
-            rows[:, :PREFIX_BYTES] = lengths[:1].astype(PREFIX).view(np.uint8)
+        wire = np.empty(int(ends[-1] - ends[0]) + PREFIX_BYTES * count, np.uint8)
+        if length := common_length(lengths):
+            step = PREFIX_BYTES + length
+            starts = np.arange(0, len(wire) + 1, step)
+            target = spaced(wire, length, start=PREFIX_BYTES, step=step, count=count)
+            target[:] = spaced(octets, length, start=int(ends[0]), step=length, count=count)
+            spaced_prefixes(wire, step, count)[:] = length
         else:
+            starts = ends - ends[0] + np.arange(0, PREFIX_BYTES * count + 1, PREFIX_BYTES)
             move(octets, ends[:-1], lengths, wire, starts[:-1] + PREFIX_BYTES)
-            write_prefixes(wire, starts)
+            write_prefixes(wire, starts[:-1], lengths)
         return cls.__new__(cls)._keep(starts, wire, shape)  # noqa: SLF001 - this is a constructor
 
     def compact(self) -> tuple[Offsets, Octets]:
@@ -132,8 +133,8 @@ class Elements:
         """
         count, lengths = len(self), self._lengths
         ends = self._offsets - np.arange(0, PREFIX_BYTES * count + 1, PREFIX_BYTES)
-        if count and lengths.min() == lengths.max():
-            return ends, self._data.reshape(count, -1)[:, PREFIX_BYTES:].flatten()
+        if length := common_length(lengths):
+            return ends, self._spaced(length).copy().view(np.uint8)
         data = np.empty(int(ends[-1]), np.uint8)
         move(self._data, self._offsets[:-1] + PREFIX_BYTES, lengths, data, ends[:-1])
         return ends, data
@@ -162,7 +163,12 @@ class Elements:
     def array(self) -> np.ndarray[Any, Any]:
         """The elements as an object array of `bytes`: made when it is first asked for, then always the same."""
         if self._array is None:
-            self._array = cut(self._data, self._offsets[:-1] + PREFIX_BYTES, self._lengths).reshape(self._shape)
+            lengths = self._lengths
+            if length := common_length(lengths):
+                flat = self._spaced(length).astype(object)
+            else:
+                flat = cut(self._data, self._offsets[:-1] + PREFIX_BYTES, lengths)
+            self._array = flat.reshape(self._shape)
         return self._array
 
     def __len__(self) -> int:
@@ -202,6 +208,10 @@ class Elements:
     @property
     def _lengths(self) -> Offsets:
         return self._offsets[1:] - self._offsets[:-1] - PREFIX_BYTES
+
+    def _spaced(self, length: int) -> np.ndarray[Any, Any]:
+        """Return the payloads, which all have this length, as items."""
+        return spaced(self._data, length, start=PREFIX_BYTES, step=PREFIX_BYTES + length, count=len(self))
 
     def _keep(self, offsets: Offsets, data: Octets, shape: tuple[int, ...]) -> Elements:
         """Keep what has been checked; what was a length to us must not be another one to the receiver."""

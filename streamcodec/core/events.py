@@ -74,7 +74,7 @@ class TensorReceived:
 
 @record()
 class WindowReceived:
-    """All bytes of some rows of a tensor are in place. The memory is used again; `Windows` says how long it is yours."""
+    """All bytes of some rows of a tensor are in place; `Windows` says how long the memory is yours."""
 
     spec: TensorSpec
     """What the header said of the whole tensor."""

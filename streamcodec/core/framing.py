@@ -7,7 +7,6 @@ meaning of its own (a raw binary request).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,8 +16,8 @@ from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shown
 HEADER_LENGTH_FIELD: Final = "Inference-Header-Content-Length"
 """The specification's name of the field; names of fields have no letter case."""
 
-_DECIMAL = re.compile(rb"[0-9]{1,19}", re.ASCII)
-"""19 digits hold every 63-bit number, and keep `int` from being handed a megabyte of them."""
+_MAX_DIGITS: Final = 19
+"""They hold every 63-bit number, and keep `int` from being handed a megabyte of them."""
 
 
 def parse_header_length(values: Sequence[bytes]) -> int | None:
@@ -38,7 +37,7 @@ def parse_header_length(values: Sequence[bytes]) -> int | None:
     if len(values) > 1:
         msg = f"{HEADER_LENGTH_FIELD} occurs {len(values)} times"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER_LENGTH)
-    if not _DECIMAL.fullmatch(values[0]):
+    if not values[0].isdigit() or len(values[0]) > _MAX_DIGITS:  # of bytes, `isdigit` knows ASCII alone
         msg = f"{HEADER_LENGTH_FIELD} is not a plain decimal number"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER_LENGTH)
     return int(values[0])

@@ -72,18 +72,15 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
     except ValueError:  # the interpreter's bound on the digits of an integer, which keeps parsing linear
         msg = "the header holds an integer with thousands of digits"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON) from None
-    if "\\" in text and _SURROGATE.search(text) and _SURROGATE.search(_HARMLESS.sub("", text)):
+    if "\\" in text and re.search(_SURROGATE, text) and re.search(_SURROGATE, re.sub(_HARMLESS, "", text)):
         _refuse_surrogate(value)
     return value, len(constants)
 
 
 def _place(error: json.JSONDecodeError) -> int:
     """Return the first character that fits nowhere. Python 3.13 blames a comma for the bracket that follows it."""
-    match = _COMMA.match(error.doc, error.pos) if error.msg.startswith("Illegal trailing comma") else None
-    return error.pos if match is None else match.end()
-
-
-_COMMA = re.compile(r",[ \t\n\r]*")
+    behind_comma = error.doc[error.pos + 1 :].lstrip(WHITE_SPACE)
+    return len(error.doc) - len(behind_comma) if error.msg.startswith("Illegal trailing comma") else error.pos
 
 
 class _Unusual(Exception):  # noqa: N818 - not an error, but a turn to the parser that looks closer
@@ -190,9 +187,10 @@ def _refuse_duplicate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
     raise RemoteProtocolError(msg, code=ErrorCode.DUPLICATE_KEY, path=path)
 
 
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_HARMLESS = re.compile(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
-"""An escaped backslash, so that what follows it is not taken for an escape, or a whole surrogate pair."""
+_SURROGATE = r"\\u[dD][89a-fA-F]"
+_HARMLESS = r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F].."
+"""An escaped backslash, so that what follows it is not taken for an escape, or a whole surrogate pair. Compiled when
+first used, which is seldom."""
 
 
 def _refuse_surrogate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value

@@ -161,7 +161,9 @@ class Machine(Generic[HeaderT]):
             data = scratch_bytes(length)
             yield from self._fill(data, work=length)
         header = self._parse_header(data, self._limits)
-        tensor_bytes = sum(spec.nbytes for spec in header.tensors)
+        tensor_bytes = 0
+        for spec in header.tensors:  # half the time of a `sum`, for the one tensor that most messages have
+            tensor_bytes += spec.nbytes
         if self._is_headerless and not tensor_bytes:
             yield from self._skip_white_space()
             return header
@@ -344,16 +346,19 @@ class Machine(Generic[HeaderT]):
     def _fill(self, target: memoryview, *, work: int) -> Fill:
         """Yield a target and insist on all of it; what has been read ahead needs no yielding."""
         self.work = work
-        filled = 0
+        missing = len(target)
         if self._ahead:
-            filled = min(len(self._ahead), len(target))
-            target[:filled] = self._ahead[:filled]
-            self._ahead = self._ahead[filled:] or _NOTHING
-        if filled < len(target) and not self.has_ended:
-            filled += yield target[filled:]
-        self._position += filled
-        if filled < len(target):
-            raise self._truncated(len(target) - filled)
+            taken = min(len(self._ahead), missing)
+            target[:taken] = self._ahead[:taken]
+            self._ahead = self._ahead[taken:] or _NOTHING
+            self._position += taken
+            target, missing = target[taken:], missing - taken
+        if missing and not self.has_ended:
+            came = yield target
+            self._position += came
+            missing -= came
+        if missing:
+            raise self._truncated(missing)
 
     def _truncated(self, missing: int) -> RemoteProtocolError:
         msg = f"the message ends {missing} bytes too early"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from ctypes import addressof, c_char
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from streamcodec.core.record import record
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""
+
+_LITTLE_BYTES: Final = 4 << 10
+
+_first_byte = c_char.from_buffer
 
 
 @record()
@@ -116,27 +120,32 @@ def aligned_bytes(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     Raises:
         RemoteProtocolError: `out-of-memory`, status 503.
     """
-    memory = _uninitialised(nbytes + ALIGNMENT)
+    try:
+        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise _out_of_memory(nbytes) from None
     # The quickest of the ways to ask an array for its address.
-    start = -addressof(c_char.from_buffer(memory.data)) % ALIGNMENT
+    start = -addressof(_first_byte(memory.data)) % ALIGNMENT
     return memory[start : start + nbytes]
 
 
 def scratch_bytes(nbytes: int) -> memoryview:
-    """Return uninitialised memory for what is looked at and dropped.
+    """Return memory for what is looked at and dropped.
 
     Raises:
         RemoteProtocolError: `out-of-memory`, status 503.
     """
-    return _uninitialised(nbytes).data
-
-
-def _uninitialised(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    if nbytes <= _LITTLE_BYTES:
+        return memoryview(bytearray(nbytes))  # which is zeroed, and still the quickest for little
     try:
-        return np.empty(nbytes, np.uint8)
+        return np.empty(nbytes, np.uint8).data
     except MemoryError:
-        msg = f"the message needs {nbytes} bytes of memory at once, which cannot be had here"
-        raise RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503) from None
+        raise _out_of_memory(nbytes) from None
+
+
+def _out_of_memory(nbytes: int) -> RemoteProtocolError:
+    msg = f"the message needs {nbytes} bytes of memory at once, which cannot be had here"
+    return RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503)
 
 
 def byte_view(array: np.ndarray[Any, Any]) -> memoryview:

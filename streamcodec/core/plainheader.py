@@ -46,7 +46,7 @@ def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits)
         the strict way has to decide.
     """
     try:
-        text = str(data, "utf-8")
+        text = str(data, "utf-8").rstrip(WHITE_SPACE)
         # A header with values in it would be parsed for nothing; an escape could hide any character.
         if "\\" in text or '"data"' in text or _is_deep(text, data, limits.max_json_depth):
             return None
@@ -54,7 +54,7 @@ def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits)
         entries = root[key]
     except (ValueError, TypeError, KeyError):
         return None
-    if type(entries) is not list or len(entries) > limits.max_tensors or text[end:].strip(WHITE_SPACE):
+    if type(entries) is not list or len(entries) > limits.max_tensors or end != len(text):
         return None
     tensors: dict[str, TensorSpec] = {}
     offset = len(data)

@@ -33,7 +33,7 @@ Offsets = npt.NDArray[np.int64]
 """Where elements start, in ascending order, of shape [count + 1]; the last one is the end of all."""
 
 PREFIX_BYTES: Final = 4
-PREFIX: Final = np.dtype("<u4")
+_PREFIX: Final = np.dtype("<u4")
 _unpack: Final = struct.Struct("<I").unpack_from
 
 _BLOCK_BYTES: Final = 128 << 10
@@ -88,12 +88,17 @@ def find_offsets(data: Octets, count: int, *, offset: int) -> Offsets:
     return offsets
 
 
-def write_prefixes(data: Octets, offsets: Offsets) -> None:
-    """Write the length of each element in front of it."""
+def write_prefixes(data: Octets, places: Offsets, lengths: Offsets) -> None:
+    """Write the lengths of elements in front of them."""
     if len(data):
         # Every place of the memory as a number: prefixes lie anywhere.
-        everywhere: np.ndarray[Any, Any] = np.ndarray((len(data) - PREFIX_BYTES + 1,), PREFIX, data, strides=(1,))
-        everywhere[offsets[:-1]] = np.diff(offsets) - PREFIX_BYTES
+        everywhere: np.ndarray[Any, Any] = np.ndarray((len(data) - PREFIX_BYTES + 1,), _PREFIX, data, strides=(1,))
+        everywhere[places] = lengths
+
+
+def spaced_prefixes(data: Octets, step: int, count: int) -> np.ndarray[Any, Any]:
+    """Return the lengths of elements that lie at equal distances, as an array that shares their memory."""
+    return np.ndarray((count,), _PREFIX, data, strides=(step,))
 
 
 def _uniform_step(data: Octets, count: int) -> int | None:
@@ -101,7 +106,7 @@ def _uniform_step(data: Octets, count: int) -> int | None:
     step, rest = divmod(len(data), max(count, 1))
     if count == 0 or rest or step < PREFIX_BYTES:
         return None
-    prefixes: np.ndarray[Any, Any] = np.ndarray((count,), PREFIX, data, strides=(step,))
+    prefixes = spaced_prefixes(data, step, count)
     length = step - PREFIX_BYTES
     return step if prefixes[0] == length and (prefixes == length).all() else None
 

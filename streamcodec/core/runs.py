@@ -4,6 +4,7 @@ numpy moves items of one size at C speed, from anywhere to anywhere, and makes `
 (`V32`). So runs are taken some thousand at a time, sorted by length, and each length is one operation: a *window* of
 that length at each place of the memory, of which those at the wanted places are taken. Only where nearly each run has a
 length of its own, or where they are long, they are taken one by one; then a run has more bytes for its nanoseconds.
+Runs of one length at equal distances need no sorting, and no windows: they are an array as they lie.
 
 Runs are of any length and in any place; nothing here knows prefixes.
 """
@@ -79,6 +80,17 @@ def move(
                 _windows(target, length)[ends[chosen]] = _windows(source, length)[starts[chosen]]
 
 
+def common_length(lengths: Places) -> int:
+    """Return the length that all runs have; 0 if they have none, or one that is too long for an item of numpy's."""
+    longest = int(lengths.max(initial=0))
+    return longest if longest <= _MAX_LENGTH and longest == lengths.min(initial=longest) else 0
+
+
+def spaced(memory: npt.NDArray[np.uint8], length: int, *, start: int, step: int, count: int) -> np.ndarray[Any, Any]:
+    """Return runs of one length, at equal distances, as items of one array that shares the memory."""
+    return np.ndarray((count,), np.dtype((np.void, length)), memory, start, (step,))
+
+
 def _blocks(places: Places) -> Iterator[slice]:
     """Yield which runs to take at a time."""
     if len(places) < _LEAST_COUNT:
@@ -89,12 +101,10 @@ def _blocks(places: Places) -> Iterator[slice]:
         yield from map(slice, starts, [*starts[1:], len(places)])
 
 
-def _by_length(lengths: Places) -> list[tuple[int, slice | npt.NDArray[np.intp]]] | None:
+def _by_length(lengths: Places) -> list[tuple[int, npt.NDArray[np.intp]]] | None:
     """Sort runs by length: each length with the indices of its runs; None if that is no help."""
-    if len(lengths) < _LEAST_COUNT or (longest := int(lengths.max())) > _MAX_LENGTH:
+    if len(lengths) < _LEAST_COUNT or lengths.max() > _MAX_LENGTH:
         return None
-    if lengths.min() == longest:
-        return [(longest, slice(None))]
     order = np.argsort(lengths.astype(np.uint16), kind="stable")
     ascending = lengths[order]
     edges = [0, *(np.flatnonzero(np.diff(ascending)) + 1).tolist()]

@@ -20,6 +20,7 @@ from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
 
 _NOTHING: Final = memoryview(b"")
+_NO_PIECES: Final[Iterator[Buffer]] = iter(())
 
 
 class Receiver(Protocol):
@@ -92,7 +93,7 @@ class Body:
         self._end: EndOfMessage | None = None
         self._has_waiting = False
         self._piece = _NOTHING
-        self._pieces: Iterator[Buffer] = iter(())
+        self._pieces = _NO_PIECES
         self.remaining = content_length
         self.is_complete = False
         self.received_direct = 0
@@ -215,7 +216,7 @@ class Body:
                     self._refuse_rest()
         except RemoteProtocolError as failure:
             self._failure = failure
-            self._piece, self._pieces = _NOTHING, iter(())
+            self._piece, self._pieces = _NOTHING, _NO_PIECES
 
     def _take_piece(self) -> bool:
         piece = next(self._pieces, None)
@@ -224,7 +225,7 @@ class Body:
 
     def _refuse_rest(self) -> None:
         """What follows a message is an error; what a refused message has left is dropped, and not even decompressed."""
-        self._piece, self._pieces = _NOTHING, iter(())
+        self._piece, self._pieces = _NOTHING, _NO_PIECES
         if self._receiver.is_complete:
             msg = "the body goes on after the message has ended"
             raise RemoteProtocolError(msg, code=ErrorCode.TRAILING_BYTES, offset=self._receiver.offset)

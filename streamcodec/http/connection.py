@@ -32,7 +32,7 @@ from typing import Final, cast
 import h11
 
 from streamcodec.core.compression import Inflater
-from streamcodec.core.decoder import Buffer
+from streamcodec.core.decoder import LONG_TARGET_BYTES, Buffer
 from streamcodec.core.errors import (
     ErrorCode,
     LimitExceededError,
@@ -123,7 +123,7 @@ class Incoming:
             LocalProtocolError: as `get_buffer`.
         """
         buffer = self.get_buffer(sizehint)
-        if self._target is None or self._body is None:
+        if self._target is None or self._body is None or len(buffer) > LONG_TARGET_BYTES:
             return [buffer]
         following = self._body.following_buffers()
         self._offered += sum(map(len, following))

@@ -123,6 +123,8 @@ class ProtocolChannel(EventProtocol[Any]):
         """Answer what is small and whole at once, and leave the rest to whoever waits."""
         self._progress = self._loop.time()
         session = self._session
+        if session.connection.incoming.is_filling:
+            return
         if self.source is session:
             while self._is_writable and session.can_answer_at_once():
                 if not session.is_small:

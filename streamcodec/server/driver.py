@@ -44,6 +44,7 @@ class Driver:
                 session.answer(await self._caller.call(session.inference, partial(self._pull, channel)))
             outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
             await channel.send(outgoing, timeout=self._options.write_timeout)
+            del outgoing  # whose memory the next request may need
         if session.connection.has_unread_body:
             channel.end()
             await self._linger(channel)

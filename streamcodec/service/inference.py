@@ -224,8 +224,12 @@ class Inference:
             pull: waits for the next event, for a model that takes windows.
 
         Raises:
-            LocalProtocolError: the message has not been received as far as the model needs it.
+            LocalProtocolError: the message has not been received as far as the model needs it, or the model is an
+                `async def`.
         """
+        if self.opening.model.is_async:
+            msg = "the model is an async def: await its predict(inference.request(...)), then let opening.reply answer"
+            raise LocalProtocolError(msg)
 
         def windows(spec: TensorSpec, header: RequestHeader) -> AnyWindows:
             if pull is None:

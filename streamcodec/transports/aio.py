@@ -24,6 +24,9 @@ from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 LONG_WORK: Final = 1 << 20
 """Bytes to be looked at one by one: some milliseconds."""
 
+_TURN_BYTES: Final = 64 << 10
+"""After so many bytes sent, other tasks get their turn, however fast the peer reads."""
+
 
 async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeout: float | None = None) -> EventT:
     """Return the source's next event, reading from a non-blocking socket as needed.
@@ -107,11 +110,12 @@ async def send_batch(sock: socket.socket, batch: list[memoryview], patience: Pat
     queue = SendQueue(batch)
     while queue:
         try:
-            queue.sent(sock.sendmsg(queue.vectors()))
+            nbytes = sock.sendmsg(queue.vectors())
         except BlockingIOError:
             await patience.wait(anyio.wait_writable, sock)
         else:
-            if queue:  # a fast reader shall not keep other tasks waiting
+            queue.sent(nbytes)
+            if nbytes > _TURN_BYTES:
                 await anyio.lowlevel.checkpoint()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,8 @@ from tests.benchmarks.units import with_unit
 _OUTPUT: Final = Path("docs", "benchmarks")
 _RESULTS: Final = "results.json"
 _PAGE: Final = "index.md"
+_INSTALL: Final = "pip install -e '.[test,bench]'"
+_RENDER: Final = "python -m tests.benchmarks --render"
 
 _DESCRIPTION = """\
 Measure streamcodec next to its peers, and write a page with tables and plots.
@@ -41,48 +45,57 @@ peers:
 
 examples:
   python -m tests.benchmarks --quick --output /tmp/bench    a first idea, in a few minutes, elsewhere
-  python -m tests.benchmarks                                everything, in about half an hour; leave the machine alone
+  python -m tests.benchmarks                                everything, in a quarter of an hour on a quiet machine
   python -m tests.benchmarks --only small refusal           these two again, and the page with them
 """
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is asked for; end with status 1 if a scenario failed."""
-    options = _arguments()
+    options = _parser().parse_args(arguments)
     if options.list:
         for name, scenario in SCENARIOS.items():
             print(f"{name:10} {scenario.title}")
         return
-    file = options.output / _RESULTS
+    names = [] if options.render else options.only or list(SCENARIOS)
+    failed = _run(names, options.output / _RESULTS, is_quick=options.quick)
+    write_page(options.output)
+    if failed:
+        sys.exit(f"failed, so the page has not what they would have found: {', '.join(failed)}")
+
+
+def _run(names: Iterable[str], file: Path, *, is_quick: bool) -> list[str]:
+    """Run scenarios and keep what each finds; return the names of those that failed."""
     failed = []
     with tempfile.TemporaryDirectory() as work, Peers(Path(work)) as peers:
-        for name in options.only or SCENARIOS:
+        for name in names:
             print(f"== {name}: {SCENARIOS[name].title}", flush=True)
             try:
-                part = _measure(name, Options(peers=peers, work=Path(work), is_quick=options.quick))
+                part = _measure(name, Options(peers=peers, work=Path(work), is_quick=is_quick))
             except Exception:  # noqa: BLE001 - what the others have found shall not be lost
                 traceback.print_exc()
                 failed.append(name)
             else:
                 _print(part)
                 results.write(file, _in_order(results.read(file) | {name: part}))
-    write_page(options.output)
-    if failed:
-        sys.exit(f"failed, and not on the page: {', '.join(failed)}")
+    return failed
 
 
 def write_page(output: Path) -> None:
     """Draw the page and its plots from the results in a directory."""
     parts = results.read(output / _RESULTS)
-    for picture in output.glob("*.png"):
-        picture.unlink()
-    for name, part in parts.items():
-        for picture_name, chart, figures in report.pictures(name, part):
-            draw(chart, figures, output / picture_name)
+    output.mkdir(parents=True, exist_ok=True)
     (output / _PAGE).write_text(report.render(SCENARIOS, parts))
+    pictures = [picture for name, part in parts.items() for picture in report.pictures(name, part)]
+    if pictures and find_spec("matplotlib") is None:
+        sys.exit(f"plots need matplotlib: {_INSTALL}; then {_RENDER}")
+    for path in output.glob("*.png"):
+        path.unlink()
+    for file, chart, figures in pictures:
+        draw(chart, figures, output / file)
 
 
-def _arguments() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks",
         description=_DESCRIPTION,
@@ -95,7 +108,8 @@ def _arguments() -> argparse.Namespace:
         "--output", type=Path, default=_OUTPUT, metavar="DIRECTORY", help="where results go (default: %(default)s)"
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios, and run none")
-    return parser.parse_args()
+    parser.add_argument("--render", action="store_true", help="draw page and plots anew from the results, run none")
+    return parser
 
 
 def _measure(name: str, options: Options) -> Part:
@@ -135,4 +149,5 @@ def _line(figure: Figure) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that no server is left behind
     main()

@@ -7,8 +7,10 @@ took: time by the clock, and memory as it grew.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.benchmarks.figures import OURS, Figures, Options, Scenario, at_most
 
@@ -31,8 +33,9 @@ print(json.dumps([[b - a for a, b in zip(*pair)] for pair in zip(moments, moment
 def run(options: Options) -> Figures:
     """Measure."""
     found = Figures()
-    _import()  # compiles what is not
-    rounds = [_import() for _ in range(options.choose(31, 5))]
+    cache = options.work / "compiled"
+    _import(cache)  # compiles what is not
+    rounds = [_import(cache) for _ in range(options.choose(31, 5))]
     for index, name in enumerate(("numpy", OURS)):
         bounds = (at_most(15e-3), at_most(3e6)) if name == OURS else (None, None)
         found.add("import", "time", name, "s", [taken[index][0] for taken in rounds], bound=bounds[0])
@@ -40,10 +43,12 @@ def run(options: Options) -> Figures:
     return found
 
 
-def _import() -> list[list[float]]:
+def _import(cache: Path) -> list[list[float]]:
     """Return time and bytes for numpy, and for streamcodec after it."""
     command = [sys.executable, "-c", _PROGRAM]
-    result: list[list[float]] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    settings = os.environ | {"PYTHONPYCACHEPREFIX": str(cache), "PYTHONDONTWRITEBYTECODE": ""}
+    output = subprocess.run(command, env=settings, capture_output=True, check=True).stdout
+    result: list[list[float]] = json.loads(output)
     return result
 
 

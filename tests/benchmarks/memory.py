@@ -26,6 +26,7 @@ from tests.benchmarks.processes import forget_peak, peak_resident, resident
 
 _GIB: Final = 1 << 30
 _PIECE: Final = np.full(MIB // 4, 1.5, np.float32)
+_SMALL_BYTES: Final = 4096
 _QUANTITY: Final = "peak above idle"
 
 
@@ -78,7 +79,7 @@ def _peak(options: Options, found: Figures, case: _Case) -> int:
     with starting as server, closing(load.Connection(server)) as connection:
         found.name([server])
         load.check(server)
-        connection.timed(load.request_to(server, case.model, _repeated(MIB)))
+        connection.timed(load.request_to(server, case.model, load.message_for(_SMALL_BYTES)))
         idle = resident(server.pid)
         forget_peak(server.pid)
         connection.timed(load.request_to(server, case.model, _repeated(case.nbytes)))

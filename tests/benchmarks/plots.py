@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.benchmarks.figures import OURS, Chart, Figure
-from tests.benchmarks.units import scale_of, written
+from tests.benchmarks.units import scale_of, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS: Final = ("#8a8f98", "#c9a227", "#7a5ea8", "#5b8c5a")
 _OUR_COLOUR: Final = "#1f6fb2"
+_BOUND_COLOUR: Final = "#c0392b"
 _WIDTH_INCHES: Final = 7.5
-_BAR_INCHES: Final = 0.26
-_DPI: Final = 110
+_BAR_INCHES: Final = 0.24
+_DPI: Final = 90
 
 
 def draw(chart: Chart, figures: Sequence[Figure], path: Path) -> None:
@@ -34,49 +35,55 @@ def draw(chart: Chart, figures: Sequence[Figure], path: Path) -> None:
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415 - an extra
 
     cases = list(dict.fromkeys(figure.case for figure in figures))
-    height = _BAR_INCHES * (len(figures) + len(cases)) + 1.1
+    height = _BAR_INCHES * (len(figures) + len(cases)) + 1.4
     canvas = Canvas(figsize=(_WIDTH_INCHES, height), dpi=_DPI, layout="constrained")
     axes = canvas.subplots()
-    _draw_bars(axes, figures, cases)
-    factor, unit = scale_of(figures[0].unit, max(figure.spread.median for figure in figures))
+    values = [figure.spread.median for figure in figures]
+    factor, unit = scale_of(figures[0].unit, min(values) if chart.is_log else max(values))
+    _draw_bars(axes, figures, cases, factor)
+    ends = [*values, *(figure.bound.value for figure in figures if figure.bound is not None)]
     if chart.is_log:
         axes.set_xscale("log")
-        axes.set_xlim(min(figure.spread.low for figure in figures) / 3, max(f.spread.high for f in figures) * 4)
+        axes.set_xlim(min(ends) / factor / 2, max(ends) / factor * 6)
     else:
-        axes.set_xlim(0, max(figure.spread.high for figure in figures) * 1.15)
-    axes.xaxis.set_major_formatter(lambda value, _: written(value, factor))
+        axes.set_xlim(0, max(ends) / factor * 1.25)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.set_xlabel(f"{chart.quantity}{f', {unit}' if unit else ''}{' (logarithmic)' if chart.is_log else ''}")
     axes.set_title(chart.title, loc="left", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
+    canvas.legend(loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     canvas.savefig(path, metadata={"Software": None})
 
 
-def _draw_bars(axes: Axes, figures: Sequence[Figure], cases: Sequence[str]) -> None:
+def _draw_bars(axes: Axes, figures: Sequence[Figure], cases: Sequence[str], factor: float) -> None:
     """Draw one group for each case, from top to bottom."""
     colours = _colours(figures)
-    position, ticks = 0.0, []
+    position, ticks = 0, []
     for case in cases:
         group = [figure for figure in figures if figure.case == case]
         ticks.append(position + (len(group) - 1) / 2)
         for figure in group:
-            _draw_bar(axes, figure, position, colours[figure.who])
+            _draw_bar(axes, figure, position, colours.get(figure.who), factor)
             position += 1
         position += 1
-    axes.set_yticks(ticks, cases)
+    axes.set_yticks(ticks, [case.replace("`", "") for case in cases])
+    axes.margins(y=0.01)
     axes.invert_yaxis()
-    handles = [axes.barh(0, 0, color=colour, label=who) for who, colour in colours.items()]
-    axes.legend(handles=handles, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    for who, colour in colours.items():
+        axes.barh(0, 0, color=colour, label=who)
+    if any(figure.bound is not None for figure in figures):
+        axes.plot([], [], color=_BOUND_COLOUR, label="asked for")
 
 
-def _draw_bar(axes: Axes, figure: Figure, position: float, colour: str) -> None:
+def _draw_bar(axes: Axes, figure: Figure, position: int, colour: str | None, factor: float) -> None:
     spread = figure.spread
-    whiskers = [[max(0, spread.median - spread.low)], [max(0, spread.high - spread.median)]]
-    axes.barh(position, spread.median, height=0.8, color=colour, xerr=whiskers, ecolor="#333333", capsize=2)
-    factor, unit = scale_of(figure.unit, spread.median)
-    text = f"{written(spread.median, factor)} {unit}".rstrip()
-    axes.annotate(text, (spread.high, position), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    low, middle, high = (value / factor for value in (spread.low, spread.median, spread.high))
+    whiskers = [[max(0, middle - low)], [max(0, high - middle)]]
+    axes.barh(position, middle, height=0.8, color=colour, xerr=whiskers, ecolor="#333333", capsize=2)
+    text = with_unit(figure.unit, spread.median)
+    axes.annotate(text, (high, position), (4, 0), textcoords="offset points", va="center", fontsize=8)
     if figure.bound is not None:
-        axes.plot([figure.bound.value] * 2, [position - 0.5, position + 0.5], color="#c0392b", linewidth=1.5)
+        axes.plot([figure.bound.value / factor] * 2, [position - 0.5, position + 0.5], color=_BOUND_COLOUR)
 
 
 def _colours(figures: Sequence[Figure]) -> dict[str, str]:

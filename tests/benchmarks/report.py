@@ -79,14 +79,14 @@ def _not_run(scenario: Scenario, name: str) -> str:
 
 
 def _about(scenario: Scenario) -> str:
-    """Return the docstring without its first word, which is the name of the file."""
     return (scenario.about or "").strip()
 
 
-def _without_repeats(figures: Iterable[Figure]) -> Iterator[tuple[str, Figure]]:
-    """Yield each figure with its case, where that is not the one of the row above."""
+def _without_repeats(figures: Sequence[Figure]) -> Iterator[tuple[str, Figure]]:
+    """Yield the figures case by case, each with its case where that is not the one of the row above."""
+    cases = list(dict.fromkeys(figure.case for figure in figures))
     last = None
-    for figure in figures:
+    for figure in sorted(figures, key=lambda figure: cases.index(figure.case)):
         yield "" if figure.case == last else figure.case, figure
         last = figure.case
 

@@ -14,6 +14,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "small": small.SCENARIO,
     "refusal": refusal.SCENARIO,
     "codec": collected.CODEC,
+    "elements": collected.ELEMENTS,
     "memory": memory.SCENARIO,
     "client": client.SCENARIO,
     "many": many.SCENARIO,

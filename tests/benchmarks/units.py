@@ -9,7 +9,7 @@ _SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
     "B": ((1.0, "B"), (1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB")),
     "B/s": ((1e6, "MB/s"), (1e9, "GB/s")),
     "s/B": ((1e-9, "ns per byte"),),
-    "1/s": ((1.0, "per second"),),
+    "1/s": ((1.0, "/s"),),
     "ratio": ((1.0, ""),),
     "count": ((1.0, ""),),
 }

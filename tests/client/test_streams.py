@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import nullcontext
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
 from streamcodec import (
+    Elements,
     EndOfMessage,
     ErrorCode,
     Event,
@@ -27,7 +29,7 @@ from streamcodec import (
     WindowReceived,
     Windows,
 )
-from streamcodec.client import ServerError
+from streamcodec.client import AsyncClient, ServerError
 from tests.client.drivers import KINDS, Kind
 from tests.client.growing import growing
 from tests.client.scripted import hung_up, response, scripted
@@ -111,7 +113,12 @@ def test_rows_are_not_compressed(kind: Kind, url: str) -> None:
 @KINDS
 def test_outputs_are_received_into_the_arrays_given(kind: Kind, url: str) -> None:
     mine: dict[str, Array] = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(4, np.int64)}
-    inputs: dict[str, Any] = {"a": np.ones((2, 3), np.float32), "b": np.arange(4), "c": np.arange(2), "d": ["words"]}
+    inputs: dict[str, Any] = {
+        "a": np.ones((2, 3), np.float32),
+        "b": np.arange(4),
+        "c": np.arange(2),
+        "d": Elements(["words"]),
+    }
     placed: list[str] = []
     other = np.zeros(2, np.int64)
 
@@ -150,6 +157,18 @@ def test_an_output_that_does_not_fit_its_array(kind: Kind, url: str, name: str, 
                 client.infer("identity", {"x": np.arange(2), "words": ["a"]}, out={name: array})
         assert client.infer("identity", {"x": [1]})["x"] == 1
     assert not np.asarray(array, object).astype(bool).any() or not array.flags.writeable
+
+
+@KINDS
+def test_bytes_without_objects(kind: Kind, url: str) -> None:
+    words = Elements(["", "word", "größe"])
+    with kind.client(url) as client:
+        for is_binary in (True, False):
+            result = client.infer("identity", {"x": words, "y": [1]}, is_binary=is_binary)
+            assert result.elements("x").offsets.tolist() == words.offsets.tolist()
+            assert result["x"].tolist() == [b"", b"word", "größe".encode()]
+            with pytest.raises(LocalProtocolError, match="INT64"):
+                result.elements("y")
 
 
 @KINDS
@@ -252,6 +271,39 @@ def _read_to_the_end(sock: socket.socket, taken: list[bytes] | None = None) -> N
     while data := sock.recv(1 << 20):
         if taken is not None:
             taken.append(data)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_task_in_the_middle_of_a_stream_would_wait_for_itself(url: str, backend: str) -> None:
+    async def main() -> None:
+        async with AsyncClient(url, timeout=10) as client:
+            async with client.stream("identity", {"x": [1, 2]}) as events:
+                await anext(events)
+                with pytest.raises(LocalProtocolError, match="leave its `async with` block"):
+                    await client.infer("identity", {"x": [1]})
+                with anyio.move_on_after(0.01):
+                    await anyio.sleep_forever()
+                assert [type(event) async for event in events] == [TensorReceived, EndOfMessage]
+            assert (await client.infer("identity", {"x": [1]}))["x"] == 1
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_stream_that_is_cancelled(backend: str) -> None:
+    with growing(1 << 20) as url:
+
+        async def main() -> None:
+            async with AsyncClient(url, timeout=10) as client:
+                with anyio.move_on_after(0.2) as scope:
+                    rows = _rows(Kind(backend), 1 << 12)
+                    async with client.stream("double", {"x": rows}, place=_in_windows) as events:
+                        async for _ in events:
+                            await anyio.sleep(0.01)
+                assert scope.cancelled_caught
+                assert (await client.infer("double", {"x": [1, 2]}))["x"].tolist() == [2, 4]
+
+        anyio.run(main, backend=backend)
 
 
 SOURCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {

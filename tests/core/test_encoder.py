@@ -335,6 +335,24 @@ def test_text_without_a_utf8_form(text: str) -> None:
             act()
 
 
+@pytest.mark.parametrize("value", [b"7", object()], ids=type)
+def test_members_without_a_form_in_json(value: Any) -> None:  # noqa: ANN401 - anything
+    acts: list[Callable[[], EncodedMessage]] = [
+        lambda: encode_request([], request_id=value),
+        lambda: encode_response([], model_name=value),
+        lambda: encode_response([], model_name="m", model_version=value),
+    ]
+    for act in acts:
+        with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
+            act()
+
+
+def test_header_has_no_space_but_at_its_end() -> None:
+    tensors = [Tensor(name=name, array=np.zeros((2, 3), "<f4"), parameters={"a": 1, "b": 2}) for name in "xy"]
+    header = next(iter(encode_request(tensors, request_id="7", parameters={"a": 1, "b": 2}).buffers))
+    assert b" " not in bytes(header).rstrip()
+
+
 def test_arrays_without_a_datatype() -> None:
     with pytest.raises(LocalProtocolError, match="complex128"):
         one(np.zeros(1, complex))

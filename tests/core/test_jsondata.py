@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from streamcodec import DATATYPES, ErrorCode
+from streamcodec.core.jsondata import dump_json
 from tests.core.messages import json_message, jsonic, message, request
 from tests.core.triad import accept, decode, refuse
 
@@ -185,3 +186,7 @@ def test_a_boolean_hides_neither_among_few_zeros_nor_among_many(datatype: str, c
         error = refuse(json_message({"inputs": [jsonic(datatype, [count + 1], [*values, wrong])]}))
         assert (error.code, error.path) == (ErrorCode.INVALID_DATA, f"$.inputs[0].data[{count}]")
         accept(json_message({"inputs": [jsonic(datatype, [count + 2], [*values, 0, 1])]}))
+
+
+def test_json_is_written_without_superfluous_space_and_as_utf8() -> None:
+    assert dump_json({"a": [1, 2.5, None, True], "é": "\n"}) == '{"a":[1,2.5,null,true],"é":"\\n"}'.encode()

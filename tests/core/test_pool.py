@@ -97,7 +97,7 @@ class Interface:
         self.__array_interface__ = array.__array_interface__
 
 
-KEEPERS: dict[str, Callable[[Values], Any]] = {
+KEEPERS: dict[str, Callable[[Any], Any]] = {
     "slice": lambda array: array[3:5],
     "slice of a slice": lambda array: array[8:][::2][1:],
     "reshape": lambda array: array.reshape(-1, 64),
@@ -105,18 +105,18 @@ KEEPERS: dict[str, Callable[[Values], Any]] = {
     "view": lambda array: array.view("<i4"),
     "subclass": lambda array: array.reshape(-1, 64).view(np.recarray),
     "element": lambda array: array[0:1].reshape(()),
-    "memoryview": memoryview,
-    "memoryview of a slice": lambda array: memoryview(array[100:200]),
-    "cast memoryview": lambda array: memoryview(array).cast("b")[5:],
+    "memoryview": lambda array: array.data,
+    "memoryview of a slice": lambda array: array[100:200].data,
+    "cast memoryview": lambda array: array.data.cast("b")[5:],
     "frombuffer": lambda array: np.frombuffer(array[6:], "<u2"),
-    "frombuffer of a memoryview": lambda array: np.frombuffer(memoryview(array), np.int8)[1:],
+    "frombuffer of a memoryview": lambda array: np.frombuffer(array.data, np.int8)[1:],
     "asarray of the base": lambda array: np.asarray(array.base),
     "end of the bases": last_base,
     "array of the last base": lambda array: np.asarray(last_base(array)),
     "strides": lambda array: np.lib.stride_tricks.as_strided(array, (4,), (1,)),
-    "ndarray over it": lambda array: np.ndarray((4,), "u1", array),  # type: ignore[call-overload] # of any buffer
+    "ndarray over it": lambda array: np.ndarray((4,), "u1", array),
     "dlpack": np.from_dlpack,
-    "pickle buffer": pickle.PickleBuffer,
+    "pickle buffer": lambda array: pickle.PickleBuffer(array.data),
     "interface": lambda array: np.asarray(Interface(array)),
     "iterator": lambda array: array.flat,
     "broadcast": lambda array: np.broadcast_to(array, (2, len(array))),
@@ -262,6 +262,39 @@ def test_threads_that_lease_and_drop_share_no_memory_and_keep_to_the_bound() -> 
         sys.setswitchinterval(interval)
     assert not failures
     assert pool.idle_bytes <= 300 * KIB
+
+
+class Contested(dict[int, Any]):
+    """What a shelf keeps, while another thread is always quicker to take it."""
+
+    def __init__(self, blocks: dict[int, Any]) -> None:
+        super().__init__(blocks)
+        self.taken_by_others: list[Any] = []
+
+    def pop(self, key: int, default: Any = None) -> Any:  # noqa: ANN401 - typeshed's own
+        self.taken_by_others.append(super().pop(key))
+        return default
+
+
+def test_a_block_that_another_thread_was_quicker_to_take_is_not_used() -> None:
+    pool = small_pool(128 * KIB)
+    arrays = [lease(pool, 64 * KIB) for _ in range(2)]
+    addresses = set(map(address, arrays))
+    arrays.clear()
+    shelf = pool._shelf  # noqa: SLF001 - chance would bring it about too, but not each time
+    shelf._blocks = blocks = Contested(shelf._blocks)  # noqa: SLF001 - the same
+    assert address(lease(pool, 64 * KIB)) not in addresses
+    assert len(blocks.taken_by_others) == 2
+
+
+def test_a_block_that_another_thread_was_quicker_to_take_makes_no_room() -> None:
+    pool = small_pool(128 * KIB)
+    first, second = (lease(pool, size * KIB) for size in (70, 100))
+    del first
+    shelf = pool._shelf  # noqa: SLF001 - chance would bring it about too, but not each time
+    shelf._blocks = Contested(shelf._blocks)  # noqa: SLF001 - the same
+    del second
+    assert pool.idle_bytes == 0  # the second one, too, was in the way then
 
 
 # With a decoder

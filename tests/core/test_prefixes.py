@@ -79,7 +79,8 @@ def test_elements_that_fill_their_tensor_are_found(elements: list[bytes]) -> Non
     assert offsets == naive(data, len(elements))
     assert isinstance(offsets, list), "and not refused"
     written = np.zeros(len(data), np.uint8)
-    write_prefixes(written, np.array(offsets))
+    lengths = np.array([len(element) for element in elements], np.int64)
+    write_prefixes(written, np.array(offsets[:-1], np.int64), lengths)
     for start, element in zip(offsets[:-1], elements, strict=True):
         assert written[start : start + 4].tobytes() == struct.pack("<I", len(element))
 

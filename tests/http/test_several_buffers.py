@@ -72,10 +72,10 @@ def test_a_part_of_the_first_buffer_stays_in_this_room() -> None:
     connection = after_header(len(BODY))
     connection.get_buffers()
     connection.buffer_updated(2)
-    assert connection.incoming.is_filling
+    assert connection.next_event() is NEED_DATA
     assert list(map(len, connection.get_buffers()))[:3] == [4, 6, 6]
     connection.buffer_updated(12)
-    assert not connection.incoming.is_filling
+    assert connection.next_event() is not NEED_DATA
     assert list(map(len, connection.get_buffers()))[:2] == [4, 6]
 
 

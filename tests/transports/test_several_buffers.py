@@ -74,7 +74,8 @@ def check(arrays: list[Any], requests: int) -> None:
 
 def test_500_tensors_come_in_a_handful_of_calls(pair: tuple[socket.socket, CountingSocket]) -> None:
     left, right = pair
-    connection, arrays, calls = ServerConnection(), [], []
+    connection, calls = ServerConnection(), []
+    arrays: list[Any] = []
     for _ in range(3):
         # All of it is there before the first read, as far as the system keeps so much.
         sender = threading.Thread(target=left.sendall, args=(REQUEST,))

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from streamcodec import EndOfMessage, ErrorCode, RemoteProtocolError, TensorReceived
-from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import sync
 from tests.transports.messages import BODY, Array, check, decoder
 
 
-def collect(next_event: Callable[[], HttpEvent]) -> dict[str, Array]:
+def collect(next_event: Callable[[], object]) -> dict[str, Array]:
     """Take all events of a message; return its arrays."""
     arrays = {}
     while not isinstance(event := next_event(), EndOfMessage):

@@ -1,0 +1,75 @@
+"""Both directions at once; what the clients' tests do not show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import numpy as np
+import pytest
+
+from streamcodec import Rows
+from streamcodec.transports.duplex import AsyncDuplex, Duplex
+from tests.transports.messages import BODY, decoder
+from tests.transports.test_aio import Pair, Run, pair, run
+
+__all__ = ["pair", "run"]  # fixtures
+
+
+def test_what_is_small_goes_out_at_once_and_needs_no_task(run: Run, pair: Pair) -> None:
+    left, right = pair
+
+    async def main() -> None:
+        duplex = AsyncDuplex(left, decoder(), [b"head", b"", b"body"])
+        async with duplex.sending():
+            assert duplex.is_sent
+        assert right.recv(100) == b"headbody"
+
+    run(main)
+
+
+def test_a_peer_that_has_gone_before_anything_was_sent(run: Run, pair: Pair) -> None:
+    left, right = pair
+    right.close()
+    duplex = Duplex(left, decoder(), [b"head"])
+    with pytest.raises(Exception, match="too early"):
+        duplex.next_event()
+    assert isinstance(duplex.lost, BrokenPipeError)
+    assert not duplex.is_sent
+
+    async def main() -> None:
+        duplex = AsyncDuplex(left, decoder(), [b"head"])
+        async with duplex.sending():
+            with pytest.raises(Exception, match="too early"):
+                await duplex.next_event()
+        assert isinstance(duplex.lost, BrokenPipeError)
+        assert not duplex.is_sent
+
+    run(main)
+
+
+def _endless() -> Iterator[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+    while True:
+        yield np.zeros(1 << 16, np.uint8)
+
+
+def test_what_comes_is_read_while_nothing_can_be_sent(run: Run, pair: Pair) -> None:
+    """The peer takes nothing, and its message comes in pieces."""
+    left, right = pair
+    rows = Rows("UINT8", (1 << 40,), _endless())
+
+    async def speak() -> None:
+        for start in range(0, len(BODY), 50_000):
+            await anyio.sleep(0.01)
+            right.send(BODY[start : start + 50_000])
+
+    async def main() -> None:
+        duplex = AsyncDuplex(left, decoder(), [b"head", rows], timeout=5)
+        async with anyio.create_task_group() as tasks, duplex.sending():
+            tasks.start_soon(speak)
+            names = [type(await duplex.next_event()).__name__ for _ in range(6)]
+            duplex.stop_sending()
+        assert names == ["HeaderReceived", *["TensorReceived"] * 4, "EndOfMessage"]
+        assert not duplex.is_sent
+
+    run(main)
