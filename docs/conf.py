@@ -58,7 +58,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(ndarray|dtype|ArrayLike|Connection|OSError|TimeoutError|TracebackType)"),
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),
     # Type variables and private names of our own: they have no page.
-    (r"py:.*", r"(.*\.)?(HeaderT|_NeedData|_NeedData\.NEED_DATA)"),
+    (r"py:.*", r"(.*\.)?(EventT|EventT_co|HeaderT|PartT|_NeedData|_NeedData\.NEED_DATA|_Path)"),
 ]
 
 _PUBLIC_MODULES = (
@@ -104,7 +104,7 @@ _PLACES, _VALUES = _find_public()
 
 # Aliases keep their names in signatures.
 autodoc_type_aliases = {name: name for name in ("Buffer", "Event", "HttpEvent", "Place", "Predict")}
-nitpick_ignore_regex.append((r"py:.*", r"Buffer|HttpEvent"))  # unions without a page of their own
+nitpick_ignore_regex.append((r"py:.*", r"Buffer|HttpEvent|Part"))  # unions without a page of their own
 
 
 def _attribute_docs(module: str) -> dict[tuple[str, str], str]:
@@ -127,9 +127,7 @@ def _error_table() -> str:
 def _field_table(cls: type[Limits | ServerOptions]) -> str:
     docs = _attribute_docs(cls.__module__)
     defaults = cls()
-    rows = [
-        (f"`{name}`", _shown(name, getattr(defaults, name)), docs[cls.__name__, name]) for name in field_names(cls)
-    ]
+    rows = [(f"`{name}`", _shown(name, getattr(defaults, name)), docs[cls.__name__, name]) for name in field_names(cls)]
     return _table(("Field", "Default", "Meaning"), rows)
 
 
@@ -211,7 +209,11 @@ _MODULES += ["streamcodec.core.placement", "streamcodec.core.decoder", "streamco
 _MODULES += ["streamcodec.service.models"]
 
 
-def _add_result(  # noqa: PLR0917 - the signature of a Sphinx handler
+_FORWARD_REFERENCE = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
+"""What autodoc makes of an alias within a union."""
+
+
+def _show_aliases(  # noqa: PLR0917 - the signature of a Sphinx handler
     app: Sphinx,  # noqa: ARG001
     what: str,  # noqa: ARG001
     name: str,  # noqa: ARG001
@@ -222,6 +224,8 @@ def _add_result(  # noqa: PLR0917 - the signature of a Sphinx handler
 ) -> tuple[str | None, str | None]:
     """Show a union with an alias as the source has it; autodoc evaluates it and shows what is behind the alias."""
     annotation = str(getattr(obj, "__annotations__", {}).get("return"))
+    signature = _FORWARD_REFERENCE.sub(r"\1", signature) if signature else signature
+    result = _FORWARD_REFERENCE.sub(r"\1", result) if result else result
     return signature, annotation if "NeedData" in annotation else result
 
 
@@ -238,5 +242,5 @@ def setup(app: Sphinx) -> None:
     # Napoleon's turn, at 500, is between the two.
     app.connect("autodoc-process-docstring", _hide_colons, priority=400)
     app.connect("autodoc-process-docstring", _link_names, priority=600)
-    app.connect("autodoc-process-signature", _add_result)
+    app.connect("autodoc-process-signature", _show_aliases)
     app.connect("missing-reference", _resolve)

@@ -13,20 +13,16 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
-
 from streamcodec import (
     NEED_DATA,
     EndOfMessage,
     ErrorCode,
-    Into,
     Limits,
+    MemoryMap,
     Placement,
     RemoteProtocolError,
     RequestHeader,
-    TensorReceived,
     TensorSpec,
-    new_array,
     request_decoder,
 )
 
@@ -45,13 +41,9 @@ def check(header: RequestHeader) -> None:
 def save(source: io.RawIOBase, header_length: int, folder: Path) -> None:
     """Read one message; raises `RemoteProtocolError` if it breaks a rule."""
 
-    def path_of(spec: TensorSpec) -> Path:
-        return folder / f"{quote(spec.name, safe=' ')}.npy"  # the sender chooses the name: it may name no other folder
-
     def place(spec: TensorSpec) -> Placement:
-        if spec.count == 0:  # a file without bytes cannot be mapped
-            return new_array(spec)
-        return Into(np.lib.format.open_memmap(path_of(spec), "w+", dtype=spec.datatype.dtype, shape=spec.shape))
+        # The sender chooses the name: it may name no other folder.
+        return MemoryMap(folder / f"{quote(spec.name, safe=' ')}.npy")
 
     decoder = request_decoder(header_length=header_length, body_length=None, limits=LIMITS, check=check, place=place)
     while not isinstance(event := decoder.next_event(), EndOfMessage):
@@ -60,8 +52,6 @@ def save(source: io.RawIOBase, header_length: int, folder: Path) -> None:
                 decoder.buffer_updated(nbytes)
             else:
                 decoder.receive_eof()
-        elif isinstance(event, TensorReceived) and not event.array.size:
-            np.save(path_of(event.spec), event.array)
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from streamcodec import EndOfMessage, ErrorCode, Limits, RemoteProtocolError
-from streamcodec.http import RequestHead, ServerConnection
+from streamcodec import EndOfMessage, ErrorCode, Event, Limits, RemoteProtocolError
+from streamcodec.http import ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import (
     ANY_SIZE,
     Inference,
@@ -28,7 +28,7 @@ from streamcodec.service import (
     TensorMetadata,
     error_reply,
 )
-from streamcodec.transports.sync import next_event, send
+from streamcodec.transports.sync import EventSource, next_event, send
 
 TIMEOUT_SECONDS = 30.0
 LIMITS = Limits(max_tensor_bytes=256 << 20)
@@ -96,7 +96,8 @@ def answer(sock: socket.socket, connection: ServerConnection, head: RequestHead)
 
 def receive(sock: socket.socket, connection: ServerConnection, inference: Inference) -> None:
     """Receive one body."""
-    while not isinstance(event := next_event(sock, connection), EndOfMessage):
+    source: EventSource[Event | RequestHead | ConnectionClosed] = connection  # which mypy does not find out by itself
+    while not isinstance(event := next_event(sock, source), EndOfMessage):
         inference.receive(event)
 
 

@@ -6,7 +6,7 @@ used where it lies, and what is sent is sent from where it lies. The offsets bes
 all can be addressed at once.
 
 Measured at 32-byte elements, to or from the wire: this layout takes 2 ns per element, since the offsets are all there
-is to make; Arrow's takes 10, since payloads have to be moved together or apart; an object array takes 45 to 65, one
+is to make; Arrow's takes 13, since payloads have to be moved together or apart; an object array takes 55 to 75, one
 Python object for each element, and so is made only when somebody asks for it.
 
 This room knows the layouts and the objects. `prefixes` finds the offsets, `runs` moves many payloads at once.

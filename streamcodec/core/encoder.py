@@ -262,12 +262,10 @@ def _datatype_of(array: np.ndarray[Any, Any] | Rows | Elements) -> Datatype:
 
 def _binary_form(array: np.ndarray[Any, Any] | Rows | Elements, datatype: Datatype) -> tuple[Part, int]:
     """Return what goes into the body for a tensor, and how many bytes that is."""
-    if isinstance(array, Rows):
-        return array, array.nbytes
-    if isinstance(array, Elements):
-        return byte_view(array.data), array.nbytes
-    view = encode_payloads(array) if datatype.is_bytes else byte_view(to_wire(array))
-    return view, len(view)
+    if not isinstance(array, _DECLARED):
+        view = encode_payloads(array) if datatype.is_bytes else byte_view(to_wire(array))
+        return view, len(view)
+    return array if isinstance(array, Rows) else byte_view(array.data), array.nbytes
 
 
 def _output_entry(output: RequestedOutput, names: set[str]) -> dict[str, Any]:

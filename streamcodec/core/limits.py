@@ -36,8 +36,8 @@ class Limits:
     """Bytes of the whole body: header and all tensors."""
 
     max_bytes_elements: int = 16 << 20
-    """Elements of one BYTES tensor. Each costs 8 bytes besides its own; as an object, if it is made one, 41 more and its
-    own once again."""
+    """Elements of one BYTES tensor. Each costs 8 bytes besides its own; as an object, if it is made one, 41 more and
+    its own once again."""
 
     max_compression_ratio: int = 1032
     """Decompressed bytes per compressed byte. Deflate's own end, which a tensor of zeros reaches; what comes out is

@@ -9,7 +9,7 @@ def` awaits them. Rows that a model answers with are made where it has run, too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import anyio
@@ -19,6 +19,7 @@ from streamcodec.core.model import RequestHeader, TensorSpec
 from streamcodec.core.rows import Rows, Window, synchronous
 from streamcodec.http.messages import HttpEvent
 from streamcodec.service import Inference, Reply
+from streamcodec.service.models import Values
 from streamcodec.service.windows import check_end, checked
 
 AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]
@@ -54,11 +55,12 @@ class Caller:
         request = inference.request(lambda spec, header: _windows_of(spec, header, pull))
         try:
             outputs = await opening.model.predict(request)  # type: ignore[misc] # as it says of itself
+            outputs = {name: await _synchronous(value, name, request.header) for name, value in outputs.items()}
             if opening.encoding is None:
                 return opening.reply(outputs, request.header)
+            return await self._in_thread(opening.reply, outputs, request.header)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             return opening.failure(error)
-        return await self._in_thread(opening.call, request, lambda _: opening.reply(outputs, request.header))
 
     async def _in_thread(self, function: Callable[..., _T], *arguments: object) -> _T:
         try:
@@ -86,3 +88,13 @@ async def _windows_of(spec: TensorSpec, header: RequestHeader, pull: AsyncPull) 
         is_last = event.is_last
     if spec is header.tensors[-1]:
         check_end(await pull())
+
+
+async def _synchronous(value: Values, name: str, header: RequestHeader) -> Values:
+    """Wait for rows that are wanted as JSON, which is written all at once; leave everything else as it is."""
+    if not isinstance(value, Rows) or not isinstance(value.windows, AsyncIterable):
+        return value
+    requested = next((output for output in header.outputs or () if output.name == name), None)
+    if header.wants_binary(requested):
+        return value
+    return Rows(value.datatype, value.shape, [window.copy() async for window in value.windows])

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import anyio
 
 from streamcodec.core.events import NEED_DATA
+from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio
 from streamcodec.transports.protocol import EventProtocol
@@ -53,6 +54,15 @@ class Channel(Protocol):
         """
         ...
 
+    async def flush(self, *, timeout: float) -> None:
+        """Wait until all has been sent.
+
+        Raises:
+            TimeoutError: the client took nothing for `timeout` seconds.
+            OSError: the connection is broken.
+        """
+        ...
+
     def end(self) -> None:
         """Tell the client that nothing more will be sent."""
         ...
@@ -81,6 +91,9 @@ class SocketChannel:
         """Send without copying."""
         await aio.send(self._socket, parts, timeout=timeout)
 
+    async def flush(self, *, timeout: float) -> None:
+        """Do nothing: `send` has waited."""
+
     def end(self) -> None:
         """Close one direction."""
         with suppress(OSError):  # the client has gone already
@@ -94,9 +107,10 @@ class SocketChannel:
 class ProtocolChannel(EventProtocol[Any]):
     """A session on an asyncio transport, which is answered from within its callbacks where that is possible."""
 
-    def __init__(self, session: Session) -> None:
-        """Wait for `connection_made`."""
+    def __init__(self, session: Session, outbox: Outbox) -> None:
+        """Wait for `connection_made`; small answers are sent by the outbox, which is the event loop's."""
         super().__init__(session)
+        self._outbox = outbox
         self._session = session
         self._progress = self._loop.time()
         self._write_timeout = math.inf
@@ -116,8 +130,15 @@ class ProtocolChannel(EventProtocol[Any]):
 
     async def send(self, parts: Parts, *, timeout: float) -> None:  # type: ignore[override] # a time limit is added
         """Send in slices that the transport can bear."""
+        self._outbox.flush()
         self._write_timeout = timeout
         await super().send(parts)
+
+    async def flush(self, *, timeout: float) -> None:
+        """Send what the outbox has."""
+        self._outbox.flush()
+        self._write_timeout = timeout
+        await self._drain()
 
     def received(self) -> None:
         """Answer what is small and whole at once, and leave the rest to whoever waits."""
@@ -131,7 +152,7 @@ class ProtocolChannel(EventProtocol[Any]):
                     self._event = Step.SEND
                     self._stop_reading()
                     return
-                self.transport.write(b"".join(cast("list[bytes]", session.outgoing)))
+                self._outbox.put(self.transport, b"".join(cast("list[bytes]", session.outgoing)))
             if session.is_idle:
                 return
         super().received()

@@ -45,6 +45,7 @@ class Driver:
             outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
             await channel.send(outgoing, timeout=self._options.write_timeout)
             del outgoing  # whose memory the next request may need
+        await channel.flush(timeout=self._options.write_timeout)
         if session.connection.has_unread_body:
             channel.end()
             await self._linger(channel)

@@ -24,3 +24,6 @@ class ServerOptions:
     without this time, many clients would see a broken connection and not the answer."""
     shutdown_timeout: float = 30.0
     """For requests under way when the server stops."""
+    busy_poll: float = 50e-6
+    """For `run`: how long the event loop looks for more requests before it sleeps. To wake it takes longer than a
+    client takes to ask again that waits for its answer. 0 to sleep at once, which saves power."""

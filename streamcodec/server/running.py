@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.polling import loop_factory
 from streamcodec.server.serving import Server
 from streamcodec.service import Service
 
@@ -47,7 +48,8 @@ def run(
             if on_listening is not None:
                 on_listening(host, listener.getsockname()[1])
 
-        anyio.run(_run_until_signal, server, listener, announce)
+        factory = loop_factory((options or ServerOptions()).busy_poll)
+        anyio.run(_run_until_signal, server, listener, announce, backend_options={"loop_factory": factory})
     return server.abandoned_calls
 
 

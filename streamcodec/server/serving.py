@@ -23,6 +23,7 @@ from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
 from streamcodec.server.driver import Driver
 from streamcodec.server.express import Express
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Admission, Session
 from streamcodec.service import Service
 
@@ -83,18 +84,19 @@ class Server:
             driver.stop()
 
     async def _accept(self, listener: socket.socket, connections: TaskGroup) -> None:
+        outbox = _outbox()
         while True:
             await self._slots.acquire()
-            connections.start_soon(self._connection, await _accept_one(listener))
+            connections.start_soon(self._connection, await _accept_one(listener), outbox)
 
-    async def _connection(self, sock: socket.socket) -> None:
+    async def _connection(self, sock: socket.socket, outbox: Outbox | None) -> None:
         session = Session(self._service, self._express, self._admission)
         driver = Driver(session, self._caller, self._options)
         self._drivers.add(driver)
         if self.is_stopping:
             driver.stop()
         try:
-            channel = await _open_channel(sock, session)
+            channel = await _open_channel(sock, session, outbox)
             with closing(channel):
                 await driver.serve(channel)
         except OSError as error:  # the client has gone, or takes nothing
@@ -107,13 +109,20 @@ class Server:
             self._slots.release()
 
 
-async def _open_channel(sock: socket.socket, session: Session) -> Channel:
-    """Choose the quickest channel for the event loop at hand."""
+def _outbox() -> Outbox | None:
+    """Return the outbox of an event loop of asyncio; None on another."""
     try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:  # trio's
+        return Outbox()
+    except RuntimeError:  # on trio's
+        return None
+
+
+async def _open_channel(sock: socket.socket, session: Session, outbox: Outbox | None) -> Channel:
+    """Choose the quickest channel for the event loop at hand."""
+    if outbox is None:
         return SocketChannel(sock)
-    _, channel = await loop.connect_accepted_socket(lambda: ProtocolChannel(session), sock)
+    loop = asyncio.get_running_loop()
+    _, channel = await loop.connect_accepted_socket(lambda: ProtocolChannel(session, outbox), sock)
     return channel
 
 

@@ -94,7 +94,6 @@ class Session:
         self.is_small = False
         self.get_buffer = self.connection.get_buffer
         self.get_buffers = self.connection.get_buffers
-        self.get_buffers = self.connection.get_buffers
         self.buffer_updated = self.connection.buffer_updated
         self.receive_eof = self.connection.receive_eof
         self.pending_work = self.connection.pending_work

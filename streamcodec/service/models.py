@@ -79,7 +79,7 @@ class InferenceRequest:
     @property
     def values(self) -> Mapping[str, np.ndarray[Any, Any] | Elements]:
         """The inputs by name, where BYTES that came in binary are `Elements`, without an object for each."""
-        return self.inputs.values_received if isinstance(self.inputs, Inputs) else self.inputs
+        return self.inputs.values_received if type(self.inputs) is Inputs else self.inputs
 
 
 class Inputs(Mapping[str, np.ndarray[Any, Any]]):

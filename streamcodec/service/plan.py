@@ -16,8 +16,9 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from streamcodec.core.datatypes import to_wire
+from streamcodec.core.datatypes import datatype_of, to_wire
 from streamcodec.core.encoder import Tensor
+from streamcodec.core.header import parse_request_header
 from streamcodec.core.model import RequestHeader, TensorSpec
 from streamcodec.core.placement import aligned_bytes, byte_view
 from streamcodec.core.record import record
@@ -75,7 +76,7 @@ def _plan(opening: Opening, text: bytes, body_length: int) -> Plan | None:
     limits = opening.headers.limits
     if not text or len(text) > limits.max_header_bytes or body_length > limits.max_message_bytes:
         return None
-    header = opening.headers.parse(text, limits)
+    header = parse_request_header(text, limits)  # remembered as a part of the plan
     is_plain = all(spec.data is None and spec.datatype.kind not in _UNPLANNED_KINDS for spec in header.tensors)
     if not is_plain or len(text) + sum(spec.nbytes for spec in header.tensors) != body_length:
         return None
@@ -107,7 +108,7 @@ class Plan:
         beginning = self._beginnings.get(form)
         if beginning is None:
             return self._first_reply(form, arrays, header)
-        views = [byte_view(to_wire(arrays[name])) for name in beginning.names]
+        views = [_bytes_of(arrays[name]) for name in beginning.names]
         return Reply(
             status=200,
             headers=beginning.headers,
@@ -119,18 +120,30 @@ class Plan:
         """Make the first reply of a form, and remember how it begins if the next will begin like this."""
         tensors = self._opening.select(arrays, header)
         message = self._opening.encode(tensors, header)
+        reply = message_reply(message)
         text = message.parts[0]
         if isinstance(text, bytes) and len(self._beginnings) < _MAX_FORMS and all(map(_is_plain, tensors)):
             names = tuple(tensor.name for tensor in tensors)
             self._beginnings[form] = _Beginning(
-                headers=tuple(message.headers), text=text, names=names, body_length=message.body_length
+                headers=tuple(reply.headers), text=text, names=names, body_length=message.body_length
             )
-        return message_reply(message)
+        return reply
 
 
 def _is_plain(tensor: Tensor) -> bool:
     array = tensor.array
-    return isinstance(array, np.ndarray) and tensor.is_binary and array.size > 0 and array.dtype.kind not in "OSU"
+    if not isinstance(array, np.ndarray) or not tensor.is_binary or not array.size:
+        return False
+    datatype = datatype_of(array.dtype)
+    return not datatype.is_bytes and array.dtype == datatype.dtype
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """Return the binary form of an array that has elements, in their byte order on the wire."""
+    try:
+        return array.data.cast("B")
+    except (TypeError, ValueError):  # not contiguous, or of a type that Python has no view of
+        return byte_view(to_wire(array))
 
 
 def _tensor(spec: TensorSpec, body: bytes) -> np.ndarray[Any, Any]:

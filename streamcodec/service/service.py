@@ -83,6 +83,7 @@ class Service:
         self._cors = CorsPolicy.of(cors_origins)
         varying = [("Accept-Encoding", compresses), ("Origin", self._cors.varies)]
         self._vary = ", ".join(name for name, varies in varying if varies)
+        self._adds_fields = bool(self._vary or self._cors.origins)
 
     def begin(self, head: RequestHead) -> Reply | Inference:
         """Decide on a request by its head.
@@ -130,6 +131,8 @@ class Service:
             reply: to be sent.
             head: of the request that is answered; None if it could not be read.
         """
+        if not self._adds_fields:
+            return reply
         fields = self._cors.fields(head)
         if self._vary:
             fields.append(("Vary", self._vary))

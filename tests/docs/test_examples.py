@@ -89,5 +89,54 @@ def test_pipe_to_npy_needs_numpy_alone() -> None:
     assert not {"h11", "anyio"} & set(result.stdout.split())
 
 
+@contextmanager
+def _windowed_model() -> Iterator[tuple[str, int]]:
+    """Serve the model as its first lines say; yield the URL and the process's number."""
+    command = [sys.executable, "-m", "streamcodec", "serve", "windowed_model:MODEL", "--port", "0"]
+    with subprocess.Popen(command, cwd=_EXAMPLES, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1], process.pid
+        finally:
+            process.terminate()
+
+
+def _call_windowed_model(url: str, rows: int) -> list[str]:
+    command = [sys.executable, str(_EXAMPLES / "windowed_model.py"), url, str(rows)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.replace(",", "").split()
+
+
+def _peak_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) << 10
+
+
+def test_windowed_model() -> None:
+    """Rows of any number come back as they should, also such as do not fill a window."""
+    with _windowed_model() as (url, _), Client(url) as client:
+        for rows in (0, 1, 257):
+            _, received, _, expected, *_ = _call_windowed_model(url, rows)
+            assert received == expected
+        with pytest.raises(ServerError, match="shape"):
+            client.infer("double", {"x": np.zeros((1, 3), np.float32)})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process has had")
+def test_windowed_model_needs_windows_only() -> None:
+    """64 MiB go through either process in the memory of a few windows of 1 MiB."""
+    with _windowed_model() as (url, pid):
+        _call_windowed_model(url, 1)  # what is imported with the first request is no part of it
+        before = _peak_bytes(pid)
+        words = _call_windowed_model(url, 1 << 14)
+        assert _peak_bytes(pid) - before < 16 << 20
+    peak, peak_before = int(words[6]), int(words[8])
+    assert peak - peak_before < 16
+
+
 def test_all_examples_are_tested() -> None:
-    assert {path.name for path in _EXAMPLES.glob("*.py")} == {"threaded_server.py", "pipe_to_npy.py"}
+    assert {path.name for path in _EXAMPLES.glob("*.py")} == {
+        "pipe_to_npy.py",
+        "threaded_server.py",
+        "windowed_model.py",
+    }

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamcodec import NEED_DATA, Tensor, encode_request
+from streamcodec import DATATYPES, NEED_DATA, Tensor, encode_request
 from streamcodec.server.express import Express
 from streamcodec.server.session import Admission, Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
@@ -129,6 +129,32 @@ def test_readiness_is_asked_anew() -> None:
     assert answers(service, express, ready)[0].startswith(b"HTTP/1.1 200")
     service.is_ready = False
     assert answers(service, express, ready)[0].startswith(b"HTTP/1.1 503")
+
+
+ODD = {
+    "big-endian": np.arange(6, dtype=">f4").reshape(2, 3),
+    "transposed": np.arange(6, dtype="<i2").reshape(2, 3).T,
+    "every other": np.arange(6, dtype="<f8")[::2],
+    "scalar": np.array(3, dtype="<u4"),
+    "empty": np.zeros((0, 3), dtype="<f4"),
+    "bytes": np.array([b"a", b"bc"], dtype=object),
+    "text": np.array(["a", "bc"]),
+    "booleans": np.array([True, False]),
+    "half": np.arange(3, dtype="<f2"),
+    "bf16": np.ones(3, dtype=DATATYPES["BF16"].dtype),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_outputs_of_any_kind_are_answered_alike(kind: str) -> None:
+    models = [Model(name="odd", predict=lambda _: {"y": ODD[kind]}, is_inline=True)]
+    service = Service(ModelRegistry.of(models))
+    wanted = answers(service, OrdinaryWay(service), infer_request("odd"))
+    assert wanted[0].startswith(b"HTTP/1.1 200")
+    express = Counting(service)
+    for _ in range(3):
+        assert answers(service, express, infer_request("odd")) == wanted
+    assert express.count == 3
 
 
 def test_each_request_gets_arrays_of_its_own() -> None:

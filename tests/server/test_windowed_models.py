@@ -13,7 +13,7 @@ import pytest
 
 from streamcodec import Rows, Tensor, Windows, encode_request
 from streamcodec.server import ServerOptions
-from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata
+from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
 from streamcodec.service.models import Predict, Values
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, chunked, floats, head, post
@@ -188,6 +188,15 @@ def test_rows_are_answered_as_they_come(address: Address, model: str, count: int
         assert wire.sock.fileno() >= 0
 
 
+@pytest.mark.parametrize("model", ["double", "double_async"])
+def test_rows_that_are_wanted_as_json_are_collected(address: Address, model: str) -> None:
+    array = _rows(40)
+    request = _request(model, array).replace(b'"binary_data_output":true', b'"binary_data_output":null')
+    with Wire(address) as wire:
+        document = wire.send(request).response().document
+    assert document["outputs"][0]["data"] == (2 * array).reshape(-1).tolist()
+
+
 def test_rows_that_a_model_makes_are_answered_row_by_row(address: Address) -> None:
     with Wire(address) as wire:
         for count in (3, 1000):
@@ -249,6 +258,16 @@ def test_a_client_that_leaves_within_a_window_is_not_waited_for(address: Address
         answer = wire.response()
         assert answer.status == 400
         assert "ended in the middle" in answer.error
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_async_model_can_be_answered_compressed_and_rows_are_sent_plain(backend: str) -> None:
+    array = np.zeros((100, ROW), np.float32)
+    with server_here(Service(_models(), compresses=True), backend=backend) as (_, there), Wire(there) as wire:
+        for model, encoding in (("quick", "gzip"), ("double", None)):
+            request = _request(model, array).replace(b"Host: x", b"Host: x\r\nAccept-Encoding: gzip")
+            answer = wire.send(request).response()
+            assert (answer.status, answer.fields.get("content-encoding")) == (200, encoding)
 
 
 def test_bytes_do_not_come_in_windows(address: Address) -> None:
