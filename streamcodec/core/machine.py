@@ -67,6 +67,26 @@ class Machine(Generic[HeaderT]):
         has_ended: whether the input has; whoever drives the machine says so.
     """
 
+    __slots__ = (
+        "_ahead",
+        "_body_length",
+        "_check",
+        "_claims",
+        "_given",
+        "_header_length",
+        "_is_end_known",
+        "_is_headerless",
+        "_limits",
+        "_parse_header",
+        "_place",
+        "_placed",
+        "_position",
+        "_unplaced",
+        "events",
+        "has_ended",
+        "work",
+    )
+
     def __init__(
         self,
         parse_header: Callable[[Text, Limits], HeaderT],
@@ -80,7 +100,7 @@ class Machine(Generic[HeaderT]):
         given: HeaderT | None = None,
     ) -> None:
         """Prepare; the arguments are those of `request_decoder`, and a header if it is known beforehand."""
-        if min(header_length or 0, body_length or 0) < 0:
+        if (header_length or 0) < 0 or (body_length or 0) < 0:
             msg = "a length is negative"
             raise LocalProtocolError(msg)
         self._parse_header = parse_header

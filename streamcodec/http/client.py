@@ -16,7 +16,8 @@ from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtoco
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.body import Receiver
-from streamcodec.http.connection import Incoming, State, framing_length, invalid_http, parse_head
+from streamcodec.http.connection import Incoming, State
+from streamcodec.http.heads import framing_length, invalid_http, parse_head
 from streamcodec.http.messages import Fields, ResponseHead
 from streamcodec.http.writing import NOT_HTTP, PartT, write_message
 

@@ -27,7 +27,7 @@ import re
 from contextlib import suppress
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final
 
 import h11
 
@@ -42,15 +42,14 @@ from streamcodec.core.errors import (
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
 from streamcodec.core.limits import Limits
 from streamcodec.http.body import Body, Receiver
-from streamcodec.http.messages import Fields, RequestHead, ResponseHead
+from streamcodec.http.heads import invalid_http, unquoted
+from streamcodec.http.messages import RequestHead, ResponseHead
 
 SCRATCH_BYTES: Final = 64 << 10
 """Read at once where bytes may belong to several things; larger only if a head may be larger."""
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _FIRST_PRINTABLE: Final = 0x21
-_QUOTED: Final = re.compile(r":? (bytearray\()?b['\"].*")
-"""Where a message of h11 begins to quote what the peer has sent: of any size, and cut at random."""
 
 
 class State(Enum):
@@ -361,7 +360,7 @@ class Incoming:
                 if body.is_waiting:
                     return
         except h11.RemoteProtocolError as error:
-            body.fail(invalid_http(_unquoted(error), offset=body.offset))
+            body.fail(invalid_http(unquoted(error), offset=body.offset))
             return
         if self.is_eof and event is h11.NEED_DATA:
             connection.receive_data(b"")
@@ -372,52 +371,3 @@ class Incoming:
             rest, _ = connection.trailing_data
             self._scratch[: len(rest)] = rest
             self._end = len(rest)
-
-
-def parse_head(connection: h11.Connection, head: bytes) -> h11.Request | h11.InformationalResponse | h11.Response:
-    """Have h11 read exactly one head; from a whole one it makes an event at once.
-
-    Raises:
-        RemoteProtocolError: `invalid-http`, with the status that h11 suggests; 505 for another version of HTTP.
-    """
-    connection.receive_data(head)
-    try:
-        event = cast("h11.Request | h11.InformationalResponse | h11.Response", connection.next_event())
-    except h11.RemoteProtocolError as error:
-        raise invalid_http(_unquoted(error), status_hint=error.error_status_hint) from None
-    if not event.http_version.startswith(b"1."):  # which h11 takes for 1.1
-        msg = "HTTP/1.1 is spoken here, and no other major version"
-        raise invalid_http(msg, status_hint=int(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED))
-    return event
-
-
-def framing_length(fields: Fields, http_version: bytes, *, default: int | None) -> int | None:
-    """Return how long a body is (RFC 9112, section 6.3); None if h11 has to find its end.
-
-    Args:
-        fields: of the head, validated by h11.
-        http_version: of the message.
-        default: what the absence of all fields means.
-
-    Raises:
-        RemoteProtocolError: `ambiguous-framing`: what one server reads as one request, another could read as two.
-    """
-    lengths = fields.values(b"content-length")
-    if fields.values(b"transfer-encoding"):
-        if lengths:
-            msg = "Content-Length and Transfer-Encoding exclude each other"
-            raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
-        if http_version < b"1.1":
-            msg = "HTTP/1.0 knows no Transfer-Encoding"
-            raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
-        return None
-    return int(lengths[0]) if lengths else default
-
-
-def invalid_http(message: str, *, status_hint: int = 400, offset: int | None = None) -> RemoteProtocolError:
-    """Make the error for bytes that are not HTTP."""
-    return RemoteProtocolError(message, code=ErrorCode.INVALID_HTTP, status_hint=status_hint, offset=offset)
-
-
-def _unquoted(error: h11.RemoteProtocolError) -> str:
-    return _QUOTED.sub("", str(error))

@@ -20,7 +20,8 @@ from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.rows import Rows
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
-from streamcodec.http.connection import Incoming, State, framing_length, invalid_http, parse_head
+from streamcodec.http.connection import Incoming, State
+from streamcodec.http.heads import framing_length, invalid_http, parse_head
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
 from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_message
 

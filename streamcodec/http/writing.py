@@ -1,8 +1,8 @@
 """Writing: a message to the parts that are sent, for requests and responses alike. h11 writes the head; payload passes.
 
-h11 counts what passes against `Content-Length`, and for that it needs lengths only. So a part that does not exist yet, a
-tensor given as `Rows`, is counted like any other, and whoever sends has it made when it is its turn. It cannot come out
-at another length: the sender holds its windows against what was declared, and breaks off if they differ.
+h11 counts what passes against `Content-Length`, and for that it needs lengths only. So a part that does not exist yet,
+a tensor given as `Rows`, is counted like any other, and whoever sends has it made when it is its turn. It cannot come
+out at another length: the sender holds its windows against what was declared, and breaks off if they differ.
 """
 
 from __future__ import annotations

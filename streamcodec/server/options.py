@@ -25,5 +25,5 @@ class ServerOptions:
     shutdown_timeout: float = 30.0
     """For requests under way when the server stops."""
     busy_poll: float = 50e-6
-    """For `run`: how long the event loop looks for more requests before it sleeps. To wake it takes longer than a
-    client takes to ask again that waits for its answer. 0 to sleep at once, which saves power."""
+    """After small answers, for more requests, before the event loop sleeps: to wake it takes longer than a client takes
+    to ask again that waits for its answer. 0 to sleep at once, which saves power."""

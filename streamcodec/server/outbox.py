@@ -2,6 +2,11 @@
 
 Each answer that is sent may wake the client, which costs more than the sending. Sent back to back, most of them find it
 awake; and several answers for one client are one.
+
+What holds for the client holds for the server: to wake a processor that sleeps takes longer than to answer a small
+request, above all in a virtual machine. A client that waits for its answer before it asks again is back within that
+time. So after answers have been sent the event loop turns a few times more, looking for requests, before the system may
+put it to sleep. What that costs is bounded: nothing where no small requests come.
 """
 
 from __future__ import annotations
@@ -12,10 +17,13 @@ import asyncio
 class Outbox:
     """What one event loop has to send in this turn."""
 
-    def __init__(self) -> None:
-        """Begin inside a running event loop."""
+    def __init__(self, busy_poll: float) -> None:
+        """Begin inside a running event loop; for `busy_poll` see `ServerOptions`."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[asyncio.Transport, list[bytes]] = {}
+        self._busy_poll = busy_poll
+        self._awake_until = 0.0
+        self._is_looking = False
 
     def put(self, transport: asyncio.Transport, data: bytes) -> None:
         """Send data at the end of this turn."""
@@ -28,3 +36,12 @@ class Outbox:
         waiting, self._waiting = self._waiting, {}
         for transport, parts in waiting.items():
             transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        self._awake_until = self._loop.time() + self._busy_poll
+        if not self._is_looking:
+            self._look()
+
+    def _look(self) -> None:
+        """Have the event loop turn once more without sleeping, as long as it pays."""
+        self._is_looking = self._loop.time() < self._awake_until
+        if self._is_looking:
+            self._loop.call_soon(self._look)

@@ -8,13 +8,17 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
+from importlib.util import find_spec
+from typing import Final
 
 import anyio
 
 from streamcodec.server.options import ServerOptions
-from streamcodec.server.polling import loop_factory
 from streamcodec.server.serving import Server
 from streamcodec.service import Service
+
+_HAS_UVLOOP: Final = find_spec("uvloop") is not None
+"""Where it is installed it is used, since it is quicker."""
 
 
 def run(
@@ -48,8 +52,7 @@ def run(
             if on_listening is not None:
                 on_listening(host, listener.getsockname()[1])
 
-        factory = loop_factory((options or ServerOptions()).busy_poll)
-        anyio.run(_run_until_signal, server, listener, announce, backend_options={"loop_factory": factory})
+        anyio.run(_run_until_signal, server, listener, announce, backend_options={"use_uvloop": _HAS_UVLOOP})
     return server.abandoned_calls
 
 

@@ -84,7 +84,7 @@ class Server:
             driver.stop()
 
     async def _accept(self, listener: socket.socket, connections: TaskGroup) -> None:
-        outbox = _outbox()
+        outbox = _outbox(self._options.busy_poll)
         while True:
             await self._slots.acquire()
             connections.start_soon(self._connection, await _accept_one(listener), outbox)
@@ -109,10 +109,10 @@ class Server:
             self._slots.release()
 
 
-def _outbox() -> Outbox | None:
+def _outbox(busy_poll: float) -> Outbox | None:
     """Return the outbox of an event loop of asyncio; None on another."""
     try:
-        return Outbox()
+        return Outbox(busy_poll)
     except RuntimeError:  # on trio's
         return None
 
