@@ -94,13 +94,19 @@ class Rows:
 
 
 class RowWriter:
-    """Turns the windows of one tensor into bytes, and holds them against what was declared."""
+    """Turns the windows of one tensor into bytes, and holds them against what was declared.
+
+    The last byte waits until the windows have ended. A source that fails at its very end, or has a row too many, so
+    never leaves a message behind that looks whole.
+    """
 
     def __init__(self, rows: Rows) -> None:
         """Expect the first row."""
         self._rows = rows
         self._datatype: Datatype = DATATYPES[rows.datatype]
         self._written = 0
+        self._left = rows.nbytes
+        self._last = b""
 
     def write(self, window: Window) -> memoryview:
         """Return the bytes of the next window.
@@ -110,7 +116,7 @@ class RowWriter:
 
         Returns:
             A byte view, of the window's own memory if that is C-contiguous and little-endian, else of a copy. It is
-            empty for a window without elements.
+            empty for a window without elements, and lacks the last byte of the tensor.
 
         Raises:
             LocalProtocolError: another datatype or shape, or more rows than are missing.
@@ -122,10 +128,18 @@ class RowWriter:
             msg = f"a window has {count} rows where {missing} of {self._rows.row_count} were missing"
             raise LocalProtocolError(msg)
         self._written += count
-        return byte_view(to_wire(window))
+        view = byte_view(to_wire(window))
+        self._left -= len(view)
+        if self._left or not view:
+            return view
+        self._last = bytes(view[-1:])
+        return view[:-1]
 
-    def finish(self) -> None:
+    def finish(self) -> bytes:
         """Tell that there are no more windows.
+
+        Returns:
+            The last byte of the tensor; nothing if the tensor is empty.
 
         Raises:
             LocalProtocolError: rows are missing.
@@ -133,6 +147,7 @@ class RowWriter:
         if self._written != self._rows.row_count:
             msg = f"the windows ended after {self._written} of {self._rows.row_count} rows"
             raise LocalProtocolError(msg)
+        return self._last
 
     def _checked_count(self, window: Window) -> int:
         """Return the number of rows of a window that has the right form."""
@@ -154,7 +169,8 @@ def row_buffers(rows: Rows) -> Iterator[memoryview]:
     for window in synchronous(rows):
         if view := writer.write(window):
             yield view
-    writer.finish()
+    if last := writer.finish():
+        yield memoryview(last)
 
 
 def synchronous(rows: Rows) -> Iterable[Window]:

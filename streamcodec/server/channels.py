@@ -147,7 +147,7 @@ class ProtocolChannel(EventProtocol[Any]):
         if session.connection.incoming.is_filling:
             return
         if self.source is session:
-            while self._is_writable and session.can_answer_at_once():
+            while self._is_writable and session.answer_at_once():
                 if not session.is_small:
                     self._event = Step.SEND
                     self._stop_reading()
@@ -176,7 +176,8 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def end(self) -> None:
         """Close one direction."""
-        self.transport.write_eof()
+        if not self.transport.is_closing():  # the client has gone already
+            self.transport.write_eof()
 
     def close(self) -> None:
         """Close the transport, whatever it still holds."""

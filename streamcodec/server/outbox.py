@@ -35,7 +35,8 @@ class Outbox:
         """Send everything now."""
         waiting, self._waiting = self._waiting, {}
         for transport, parts in waiting.items():
-            transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+            if not transport.is_closing():  # in this very turn
+                transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
         self._awake_until = self._loop.time() + self._busy_poll
         if not self._is_looking:
             self._look()

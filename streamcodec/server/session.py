@@ -73,7 +73,7 @@ class Session:
         connection: where bytes go and come from.
         inference: waits for its model, after `Step.CALL`.
         outgoing: what is to be sent, after `Step.SEND`.
-        is_small: whether that is all there and so little that it may be joined, after `can_answer_at_once`.
+        is_small: whether that is all there and so little that it may be joined, after `answer_at_once`.
     """
 
     def __init__(self, service: Service, express: Express, admission: Admission) -> None:
@@ -104,10 +104,13 @@ class Session:
         incoming = self.connection.incoming
         return incoming.state is State.HEAD and not incoming.has_input
 
-    def can_answer_at_once(self) -> bool:
-        """Have the next request answered, if all of it is there and nothing takes long; `outgoing` is then the answer.
+    def answer_at_once(self) -> bool:
+        """Answer the next request, if all of it is there and nothing takes long; `outgoing` is the answer then.
 
-        `next_event` does the same as a part of what it does; who calls back and forth anyway saves the detour.
+        `next_event` does so, too; who is in a hurry saves the rest of it.
+
+        Returns:
+            Whether there was such a request.
         """
         incoming = self.connection.incoming
         if incoming.state is not State.HEAD or not incoming.has_input or not self._admission.keeps(self):
@@ -123,7 +126,7 @@ class Session:
 
     def next_event(self) -> Step | NeedData:
         """Go as far as is possible without waiting, and return what is to be done then."""
-        if self.can_answer_at_once():
+        if self.answer_at_once():
             return Step.SEND
         try:
             self.connection.end_response()

@@ -3,9 +3,6 @@
 A message is a list of parts, and most are there already: those go out as many at a time as one call takes. A part that
 is `Rows` is made while it is sent, window by window, and its windows may share their memory; so each is sent before the
 next is asked for, and so is each buffer of any iterable that is not a list or tuple.
-
-The last byte of `Rows` waits until their source has ended. A source that fails at its very end, or has a row too many,
-so never leaves a message behind that looks whole.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from itertools import chain, islice
 from typing import Final
 
 from streamcodec.core.encoder import Part
-from streamcodec.core.rows import Rows, RowWriter, Window, synchronous
+from streamcodec.core.rows import Rows, RowWriter, synchronous
 
 Parts = Iterable[Part] | AsyncIterable[bytes | memoryview]
 """What can be sent. Only asynchronous senders take an asynchronous iterable, or `Rows` of one."""
@@ -71,11 +68,12 @@ def batches(parts: Iterable[Part]) -> Iterator[list[memoryview]]:
         if not isinstance(run, Rows):
             yield run
             continue
-        sender = _RowSender(run)
+        writer = RowWriter(run)
         for window in synchronous(run):
-            if view := sender.write(window):
+            if view := writer.write(window):
                 yield [view]
-        yield from sender.finish()
+        if last := writer.finish():
+            yield [memoryview(last)]
 
 
 async def async_batches(parts: Parts) -> AsyncGenerator[list[memoryview], None]:
@@ -87,13 +85,13 @@ async def async_batches(parts: Parts) -> AsyncGenerator[list[memoryview], None]:
         return
     for run in _runs(parts):
         if isinstance(run, Rows) and isinstance(run.windows, AsyncIterable):
-            sender = _RowSender(run)
+            writer = RowWriter(run)
             async with _closing(run.windows):
                 async for window in run.windows:
-                    if view := sender.write(window):
+                    if view := writer.write(window):
                         yield [view]
-            for batch in sender.finish():
-                yield batch
+            if last := writer.finish():
+                yield [memoryview(last)]
         else:
             for batch in batches([run] if isinstance(run, Rows) else run):
                 yield batch
@@ -126,26 +124,3 @@ def _runs(parts: Iterable[Part]) -> Iterator[list[memoryview] | Rows]:
                 run = []
     if run:
         yield run
-
-
-class _RowSender:
-    """Turns windows into bytes, and keeps the last byte back."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._writer = RowWriter(rows)
-        self._left = rows.nbytes
-        self._last = b""
-
-    def write(self, window: Window) -> memoryview:
-        """Return the bytes of a window that can be sent now."""
-        view = self._writer.write(window)
-        self._left -= len(view)
-        if self._left or not view:
-            return view
-        self._last = bytes(view[-1:])
-        return view[:-1]
-
-    def finish(self) -> list[list[memoryview]]:
-        """Return the batches that are left, one or none, when the source has ended."""
-        self._writer.finish()
-        return [[memoryview(self._last)]] if self._last else []
