@@ -61,8 +61,6 @@ LONG_TARGET_BYTES: Final = 64 << 10
 class Decoder(Generic[HeaderT]):
     """Decodes one message. Made by `request_decoder` and `response_decoder`."""
 
-    __slots__ = ("__weakref__", "_failure", "_filled", "_is_complete", "_is_paused", "_machine", "_steps", "_target")
-
     def __init__(self, machine: Machine[HeaderT]) -> None:
         """Run the machine up to its first target."""
         self._machine = machine
