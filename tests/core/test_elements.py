@@ -271,3 +271,13 @@ def test_a_raw_request_of_elements() -> None:
     assert [bytes(part) for part in encode_raw_request(Elements([b"\0one"])).buffers] == [b"\0one"]
     with pytest.raises(LocalProtocolError, match="one BYTES element, not 2"):
         encode_raw_request(Elements([b"a", b"b"]))
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 5000])
+def test_arrays_of_few_and_of_many_elements_are_written_alike(count: int) -> None:
+    elements = [b"x" * (index % 7) for index in range(count)]
+    array = np.empty(count, dtype=object)
+    array[:] = elements
+    message = encode_request([Tensor(name="x", array=array)])
+    wanted = b"".join(len(element).to_bytes(4, "little") + element for element in elements)
+    assert b"".join([*message.buffers][1:]) == wanted
