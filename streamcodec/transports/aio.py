@@ -17,12 +17,15 @@ from typing import Any, Final
 
 import anyio
 
-from streamcodec.core.events import NEED_DATA
-from streamcodec.transports.sync import EventSource, EventT, receive, received
+from streamcodec.core.events import NEED_DATA, NeedData
+from streamcodec.transports.sync import READ_BYTES, EventSource, EventT, receive, received
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 
 LONG_WORK: Final = 1 << 20
 """Bytes to be looked at one by one: some milliseconds."""
+
+_TURN_READS: Final = 16
+"""After so many full reads, other tasks get their turn, however fast the peer sends."""
 
 _TURN_BYTES: Final = 64 << 10
 """After so many bytes sent, other tasks get their turn, however fast the peer reads."""
@@ -46,23 +49,36 @@ async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeou
         return event
     # One scope for all reads, whose end is put off now and then: one for each would cost as much as the read.
     patience = math.inf if timeout is None else timeout
-    renewed = -math.inf
     with anyio.fail_after(timeout) as scope:
         while event is NEED_DATA:
             now = anyio.current_time()
-            if now - renewed > patience / 8:
-                renewed, scope.deadline = now, now + patience * 9 / 8
+            if scope.deadline - now < patience:
+                scope.deadline = now + patience * 9 / 8
             await anyio.wait_readable(sock)
-            try:
-                nbytes = receive(sock, source)
-            except BlockingIOError:  # a false alarm, which the system is free to raise
-                continue
-            if source.pending_work(nbytes) > LONG_WORK:
-                renewed, scope.deadline = -math.inf, math.inf  # it is not the peer who takes this time
-                await anyio.to_thread.run_sync(received, source, nbytes)
-            else:
-                received(source, nbytes)
-            event = source.next_event()
+            event = await _take_turn(sock, source, scope, patience)
+    return event
+
+
+async def _take_turn(
+    sock: socket.socket, source: EventSource[EventT], scope: anyio.CancelScope, patience: float
+) -> EventT | NeedData:
+    """Read until there is an event, or nothing more has come, or others should have their turn."""
+    event: EventT | NeedData = NEED_DATA
+    nbytes = READ_BYTES
+    reads = 0
+    while event is NEED_DATA and nbytes >= READ_BYTES and reads < _TURN_READS:
+        try:
+            nbytes = receive(sock, source)
+        except BlockingIOError:  # the last read took all, or a false alarm, which the system is free to raise
+            break
+        if source.pending_work(nbytes) > LONG_WORK:
+            scope.deadline = math.inf  # it is not the peer who takes this time
+            await anyio.to_thread.run_sync(received, source, nbytes)
+            scope.deadline = anyio.current_time() + patience
+        else:
+            received(source, nbytes)
+        event = source.next_event()
+        reads += 1
     return event
 
 

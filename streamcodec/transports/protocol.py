@@ -19,7 +19,7 @@ import anyio
 
 from streamcodec.core.events import NEED_DATA, NeedData
 from streamcodec.transports.aio import LONG_WORK
-from streamcodec.transports.sync import EventSource, EventT
+from streamcodec.transports.sync import READ_BYTES, EventSource, EventT
 from streamcodec.transports.vectors import Parts, async_batches
 
 _SLICE_BYTES: Final = 256 << 10
@@ -109,7 +109,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return memory for the next bytes."""
-        return self.source.get_buffer(sizehint)
+        return self.source.get_buffer(sizehint)[:READ_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what has come."""
