@@ -157,6 +157,7 @@ myst_substitutions = {
     "help_serve": _help("serve"),
     "help_infer": _help("infer"),
     "help_demo": _help("demo"),
+    "help_fuzz": _help("fuzz"),
 }
 
 _QUOTED = re.compile(r"(?<![`:\w])`(?P<name>[A-Za-z_]\w*)(?P<rest>(\.\w+)?)(?P<call>(\(\))?)`(?!`)")

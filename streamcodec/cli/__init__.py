@@ -1,4 +1,4 @@
-"""Command line: `streamcodec serve`, `streamcodec infer`, `streamcodec demo`.
+"""Command line: `streamcodec serve`, `streamcodec infer`, `streamcodec demo`, `streamcodec fuzz`.
 
 Each command is a module with `add_parser` and `run`; this one puts them together and turns what went wrong into one
 line and an exit status: 1 for a failure, 2 for wrong arguments, 130 after Ctrl-C.
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from streamcodec import ProtocolError, __version__
-from streamcodec.cli import demo, infer, serve
+from streamcodec.cli import demo, fuzz, infer, serve
 
 _INTERRUPTED = 130
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"streamcodec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (serve, infer, demo):
+    for command in (serve, infer, demo, fuzz):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

@@ -1,0 +1,135 @@
+"""Examination: the probes, one after the other, and after each the question whether the server is still well.
+
+A server may answer a probe and die of it, or live on and answer everybody else wrongly. So behind each probe two more
+requests are sent, each over a connection of its own: for the health of the server, and the good request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from streamcodec.blackbox.learning import Baseline
+from streamcodec.blackbox.messages import Ending, Request
+from streamcodec.blackbox.probe import Probe
+from streamcodec.blackbox.target import NotApplicableError, Target
+from streamcodec.blackbox.verdicts import Finding, Kind, describe, judge
+from streamcodec.blackbox.wire import Observation, Outcome, OutOfRequestsError, Wire
+
+_OK = 200
+_DOWN = {Kind.BLOCKED, Kind.CRASHED}
+_RECOVERY_PAUSE = 0.5
+"""Seconds between two questions whether a server that is down has come back."""
+
+
+class State(Enum):
+    """What has become of a probe."""
+
+    PASSED = "passed"
+    FOUND = "found"
+    NOT_APPLICABLE = "not applicable"
+    """It has no meaning for this model."""
+    NOT_RUN = "not run"
+    """There were no requests left, or no server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a probe has led to."""
+
+    probe: Probe
+    state: State
+    note: str = ""
+    """What the server answered, or why the probe was not run."""
+    finding: Finding | None = None
+    request: Request | None = None
+    seconds: float = 0.0
+    """From the connection to the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examiner:
+    """Sends probes to a server."""
+
+    wire: Wire
+    target: Target
+    baseline: Baseline
+    timeout: float = 5.0
+    """Seconds that an answer may take."""
+    recovery: float = 5.0
+    """Seconds in which a server that is down may come back."""
+
+    def examine(self, probes: Iterable[Probe]) -> Iterator[Result]:
+        """Run probes in their order; each has a result, whatever happens."""
+        end = ""
+        for probe in probes:
+            if end:
+                yield Result(probe=probe, state=State.NOT_RUN, note=end)
+                continue
+            try:
+                result = self._run(probe)
+            except OutOfRequestsError:
+                end = "the requests that may be sent are used up"
+                result = Result(probe=probe, state=State.NOT_RUN, note=end)
+            yield result
+            if result.finding is not None and result.finding.kind in _DOWN and not self._has_recovered():
+                end = f"the server is down since {probe.name}"
+
+    def _run(self, probe: Probe) -> Result:
+        try:
+            request = probe.make(self.target)
+        except NotApplicableError as reason:
+            return Result(probe=probe, state=State.NOT_APPLICABLE, note=str(reason))
+        observation = self.wire.exchange(request, self.timeout)
+        expected = self.baseline.expected(request)
+        finding = judge(probe.expects, observation, expected=expected, also=probe.also)
+        note = _noted(observation, request)
+        finding = self._aftermath(note) or finding
+        state = State.PASSED if finding is None else State.FOUND
+        return Result(
+            probe=probe, state=state, note=note, finding=finding, request=request, seconds=observation.seconds
+        )
+
+    def _aftermath(self, note: str) -> Finding | None:
+        """Ask for the server's health, and for the answer to the good request; `note` is what came before."""
+        trouble = self._trouble()
+        if trouble is not None:
+            return Finding(kind=trouble.kind, detail=f"{note}; then health: {trouble.detail}")
+        finding = self.baseline.judge(self.wire, self.timeout)
+        if finding is None:
+            return None
+        detail = f"{note}; then a good request: {finding.kind}: {finding.detail}"
+        return Finding(kind=Kind.BROKEN, detail=detail)
+
+    def _trouble(self) -> Finding | None:
+        """Return what is wrong with the server's health."""
+        observation = self.wire.exchange(self.target.get("/v2/health/live"), self.timeout)
+        if observation.outcome is Outcome.ANSWERED:
+            answer = observation.answers[0]
+            return None if answer.status == _OK else Finding(kind=Kind.CRASHED, detail=describe(answer))
+        kind = Kind.BLOCKED if observation.outcome is Outcome.SILENT else Kind.CRASHED
+        return Finding(kind=kind, detail=observation.detail)
+
+    def _has_recovered(self) -> bool:
+        """Wait a while for the server: somebody may start it anew."""
+        deadline = time.monotonic() + self.recovery
+        while time.monotonic() < deadline:
+            time.sleep(min(_RECOVERY_PAUSE, self.recovery))
+            try:
+                if self._trouble() is None and self.baseline.judge(self.wire, self.timeout) is None:
+                    return True
+            except OutOfRequestsError:
+                return False
+        return False
+
+
+def _noted(observation: Observation, request: Request) -> str:
+    """Return in a few words what has come."""
+    if request.ending is Ending.RESETS:
+        return "reset by the probe"
+    said = [describe(answer) for answer in observation.answers]
+    if observation.outcome is not Outcome.ANSWERED:
+        said.append(observation.detail)
+    return ", then ".join(said)

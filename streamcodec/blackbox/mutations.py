@@ -1,0 +1,137 @@
+"""Mutations: messages that chance has made, from a seed, beyond those that somebody thought of.
+
+Each is a right message of chance sizes in which one thing is changed at most. Whether the result is still right is
+not for chance to know: our own decoder reads it, and what it refuses, the server must refuse. What the decoder accepts
+may be unlike what the model wants, so then any answer will do, but not silence and not a 5xx.
+
+The message depends on the seed and its number alone, so that one can be had without those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any, Final
+
+from streamcodec.blackbox.messages import ABSENT, Message, Request
+from streamcodec.blackbox.probe import Probe
+from streamcodec.blackbox.target import Target
+from streamcodec.blackbox.verdicts import Expectation
+from streamcodec.core.datatypes import DATATYPES
+from streamcodec.core.decoder import request_decoder
+from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.core.events import EndOfMessage, TensorReceived
+
+_SIZES: Final = (0, 1, 2, 3, 5, 17)
+_STEPS: Final = (-8, -4, -2, -1, 1, 2, 4, 8, 255)
+_ODD: Final[tuple[Any, ...]] = (ABSENT, None, True, -1, 1.5, "", "x", [], {}, 1 << 31, 1 << 63, 1 << 64)
+_MEMBERS: Final = ("name", "datatype", "shape", "parameters", "data")
+
+Body = tuple[bytes, bytes, int]
+"""A message as it is sent: its JSON, what follows, and the declared length of the JSON."""
+
+
+def mutations(target: Target, seed: int, count: int) -> Iterator[Probe]:
+    """Make probes of chance messages.
+
+    Args:
+        target: the model; it must take binary tensors, or there are none.
+        seed: what all chance comes from.
+        count: how many.
+    """
+    for number in range(count if target.has_binary else 0):
+        name = f"mutations/{seed}-{number}"
+        request, expects, why = _mutation(target, Random(name))  # noqa: S311 - to be repeated, not to be secret
+        yield Probe(name, expects, why, "what streamcodec's own decoder says", _constant(request))
+
+
+def _constant(request: Request) -> Callable[[Target], Request]:
+    return lambda _: request
+
+
+def _mutation(target: Target, random: Random) -> tuple[Request, Expectation, str]:
+    probed = random.choice(target.inputs)
+    message = target.binary(probed, shape=probed.sample_shape(random.choice(_SIZES)))
+    body = (message.text, message.payload, len(message.text))
+    change = random.choice((_whole, _member, _size, _length, _payload, _flip, _cut, _insert))
+    text, payload, length = change(message, body, random)
+    data = text + payload
+    expects, why, tensors = _verdict(data, length)
+    request = target.send(message, text=text, payload=payload, length=str(length))
+    place = random.randrange(len(request.data))
+    pieces = (request.data[:place], request.data[place:]) if random.random() < 1 / 2 else (request.data,)
+    return Request(pieces=tuple(filter(None, pieces)), tensors=tensors), expects, why
+
+
+def _verdict(body: bytes, length: int) -> tuple[Expectation, str, tuple[bytes, ...] | None]:
+    """Return what a server has to do with a body, why, and the tensors if there are."""
+    try:
+        decoder = request_decoder(header_length=length, body_length=len(body))
+        decoder.feed(body)
+        decoder.receive_eof()
+        tensors = []
+        while not isinstance(event := decoder.next_event(), EndOfMessage):
+            if isinstance(event, TensorReceived):
+                is_bytes = event.spec.datatype.is_bytes
+                tensors.append(bytes(event.elements.data) if is_bytes else event.array.tobytes())
+    except RemoteProtocolError as error:
+        is_limit = error.code is ErrorCode.LIMIT_EXCEEDED
+        return Expectation.EITHER if is_limit else Expectation.REFUSE, f"{error.code}: {error}", None
+    return Expectation.EITHER, "a message that is well formed", tuple(tensors)
+
+
+def _whole(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+    """Change nothing."""
+    return body
+
+
+def _member(message: Message, body: Body, random: Random) -> Body:
+    """Change a member of the input."""
+    member, value = random.choice(_MEMBERS), random.choice((*_ODD, *DATATYPES))
+    text = message.with_input(**{member: value}).text
+    return text, body[1], len(text)
+
+
+def _size(message: Message, body: Body, random: Random) -> Body:
+    """Say another size, or another shape, a little off."""
+    step = random.choice(_STEPS)
+    shape = list(message.entry["shape"])
+    if shape and random.random() < 1 / 2:
+        shape[random.randrange(len(shape))] += step
+        changed = message.with_input(shape=shape)
+    else:
+        changed = message.sized(len(message.tensor) + step)
+    return changed.text, body[1], len(changed.text)
+
+
+def _length(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+    """Say another length of the JSON, a little off."""
+    return body[0], body[1], body[2] + random.choice(_STEPS)
+
+
+def _payload(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+    """Let bytes be more, or less."""
+    step = random.choice(_STEPS)
+    return body[0], body[1] + random.randbytes(step) if step > 0 else body[1][:step], body[2]
+
+
+def _flip(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+    """Flip a bit."""
+    data = bytearray(body[0] + body[1])
+    data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    return bytes(data[: len(body[0])]), bytes(data[len(body[0]) :]), body[2]
+
+
+def _cut(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+    """Take bytes out of the JSON; its declared length follows."""
+    start = random.randrange(len(body[0]))
+    text = body[0][:start] + body[0][start + random.randrange(1, 9) :]
+    return text, body[1], len(text)
+
+
+def _insert(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+    """Put bytes into the JSON; its declared length follows."""
+    start = random.randrange(len(body[0]))
+    inserted = random.choice((b" ", b"\0", b"\xff", b'"', b"{", b"]", b",", b"0", b"-", b"\\", b"\n", b"1e9"))
+    text = body[0][:start] + inserted + body[0][start:]
+    return text, body[1], len(text)

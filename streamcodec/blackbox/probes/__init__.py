@@ -1,0 +1,39 @@
+"""Probes: everything that is tried, by group, in the order in which it is tried: what is dangerous comes last."""
+
+from __future__ import annotations
+
+from streamcodec.blackbox.probe import Probe
+from streamcodec.blackbox.probes import (
+    boundaries,
+    compression,
+    datatypes,
+    elements,
+    header_length,
+    heavy,
+    http,
+    json_text,
+    members,
+    routes,
+    shapes,
+    sizes,
+    transfers,
+    values,
+)
+
+PROBES: tuple[Probe, ...] = (
+    *boundaries.PROBES,
+    *header_length.PROBES,
+    *sizes.PROBES,
+    *shapes.PROBES,
+    *datatypes.PROBES,
+    *elements.PROBES,
+    *members.PROBES,
+    *values.PROBES,
+    *json_text.PROBES,
+    *compression.PROBES,
+    *routes.PROBES,
+    *http.PROBES,
+    *transfers.PROBES,
+    *heavy.PROBES,
+)
+"""All named probes."""

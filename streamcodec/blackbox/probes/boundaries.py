@@ -1,0 +1,370 @@
+"""Boundaries: requests that are right, and that a server may get wrong nevertheless.
+
+What all of them share: if the model echoes its inputs, the answer must have exactly their bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamcodec.blackbox.inputs import prefixed
+from streamcodec.blackbox.messages import Message, Request
+from streamcodec.blackbox.probe import Make, Probe
+from streamcodec.blackbox.probes.sources import BINARY, JSON, MESSAGING, SEMANTICS, V2
+from streamcodec.blackbox.target import Target
+from streamcodec.blackbox.verdicts import Expectation
+
+_ACCEPT, _EITHER = Expectation.ACCEPT, Expectation.EITHER
+_MESSAGE = f"{BINARY}: the JSON, then the tensors"
+_SHAPES = f"{V2}, tensor: any shape that the model takes"
+_NESTED = f"{V2}, tensor data: flat, or nested as shape says"
+_BYTES = f"{V2}, tensor data types: BYTES are any bytes"
+_BITS = f"{BINARY}: a tensor's bytes are its values"
+_STREAM = f"{MESSAGING}, section 2.2: a message is a sequence of octets, however it is cut"
+_CHUNKS = f"{MESSAGING}, section 7.1: chunks must be understood"
+_FIELDS = f"{SEMANTICS}, section 5.1: names of fields have no letter case"
+_SPACE = f"{JSON}, section 2: white space may stand around values"
+
+_ELEMENTS = 10_000
+_PIECE_BYTES = 997
+
+
+def _right(*fields: str) -> Make:
+    """Send a right message with more fields."""
+    return lambda target: target.send(target.any_form(), *fields, checks=True)
+
+
+def _text(change: Callable[[bytes], bytes]) -> Make:
+    """Write the JSON in another way."""
+
+    def make(target: Target) -> Request:
+        message = target.any_form()
+        return target.send(message, text=change(message.text), checks=True)
+
+    return make
+
+
+def _having(**members: object) -> Make:
+    return lambda target: target.send(target.any_form().having(**members), checks=True)
+
+
+def _with_parameter(target: Target) -> Request:
+    """Add a parameter that nobody knows to those of an input."""
+    message = target.any_form()
+    parameters = message.entry.get("parameters", {}) | {"no-such-parameter": 1}
+    return target.send(message.with_input(parameters=parameters), checks=True)
+
+
+def _head(change: Callable[[bytes], bytes]) -> Make:
+    """Write the head in another way."""
+
+    def make(target: Target) -> Request:
+        request = target.send(target.any_form(), checks=True)
+        return Request(pieces=(change(request.head) + request.body,), tensors=request.tensors)
+
+    return make
+
+
+def _letter_case(change: Callable[[bytes], bytes]) -> Make:
+    """Write the names of the fields in another letter case."""
+
+    def changed(head: bytes) -> bytes:
+        first, *lines = head.split(b"\r\n")
+        pairs = (line.partition(b":") for line in lines)
+        return b"\r\n".join([first, *(change(name) + colon + value for name, colon, value in pairs)])
+
+    return _head(changed)
+
+
+def _cut(size: int, start: int = 0) -> Make:
+    """Send a right request in pieces of a size, from a place on, counted from the end of the head."""
+
+    def make(target: Target) -> Request:
+        request = target.send(target.any_form(), checks=True)
+        return _in_pieces(request, len(request.head) + start, size)
+
+    return make
+
+
+def _in_pieces(request: Request, first: int, size: int) -> Request:
+    data = request.data
+    pieces = (data[:first], *(data[place : place + size] for place in range(first, len(data), size)))
+    return Request(pieces=pieces, tensors=request.tensors)
+
+
+def _chunked(size: int, *, extension: bytes = b"", trailer: bytes = b"") -> Make:
+    """Send a right message in chunks of a size."""
+
+    def make(target: Target) -> Request:
+        return _in_chunks(target, target.send(target.any_form(), checks=True), size, extension, trailer)
+
+    return make
+
+
+def _in_chunks(target: Target, request: Request, size: int, extension: bytes = b"", trailer: bytes = b"") -> Request:
+    parts = (request.body[place : place + size] for place in range(0, len(request.body), size))
+    chunks = b"".join(b"%x%b\r\n%b\r\n" % (len(part), extension, part) for part in parts)
+    return target.reframe(request, "Transfer-Encoding: chunked", body=chunks + b"0\r\n" + trailer + b"\r\n")
+
+
+def _pipelined(target: Target) -> Request:
+    request = target.send(target.any_form(), checks=True)
+    return Request(pieces=(request.data * 2,), answers=2, tensors=request.tensors)
+
+
+def _nested(target: Target) -> Request:
+    """Nest data as the shape says."""
+    message = target.json(target.find(lambda each: len(each.shape) > 1, "of more than one dimension"))
+    data: Any = np.array(message.entry["data"], object).reshape(message.entry["shape"]).tolist()
+    return target.send(message.with_input(data=data), checks=True)
+
+
+def _empty(target: Target) -> Message:
+    probed = target.open()
+    return target.binary(probed, shape=probed.sample_shape(0))
+
+
+def _empty_json(target: Target) -> Request:
+    probed = target.open()
+    return target.send(target.json(probed, shape=probed.sample_shape(0)), checks=True)
+
+
+def _scalar(target: Target) -> Request:
+    """Send a tensor without dimensions, if the model lets callers choose."""
+    probed = target.find(lambda each: not (target.is_declared and each.shape), "without dimensions")
+    return target.send(target.binary(probed, shape=[]), checks=True)
+
+
+def _elements(make: Callable[[int], list[bytes]]) -> Make:
+    """Send BYTES elements that are made for their number."""
+
+    def make_request(target: Target) -> Request:
+        probed = target.of("BYTES")
+        elements = make(math.prod(probed.sample_shape()))
+        return target.send(target.binary(probed).replaced(b"".join(map(prefixed, elements))), checks=True)
+
+    return make_request
+
+
+def _many_elements(target: Target, count: int) -> Request:
+    """Make a request of so many short elements that, wherever it is cut, some prefix is."""
+    probed = target.open("BYTES")
+    return target.send(target.binary(probed, shape=probed.sample_shape(count)), checks=True)
+
+
+def _elements_cut(target: Target) -> Request:
+    request = _many_elements(target, _ELEMENTS)
+    return _in_pieces(request, len(request.head), _PIECE_BYTES)
+
+
+def _elements_in_chunks(target: Target) -> Request:
+    return _in_chunks(target, _many_elements(target, 100), 7)
+
+
+def _bits(patterns: dict[str, int]) -> Make:
+    """Send a float of given bits."""
+
+    def make(target: Target) -> Request:
+        probed = target.of(*patterns)
+        datatype = probed.datatype
+        message = target.binary(probed)
+        pattern = patterns[datatype.name].to_bytes(datatype.itemsize, "little")
+        return target.send(message.carrying(pattern * (len(message.tensor) // datatype.itemsize)), checks=True)
+
+    return make
+
+
+def _extremes(target: Target) -> Request:
+    """Send the largest 64-bit integers as JSON; a reader that makes floats of them loses their last digits."""
+    probed = target.of("INT64", "UINT64")
+    dtype = probed.datatype.dtype
+    values = np.full(probed.sample_shape(), np.iinfo(dtype).max, dtype)
+    message = target.json(probed).with_input(data=values.reshape(-1).tolist()).carrying(values.tobytes())
+    return target.send(message, checks=True)
+
+
+def _absolute(target: Target) -> Make:
+    return _head(lambda head: head.replace(b" /", f" http://{target.authority}/".encode(), 1))
+
+
+def _escaped(text: bytes) -> bytes:
+    return text.replace(b'"inputs"', b'"\\u0069nput\\u0073"').replace(b'"shape"', b'"\\u0073hape"')
+
+
+def _spread(text: bytes) -> bytes:
+    return b"\r\n\t" + json.dumps(json.loads(text), indent=3).encode() + b" \r\n\t\n"
+
+
+_QUIET = {"FP32": 0x7FC12345, "FP64": 0x7FF8123456789ABC, "FP16": 0x7E12}
+_SIGNALLING = {"FP32": 0x7F812345, "FP64": 0x7FF0123456789ABC, "FP16": 0x7C12}
+
+PROBES = (
+    Probe(
+        "boundaries/binary",
+        _ACCEPT,
+        "a right request in binary",
+        _MESSAGE,
+        lambda target: target.send(target.binary(), checks=True),
+    ),
+    Probe(
+        "boundaries/json",
+        _ACCEPT,
+        "a right request in JSON",
+        _NESTED,
+        lambda target: target.send(target.json(), checks=True),
+    ),
+    Probe("boundaries/nested", _ACCEPT, "JSON data nested as the shape says", _NESTED, _nested),
+    Probe(
+        "boundaries/padded",
+        _ACCEPT,
+        "blanks behind the JSON, up to a multiple of 64",
+        _SPACE,
+        _text(lambda text: text.ljust(-(-len(text) // 64) * 64)),
+    ),
+    Probe(
+        "boundaries/padded-64-KiB",
+        _ACCEPT,
+        "64 KiB of blanks behind the JSON",
+        _SPACE,
+        _text(lambda text: text + b" " * (64 << 10)),
+    ),
+    Probe("boundaries/spread", _ACCEPT, "JSON with tabs and line ends", _SPACE, _text(_spread)),
+    Probe(
+        "boundaries/escaped-names",
+        _ACCEPT,
+        "JSON whose names are escaped",
+        f"{JSON}, section 7: any character may be escaped",
+        _text(_escaped),
+    ),
+    Probe(
+        "boundaries/id",
+        _ACCEPT,
+        "an id with quotation marks, beyond ASCII",
+        f"{V2}, inference request: id is a string",
+        _having(id='"größer" \\ 🦊 \u2028'),
+    ),
+    Probe(
+        "boundaries/null-members",
+        _EITHER,
+        "optional members that are null",
+        f"{V2}: optional members",
+        _having(id=None, outputs=None),
+    ),
+    Probe(
+        "boundaries/unknown-member",
+        _EITHER,
+        "a member that nobody knows",
+        f"{V2}: nothing is said",
+        _having(**{"no-such-member": {"a": [1, None]}}),
+    ),
+    Probe(
+        "boundaries/unknown-parameter", _EITHER, "a parameter that nobody knows", f"{V2}, parameters", _with_parameter
+    ),
+    Probe("boundaries/small-fields", _ACCEPT, "names of fields in small letters", _FIELDS, _letter_case(bytes.lower)),
+    Probe("boundaries/capital-fields", _ACCEPT, "names of fields in capitals", _FIELDS, _letter_case(bytes.upper)),
+    Probe(
+        "boundaries/absolute-target",
+        _ACCEPT,
+        "the whole URL in the first line",
+        f"{MESSAGING}, section 3.2.2: it must be accepted",
+        lambda target: _absolute(target)(target),
+    ),
+    Probe(
+        "boundaries/no-type",
+        _EITHER,
+        "no Content-Type",
+        f"{SEMANTICS}, section 8.3: it may be absent",
+        _head(lambda head: b"\r\n".join(line for line in head.split(b"\r\n") if not line.startswith(b"Content-Type"))),
+    ),
+    Probe(
+        "boundaries/http-1.0",
+        _ACCEPT,
+        "HTTP/1.0",
+        f"{SEMANTICS}, section 2.5: a server answers lower versions",
+        _head(lambda head: head.replace(b"HTTP/1.1", b"HTTP/1.0")),
+    ),
+    Probe(
+        "boundaries/expect-continue",
+        _ACCEPT,
+        "Expect: 100-continue, and the body at once",
+        f"{SEMANTICS}, section 10.1.1",
+        _right("Expect: 100-continue"),
+    ),
+    Probe(
+        "boundaries/pipelined", _ACCEPT, "two requests at once", f"{MESSAGING}, section 9.3.2: pipelining", _pipelined
+    ),
+    Probe("boundaries/chunked", _ACCEPT, "chunks of 50 bytes", _CHUNKS, _chunked(50)),
+    Probe("boundaries/chunks-of-one", _ACCEPT, "chunks of one byte", _CHUNKS, _chunked(1)),
+    Probe(
+        "boundaries/chunks-extended",
+        _ACCEPT,
+        "chunks with an extension and a trailer",
+        _CHUNKS,
+        _chunked(60, extension=b';a="b"', trailer=b"x: 1\r\n"),
+    ),
+    Probe("boundaries/cut-in-head", _ACCEPT, "a head that comes in four pieces", _STREAM, _cut(40, -120)),
+    Probe("boundaries/cut-in-json", _ACCEPT, "a body that comes in pieces of 11 bytes", _STREAM, _cut(11)),
+    Probe("boundaries/cut-anywhere", _ACCEPT, "a request that comes in pieces of 3 bytes", _STREAM, _cut(3, -30)),
+    Probe(
+        "boundaries/empty",
+        _ACCEPT,
+        "a tensor of no elements, in binary",
+        _SHAPES,
+        lambda target: target.send(_empty(target), checks=True),
+    ),
+    Probe("boundaries/empty-json", _ACCEPT, "a tensor of no elements, in JSON", _SHAPES, _empty_json),
+    Probe("boundaries/scalar", _ACCEPT, "a tensor without dimensions", _SHAPES, _scalar),
+    Probe(
+        "boundaries/bytes-not-utf-8",
+        _ACCEPT,
+        "elements of BYTES that are no text",
+        _BYTES,
+        _elements(lambda count: [b"\xff\xfe\x80"] * count),
+    ),
+    Probe(
+        "boundaries/bytes-nul",
+        _ACCEPT,
+        "elements of BYTES that end in NUL",
+        _BYTES,
+        _elements(lambda count: [b"\0a\0"] * count),
+    ),
+    Probe(
+        "boundaries/bytes-empty",
+        _ACCEPT,
+        "elements of BYTES without a byte",
+        _BYTES,
+        _elements(lambda count: [b""] * count),
+    ),
+    Probe(
+        "boundaries/bytes-cut",
+        _ACCEPT,
+        f"{_ELEMENTS:,} elements of BYTES, whose prefixes are cut",
+        _STREAM,
+        _elements_cut,
+    ),
+    Probe(
+        "boundaries/bytes-in-chunks",
+        _ACCEPT,
+        "100 elements of BYTES in chunks of 7 bytes, which cut prefixes",
+        _CHUNKS,
+        _elements_in_chunks,
+    ),
+    Probe("boundaries/quiet-nan", _ACCEPT, "a NaN with a payload", _BITS, _bits(_QUIET)),
+    Probe("boundaries/signalling-nan", _ACCEPT, "a signalling NaN", _BITS, _bits(_SIGNALLING)),
+    Probe(
+        "boundaries/infinity",
+        _ACCEPT,
+        "infinity in binary",
+        _BITS,
+        _bits({"FP32": 0x7F800000, "FP64": 0x7FF << 52, "FP16": 0x7C00}),
+    ),
+    Probe(
+        "boundaries/64-bit", _ACCEPT, "the largest integer of 64 bits, in JSON", f"{V2}, tensor data types", _extremes
+    ),
+)
+"""The probes of this group."""

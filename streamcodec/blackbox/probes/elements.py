@@ -1,0 +1,111 @@
+"""Elements: the length prefixes of BYTES, each a promise about bytes that may not be there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from streamcodec.blackbox.inputs import prefixed
+from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.probe import Make, Probe
+from streamcodec.blackbox.probes.sources import BINARY
+from streamcodec.blackbox.target import Target
+from streamcodec.blackbox.verdicts import Expectation
+
+_REFUSE = Expectation.REFUSE
+_PREFIX = f"{BINARY}: each element of BYTES is its length in 4 bytes, and so many bytes"
+_COUNT = f"{BINARY}: a BYTES tensor has as many elements as shape says"
+
+_LAST = (1 << 32) - 1
+_SIGNED = 1 << 31
+
+
+def _made_of(make_tensor: Callable[[int], bytes]) -> Make:
+    """Give a BYTES tensor the bytes that are made for its number of elements; its size is right."""
+
+    def make(target: Target) -> Request:
+        probed = target.of("BYTES")
+        return target.send(target.binary(probed).replaced(make_tensor(math.prod(probed.sample_shape()))))
+
+    return make
+
+
+def _ending_in(last: bytes) -> Make:
+    """Let the last element be these bytes."""
+    return _made_of(lambda count: prefixed(b"ok") * (count - 1) + last)
+
+
+def _beginning_with(first: bytes) -> Make:
+    """Let the first element be these bytes."""
+    return _made_of(lambda count: first + prefixed(b"ok") * (count - 1))
+
+
+PROBES = (
+    Probe(
+        "elements/last-overruns",
+        _REFUSE,
+        "a last element of 100 bytes, of which 1 is there",
+        _PREFIX,
+        _ending_in(prefixed(b"a", 100)),
+    ),
+    Probe(
+        "elements/last-one-over",
+        _REFUSE,
+        "a last element that is one byte longer than what is there",
+        _PREFIX,
+        _ending_in(prefixed(b"abc", 4)),
+    ),
+    Probe(
+        "elements/first-overruns",
+        _REFUSE,
+        "a first element that is longer than all",
+        _PREFIX,
+        _beginning_with(prefixed(b"a", 100_000)),
+    ),
+    Probe(
+        "elements/2^32-1",
+        _REFUSE,
+        "a last element of 4 GiB, of which 1 byte is there",
+        _PREFIX,
+        _ending_in(prefixed(b"a", _LAST)),
+    ),
+    Probe(
+        "elements/2^31",
+        _REFUSE,
+        "a last element whose length is negative for who reads it as signed",
+        _PREFIX,
+        _ending_in(prefixed(b"a", _SIGNED)),
+    ),
+    Probe("elements/prefix-cut", _REFUSE, "a tensor that ends within a prefix", _PREFIX, _ending_in(b"\1\0\0")),
+    Probe("elements/prefix-alone", _REFUSE, "a last prefix without its bytes", _PREFIX, _ending_in(b"\1\0\0\0")),
+    Probe(
+        "elements/trailing-bytes",
+        _REFUSE,
+        "two bytes behind the last element",
+        _PREFIX,
+        _ending_in(prefixed(b"a") + b"\0\0"),
+    ),
+    Probe(
+        "elements/big-endian",
+        _REFUSE,
+        "lengths in big-endian order",
+        _PREFIX,
+        _made_of(lambda count: b"\0\0\0\1a" * count),
+    ),
+    Probe(
+        "elements/one-more",
+        _REFUSE,
+        "one element more than the shape has",
+        _COUNT,
+        _made_of(lambda count: prefixed(b"ok") * (count + 1)),
+    ),
+    Probe(
+        "elements/one-less",
+        _REFUSE,
+        "one element less than the shape has",
+        _COUNT,
+        _made_of(lambda count: prefixed(b"ok") * (count - 1)),
+    ),
+    Probe("elements/none", _REFUSE, "no bytes at all for a shape that has elements", _COUNT, _made_of(lambda _: b"")),
+)
+"""The probes of this group."""

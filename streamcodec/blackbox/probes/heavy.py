@@ -1,0 +1,174 @@
+"""Heavy: requests that are large, or that have brought servers down; only sent when they are asked for.
+
+They come last, and the worst of them at the very end: after one that a server does not survive, nothing is left to ask.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from dataclasses import replace
+
+from streamcodec.blackbox.inputs import prefixed
+from streamcodec.blackbox.messages import Ending, Request
+from streamcodec.blackbox.probe import Probe
+from streamcodec.blackbox.probes.sources import CAUTION, V2
+from streamcodec.blackbox.target import Target
+from streamcodec.blackbox.verdicts import Expectation
+from streamcodec.core.framing import HEADER_LENGTH_FIELD
+
+_REFUSE, _EITHER = Expectation.REFUSE, Expectation.EITHER
+_COUNT = f"{V2}, tensor: data has as many elements as shape says"
+_FULL = frozenset({503, 507})
+"""A server may also say that it has no room."""
+
+_DEPTH = 100_000
+_BOMB_BYTES = 128 << 20
+_GZIP_HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
+_HEAD_BYTES = 16 << 20
+_DIGITS = 1_000_000
+_INPUTS = 30_000
+_TIB = 1 << 40
+_ELEMENTS = 1 << 20
+
+
+def _long_head(target: Target) -> Request:
+    """Begin a field that does not end."""
+    piece = b"a" * (1 << 20)
+    head = target.head().removesuffix(b"\r\n") + b"x: "
+    return Request(pieces=(head, *[piece] * (_HEAD_BYTES // len(piece))), ending=Ending.CUTS)
+
+
+def _many_fields(target: Target) -> Request:
+    return target.send(target.any_form(), *(f"x{number}: 1" for number in range(20_000)))
+
+
+def _promised_header(target: Target) -> Request:
+    """Announce a JSON header of 2 GiB, and end after a few bytes of it."""
+    data = target.head(f"Content-Length: {_TIB}", f"{HEADER_LENGTH_FIELD}: {1 << 31}") + b'{"inputs":'
+    return Request(pieces=(data,), ending=Ending.CUTS)
+
+
+def _promised_tensor(target: Target) -> Request:
+    """Announce a tensor of 1 TiB, in a body to match, and end with the JSON."""
+    message = target.binary(target.open())
+    itemsize = message.probed.datatype.itemsize
+    text = message.with_input(shape=[_TIB // itemsize]).sized(_TIB).text
+    lines = (f"Content-Length: {len(text) + _TIB}", f"{HEADER_LENGTH_FIELD}: {len(text)}")
+    return Request(pieces=(target.head(*lines) + text,), ending=Ending.CUTS)
+
+
+def _promised_chunk(target: Target) -> Request:
+    """Announce a chunk of 2^60 bytes, and end."""
+    request = target.send(target.any_form())
+    data = target.reframe(request, "Transfer-Encoding: chunked", body=b"fffffffffffffff\r\n{").data
+    return Request(pieces=(data,), ending=Ending.CUTS)
+
+
+def _bomb(target: Target) -> Request:
+    """Send a right message with 128 MiB of zeros behind it, in 128 KiB."""
+    request = target.send(target.any_form())
+    bomb = _gzip_with_zeros(request.body)
+    return target.reframe(request, "Content-Length: {n}", "Content-Encoding: gzip", body=bomb)
+
+
+def _gzip_with_zeros(data: bytes) -> bytes:
+    """Compress data and many zeros, of which one block is made and then repeated: that takes no time."""
+    block, count = bytes(1 << 20), _BOMB_BYTES >> 20
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    start = packer.compress(data) + packer.flush(zlib.Z_FULL_FLUSH)
+    zeros = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
+    checksum = zlib.crc32(data)
+    for _ in range(count):
+        checksum = zlib.crc32(block, checksum)
+    trailer = struct.pack("<II", checksum, len(data) + _BOMB_BYTES)
+    return _GZIP_HEADER + start + zeros * count + packer.flush() + trailer
+
+
+def _deep(opening: bytes, closing: bytes) -> bytes:
+    return opening * _DEPTH + closing * _DEPTH
+
+
+def _deep_data(target: Target) -> Request:
+    """Nest data deeper than any shape is."""
+    message = target.json()
+    text = message.with_input(data="here").text.replace(b'"here"', _deep(b"[", b"]"))
+    return target.send(message, text=text)
+
+
+def _deep_objects(target: Target) -> Request:
+    text = target.any_form().text
+    nested = b'{"a":' * _DEPTH + b"1" + b"}" * _DEPTH
+    return target.send(target.any_form(), text=b'{"unknown":' + nested + b"," + text[1:])
+
+
+def _long_number(target: Target) -> Request:
+    message = target.any_form()
+    text = message.with_input(shape="here").text.replace(b'"here"', b"[" + b"9" * _DIGITS + b"]")
+    return target.send(message, text=text)
+
+
+def _many_inputs(target: Target) -> Request:
+    message = target.any_form()
+    entry = {"name": "x", "datatype": "FP32", "shape": [0], "parameters": {"binary_data_size": 0}}
+    inputs = [{**entry, "name": f"x{number}"} for number in range(_INPUTS)]
+    return target.send(message.having(inputs=[*message.document["inputs"], *inputs]))
+
+
+def _many_elements(target: Target) -> Request:
+    """Send a million elements of no bytes, and a last one that overruns."""
+    probed = target.open("BYTES")
+    shape = probed.sample_shape(_ELEMENTS)
+    tensor = prefixed(b"") * (math.prod(shape) - 1) + prefixed(b"", 1)
+    return target.send(target.binary(probed).with_input(shape=shape).replaced(tensor))
+
+
+def _huge_claim(target: Target) -> Request:
+    """Claim 2^40 elements, as JSON data with one value."""
+    message = target.json(target.open())
+    data = message.entry["data"][:1]
+    shape = message.probed.sample_shape(_TIB)
+    return target.send(message.with_input(shape=shape, data=data))
+
+
+_NAMED = (
+    Probe(
+        "heavy/head-without-end", Expectation.REFUSE_OR_CLOSE, "a head of 16 MiB that does not end", CAUTION, _long_head
+    ),
+    Probe("heavy/many-fields", _EITHER, "a head of 20,000 fields", CAUTION, _many_fields),
+    Probe(
+        "heavy/promised-header",
+        Expectation.REFUSE_OR_CLOSE,
+        "the promise of 2 GiB of JSON",
+        CAUTION,
+        _promised_header,
+        _FULL,
+    ),
+    Probe(
+        "heavy/promised-tensor",
+        Expectation.REFUSE_OR_CLOSE,
+        "the promise of a tensor of 1 TiB",
+        CAUTION,
+        _promised_tensor,
+        _FULL,
+    ),
+    Probe(
+        "heavy/promised-chunk",
+        Expectation.REFUSE_OR_CLOSE,
+        "the promise of a chunk of 2^60 bytes",
+        CAUTION,
+        _promised_chunk,
+        _FULL,
+    ),
+    Probe("heavy/many-inputs", _EITHER, f"{_INPUTS:,} inputs more than the model has", CAUTION, _many_inputs),
+    Probe("heavy/many-elements", _REFUSE, "a million elements, the last one too long", CAUTION, _many_elements),
+    Probe("heavy/long-number", _REFUSE, f"a size of {_DIGITS:,} digits", CAUTION, _long_number),
+    Probe("heavy/bomb", _REFUSE, f"gzip of {_BOMB_BYTES >> 20} MiB of zeros", CAUTION, _bomb, _FULL),
+    Probe("heavy/deep-data", _REFUSE, f"data nested {_DEPTH:,} deep", _COUNT, _deep_data),
+    Probe("heavy/deep-objects", _EITHER, f"{_DEPTH:,} objects in one another", CAUTION, _deep_objects),
+    Probe("heavy/2^40-elements", _REFUSE, "one value for a shape of 2^40 elements, as JSON", _COUNT, _huge_claim),
+)
+
+PROBES = tuple(replace(probe, is_heavy=True) for probe in _NAMED)
+"""The probes of this group."""

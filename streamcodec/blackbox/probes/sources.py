@@ -1,0 +1,15 @@
+"""Sources: the documents that the rules come from, by the names that reports call them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+BINARY: Final = "Binary Tensor Data Extension"
+V2: Final = "V2 inference protocol"
+JSON: Final = "RFC 8259"
+MESSAGING: Final = "RFC 9112"
+SEMANTICS: Final = "RFC 9110"
+UTF8: Final = "RFC 3629"
+GZIP: Final = "RFC 1952"
+ZLIB: Final = "RFC 1950"
+CAUTION: Final = "no server may be brought down by a request"

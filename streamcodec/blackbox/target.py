@@ -1,0 +1,183 @@
+"""Target: the model that is examined, and right requests for it.
+
+Probes are about one thing each, so all else of a request has to be right, or the server would refuse it for another
+reason and the probe would show nothing. Names, datatypes and shapes come from the model's metadata; where the metadata
+leaves a size open, a small one is taken. The values are small numbers that any model can be given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamcodec.blackbox.inputs import Input
+from streamcodec.blackbox.messages import Ending, Message, Request
+from streamcodec.core.datatypes import DATATYPES
+from streamcodec.core.framing import HEADER_LENGTH_FIELD
+
+
+class NotApplicableError(Exception):
+    """A probe has no meaning for this model; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The model that is examined."""
+
+    authority: str
+    """Value of the `Host` field."""
+    prefix: str
+    """Path in front of `/v2`."""
+    model: str
+    """As it stands in the path, percent-encoded, and a version behind it if one was given."""
+    inputs: tuple[Input, ...]
+    is_declared: bool = True
+    """Whether the inputs are those of the model's metadata."""
+    has_binary: bool = True
+    """Whether the server takes binary tensors."""
+    has_json: bool = True
+    """Whether the model can be given JSON data."""
+
+    @property
+    def path(self) -> str:
+        """Of the model."""
+        return f"{self.prefix}/v2/models/{self.model}"
+
+    def find(self, suits: Callable[[Input], bool], what: str) -> Input:
+        """Return the first input that suits.
+
+        Raises:
+            NotApplicableError: there is none.
+        """
+        found = next(filter(suits, self.inputs), None)
+        if found is None:
+            raise NotApplicableError(f"the model has no input {what}")
+        return found
+
+    def fixed(self) -> Input:
+        """Return an input whose items have one size, of more than one byte if there is one."""
+        kinds = [each for each in self.inputs if not each.datatype.is_bytes]
+        wide = [each for each in kinds if each.datatype.itemsize > 1]
+        return next(iter(wide or kinds), None) or self.find(lambda _: False, "with items of one size")
+
+    def of(self, *names: str) -> Input:
+        """Return an input of one of these datatypes."""
+        return self.find(lambda each: each.datatype.name in names, f"of {' or '.join(names)}")
+
+    def open(self, *names: str) -> Input:
+        """Return an input (of one of these datatypes) that can have any size."""
+        what = f"of {' or '.join(names)} of any size" if names else "of any size"
+        return self.find(lambda each: each.is_open and each.datatype.name in (names or DATATYPES), what)
+
+    def binary(self, probed: Input | None = None, shape: Sequence[int] | None = None) -> Message:
+        """Return a right request with binary tensors.
+
+        Args:
+            probed: the input that the probe is about; the first one by default. It comes last, so that what is wrong
+                with it does not spoil another one, which the server would notice.
+            shape: of that input; one that the model takes by default.
+
+        Raises:
+            NotApplicableError: the server does not take binary tensors.
+        """
+        if not self.has_binary:
+            raise NotApplicableError("the server takes no binary tensors")
+        return self._message(probed, shape, is_binary=True)
+
+    def json(self, probed: Input | None = None, shape: Sequence[int] | None = None) -> Message:
+        """Return a right request with JSON data; for the arguments see `binary`.
+
+        Raises:
+            NotApplicableError: the model cannot be given JSON data.
+        """
+        if not self.has_json or not all(each.datatype.has_json for each in self.inputs):
+            raise NotApplicableError("the model cannot be given JSON data")
+        return self._message(probed, shape, is_binary=False)
+
+    def any_form(self) -> Message:
+        """Return a right request in the form that the server takes, binary if it takes both."""
+        return self.binary() if self.has_binary else self.json()
+
+    def send(
+        self,
+        message: Message,
+        *fields: str,
+        text: bytes | None = None,
+        payload: bytes | None = None,
+        length: str | None = "{n}",
+        checks: bool = False,
+    ) -> Request:
+        """Put a message together.
+
+        Args:
+            message: the message.
+            fields: more lines of the head.
+            text: the JSON header to be sent instead of the message's.
+            payload: what is sent behind it instead of the message's tensors.
+            length: what `Inference-Header-Content-Length` says, where `{n}` is the true length; None for no such field.
+                A request without binary tensors never has it.
+            checks: whether the message is right, so that an echo of it must have its tensors.
+        """
+        text = message.text if text is None else text
+        payload = message.payload if payload is None else payload
+        if message.is_binary:
+            lengths = () if length is None else (f"{HEADER_LENGTH_FIELD}: {length.format(n=len(text))}",)
+            fields = ("Content-Type: application/octet-stream", *lengths, *fields)
+        else:
+            fields = ("Content-Type: application/json", *fields)
+        return self.post(text + payload, *fields, tensors=message.tensors if checks else None)
+
+    def post(self, body: bytes, *fields: str, tensors: tuple[bytes, ...] | None = None) -> Request:
+        """Put any body behind a right head."""
+        return Request(pieces=(self.head(f"Content-Length: {len(body)}", *fields) + body,), tensors=tensors)
+
+    def head(self, *fields: str, method: str = "POST", path: str | None = None, version: str = "1.1") -> bytes:
+        """Return a head, of an inference request if no other path is given."""
+        line = f"{method} {self.path + '/infer' if path is None else self.prefix + path} HTTP/{version}"
+        return "\r\n".join((line, f"Host: {self.authority}", *fields, "", "")).encode("latin-1")
+
+    def reframe(
+        self, request: Request, *fields: str, body: bytes | None = None, path: str | None = None, version: str = "1.1"
+    ) -> Request:
+        """Return a request with other lines instead of its `Content-Length`, where `{n}` is the length of the body.
+
+        Args:
+            request: one that `send` or `post` has made.
+            fields: the lines.
+            body: what is sent instead of its body.
+            path: as for `head`.
+            version: as for `head`.
+        """
+        lines = request.head.decode("latin-1").split("\r\n")[2:]
+        kept = (line for line in lines if line and not line.startswith("Content-Length"))
+        body = request.body if body is None else body
+        framing = (field.format(n=len(body)) for field in fields)
+        data = self.head(*kept, *framing, path=path, version=version) + body
+        return Request(pieces=(data,), tensors=request.tensors)
+
+    def get(self, path: str) -> Request:
+        """Return a request for a resource."""
+        return Request(pieces=(self.head(method="GET", path=path),))
+
+    def cut(self, request: Request, nbytes: int, ending: Ending = Ending.CUTS) -> Request:
+        """Return the first bytes of a request, after which no more come."""
+        return Request(pieces=(request.data[:nbytes],), ending=ending)
+
+    def _message(self, probed: Input | None, shape: Sequence[int] | None, *, is_binary: bool) -> Message:
+        probed = self.inputs[0] if probed is None else probed
+        entries, tensors = [], []
+        for each in (*(other for other in self.inputs if other is not probed), probed):
+            its_shape = list(shape) if shape is not None and each is probed else each.sample_shape()
+            entry: dict[str, Any] = {"name": each.name, "datatype": each.datatype.name, "shape": its_shape}
+            values = each.sample(its_shape)
+            tensors.append(each.to_bytes(values))
+            if is_binary:
+                entry["parameters"] = {"binary_data_size": len(tensors[-1])}
+            else:
+                entry["data"] = each.to_json(values)
+            entries.append(entry)
+        document: dict[str, Any] = {"inputs": entries}
+        if self.has_binary:
+            document["parameters"] = {"binary_data_output": True}
+        return Message(document=document, tensors=tuple(tensors), is_binary=is_binary, probed=probed)

@@ -1,0 +1,217 @@
+"""Wire: one request over a connection of its own, byte for byte, and whatever comes back.
+
+Nothing here judges. An exchange never fails and never waits for longer than it may: that a server refuses the
+connection, closes it, says nothing, or something that is no HTTP, are observations like any answer. h11 reads the
+answers, and nothing else, since no server can be trusted to frame them.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from select import select
+from typing import Final
+
+import h11
+
+from streamcodec.blackbox.messages import Ending, Request
+
+_PIECE_SECONDS: Final = 0.005
+"""Between two pieces of a request: enough on loopback for the server to read the first one by itself."""
+
+_READ_BYTES: Final = 1 << 16
+_MAX_ANSWER_BYTES: Final = 64 << 20
+_MAX_HEAD_BYTES: Final = 64 << 10
+_NEXT_ANSWER_SECONDS: Final = 1.0
+"""How long a second answer may take, whose request was there together with the first one."""
+
+
+class Outcome(Enum):
+    """How an exchange has ended."""
+
+    ANSWERED = "answered"
+    """As many answers came as were waited for."""
+    CLOSED = "closed"
+    """The connection ended before."""
+    SILENT = "silent"
+    """Time ran out before."""
+    GARBLED = "garbled"
+    """What came is no HTTP, or broke off in the middle."""
+    UNREACHABLE = "unreachable"
+    """There was no connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A response of the server."""
+
+    status: int
+    fields: tuple[tuple[bytes, bytes], ...]
+    """Names in lower case."""
+    body: bytes
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Return the values of all fields of a name (lower case)."""
+        return [value for key, value in self.fields if key == name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What a request has led to."""
+
+    outcome: Outcome
+    answers: tuple[Answer, ...] = ()
+    seconds: float = 0.0
+    """From the connection to the end."""
+    detail: str = ""
+    """What is to be said of the outcome, if it is no answer."""
+
+
+class OutOfRequestsError(Exception):
+    """As many requests have been sent as may be."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Pacer:
+    """Bounds the requests in number and in rate."""
+
+    max_requests: int
+    max_rate: float
+    """Requests per second."""
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], object] = time.sleep
+    sent: int = 0
+    _next: float = field(default=0.0)
+
+    def take(self) -> None:
+        """Wait until the next request may be sent.
+
+        Raises:
+            OutOfRequestsError: there may be no more.
+        """
+        if self.sent == self.max_requests:
+            raise OutOfRequestsError
+        self.sent += 1
+        now = self.clock()
+        if now < self._next:
+            self.sleep(self._next - now)
+        self._next = max(now, self._next) + 1 / self.max_rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """The way to a server."""
+
+    address: tuple[str, int]
+    """Of the host as it was checked, so that no second look-up can lead elsewhere."""
+    pacer: Pacer
+
+    def exchange(self, request: Request, timeout: float) -> Observation:
+        """Send a request and wait for its answers, each for at most `timeout` seconds.
+
+        Raises:
+            OutOfRequestsError: the request may not be sent.
+        """
+        self.pacer.take()
+        began = time.monotonic()
+        try:
+            with socket.create_connection(self.address, timeout) as sock:
+                return _converse(sock, request, timeout, began)
+        except OSError as error:
+            return Observation(outcome=Outcome.UNREACHABLE, seconds=time.monotonic() - began, detail=_said(error))
+
+
+def _converse(sock: socket.socket, request: Request, timeout: float, began: float) -> Observation:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with suppress(OSError):  # the server may answer, or close, before all is sent
+        _send(sock, request)
+    if request.ending is Ending.RESETS:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        return Observation(outcome=Outcome.CLOSED, seconds=time.monotonic() - began, detail="by the probe")
+    reader = _Reader(sock)
+    answers: list[Answer] = []
+    outcome, detail = Outcome.ANSWERED, ""
+    while len(answers) < request.answers:
+        seconds = min(timeout, _NEXT_ANSWER_SECONDS) if answers else timeout
+        try:
+            answers.append(reader.answer(time.monotonic() + seconds))
+        except TimeoutError:
+            outcome, detail = Outcome.SILENT, f"no answer within {seconds:g} s"
+            break
+        except h11.RemoteProtocolError as error:
+            outcome, detail = Outcome.GARBLED, str(error)
+            break
+        except OSError as error:
+            outcome, detail = Outcome.CLOSED, _said(error)
+            break
+    seconds = time.monotonic() - began
+    return Observation(outcome=outcome, answers=tuple(answers), seconds=seconds, detail=detail)
+
+
+def _send(sock: socket.socket, request: Request) -> None:
+    for index, piece in enumerate(request.pieces):
+        if index and select([sock], [], [], _PIECE_SECONDS)[0]:
+            break  # answered, or closed, before it is complete
+        sock.sendall(piece)
+    if request.ending is Ending.CUTS:
+        sock.shutdown(socket.SHUT_WR)
+
+
+class _Reader:
+    """Reads answers, one after the other."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._unread = b""
+
+    def answer(self, deadline: float) -> Answer:
+        """Read one answer.
+
+        Raises:
+            TimeoutError: it has not come until the deadline.
+            ConnectionError: the connection ended before its first byte.
+            h11.RemoteProtocolError: what came is no answer, or broke off.
+        """
+        connection = _connection()
+        has_begun = bool(self._unread)
+        if has_begun:
+            connection.receive_data(self._unread)  # nothing at all would mean the end
+        status, fields, body = 0, [], bytearray()
+        while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                data = self._read(deadline)
+                if not (data or has_begun):
+                    raise ConnectionAbortedError("the connection was closed without an answer")
+                has_begun = True
+                connection.receive_data(data)
+            elif isinstance(event, h11.Response):
+                status, fields = event.status_code, list(event.headers)
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > _MAX_ANSWER_BYTES:
+                    raise h11.RemoteProtocolError(f"the answer is longer than {_MAX_ANSWER_BYTES:,} bytes")
+        self._unread = connection.trailing_data[0]
+        return Answer(status=status, fields=tuple(fields), body=bytes(body))
+
+    def _read(self, deadline: float) -> bytes:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._sock.recv(_READ_BYTES)
+
+
+def _connection() -> h11.Connection:
+    """Return a connection that waits for the answer to some POST."""
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
+    connection.send(h11.Request(method="POST", target="/", headers=[("Host", "x"), ("Content-Length", "0")]))
+    connection.send(h11.EndOfMessage())
+    return connection
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
