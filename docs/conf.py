@@ -54,7 +54,7 @@ napoleon_use_rtype = False
 
 # Names of other projects, which only a download of their indexes could turn into links.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(numpy|np|npt|h11|socket|collections|types|enum|typing|typing_extensions|asyncio)\..*"),
+    (r"py:.*", r"(numpy|np|npt|h11|hypothesis|socket|collections|types|enum|typing|typing_extensions|asyncio)\..*"),
     (r"py:.*", r"(ndarray|dtype|ArrayLike|Connection|OSError|TimeoutError|TracebackType)"),
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),
     # Type variables and private names of our own: they have no page.
@@ -69,6 +69,8 @@ _PUBLIC_MODULES = (
     "streamcodec.server",
     "streamcodec.transports.sync",
     "streamcodec.transports.aio",
+    "streamcodec.testing",
+    "streamcodec.testing.strategies",
 )
 
 
@@ -207,7 +209,7 @@ def _data_doc(name: str) -> str | None:
 
 _MODULES = [f"streamcodec.core.{name}" for name in ("compression", "datatypes", "events", "framing", "limits")]
 _MODULES += ["streamcodec.core.placement", "streamcodec.core.decoder", "streamcodec.http.messages"]
-_MODULES += ["streamcodec.service.models"]
+_MODULES += ["streamcodec.service.models", "streamcodec.testing.mutations", "streamcodec.testing.assertions"]
 
 
 _FORWARD_REFERENCE = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")

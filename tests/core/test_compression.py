@@ -303,3 +303,20 @@ def test_no_cut_changes_what_comes_out_or_the_verdict(
 def test_an_encoding_that_is_not_understood_is_a_mistake_of_ours() -> None:
     with pytest.raises(LocalProtocolError, match="gzip or deflate, not 'br'"):
         Inflater("br", DEFAULT_LIMITS)
+
+
+@pytest.mark.parametrize("length", range(1, 40))
+def test_bare_deflate_that_begins_like_zlib_is_told_by_both_bytes(length: int) -> None:
+    data = bytes(range(length))
+    # A stored block whose padding looks like zlib's method; only one second byte of 31 would make it zlib's header.
+    block = b"\x08" + length.to_bytes(2, "little") + (length ^ 0xFFFF).to_bytes(2, "little") + data
+    if (0x0800 | length) % 31:
+        assert inflate("deflate", [block + b"\x01\0\0\xff\xff"]) == data
+    else:
+        assert refused("deflate", [block + b"\x01\0\0\xff\xff"]).code is ErrorCode.INVALID_COMPRESSION
+
+
+def test_bytes_behind_the_end_are_named() -> None:
+    error = refused("deflate", [zlib.compress(PLAIN) + b"x"])
+    assert str(error) == "bytes follow the end of the compressed body"
+    assert str(refused("gzip", [gzip.compress(PLAIN)[:-1]])) == "the compressed body ends too early"

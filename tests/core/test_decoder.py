@@ -28,8 +28,8 @@ from streamcodec import (
     request_decoder,
     response_decoder,
 )
+from streamcodec.testing import describe_error
 from tests.core.messages import AnyDecoder, binary, jsonic, request
-from tests.core.triad import describe_error
 
 MIXED = request(
     binary("INT16", [2], 4, name="a"),
@@ -131,6 +131,7 @@ def test_faces_may_be_mixed() -> None:
 @pytest.mark.parametrize("nbytes", [0, -1, START + 1, 10**30])
 def test_impossible_updates(nbytes: int) -> None:
     decoder = MIXED.decoder()
+    decoder.get_buffer()
     with pytest.raises(LocalProtocolError, match=f"{nbytes} bytes cannot"):
         decoder.buffer_updated(nbytes)
     decoder.feed(MIXED.body)
@@ -272,12 +273,12 @@ def test_decoder_cannot_be_used_from_its_own_callbacks() -> None:
         lambda decoder: decoder.get_buffer(),
         lambda decoder: decoder.buffer_updated(1),
         lambda decoder: decoder.next_event(),
+        lambda decoder: decoder.receive_eof(),
     ]
     errors: list[LocalProtocolError] = []
 
     def check(_: RequestHeader) -> None:
         assert not decoder.needs_data
-        decoder.receive_eof()
         for act in acts:
             with pytest.raises(LocalProtocolError, match="callbacks") as caught:
                 act(decoder)

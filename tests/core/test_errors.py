@@ -18,7 +18,7 @@ from streamcodec import (
     ProtocolError,
     RemoteProtocolError,
 )
-from tests.core.triad import describe_error
+from streamcodec.testing import describe_error
 
 CORE = {
     ErrorCode.INVALID_HEADER_LENGTH,

@@ -87,6 +87,7 @@ def test_header_length_that_is_not_one_plain_number_is_refused_and_never_read_as
         ([b"GZip"], "gzip"),
         ([b"x-gzip"], "gzip"),
         ([b" deflate"], "deflate"),
+        ([b"\tgzip\t"], "gzip"),
         ([b"DEFLATE"], "deflate"),
     ],
 )
@@ -95,13 +96,35 @@ def test_content_encoding_is_understood_in_any_letter_case(values: list[bytes], 
 
 
 @pytest.mark.parametrize(
-    "values", [[b"br"], [b"zstd"], [b"gzip, gzip"], [b"gzip", b"deflate"], [b"identity, gzip"], [b"\xff\x00"]]
+    "values",
+    [
+        [b"br"],
+        [b"zstd"],
+        [b"gzip, gzip"],
+        [b"gzip", b"deflate"],
+        [b"identity, gzip"],
+        [b"\xff\x00"],
+        [b"\xa0gzip"],  # blanks to others, but not to HTTP
+        [b"gzip\x85"],
+        [b"\x0bgzip"],
+    ],
 )
 def test_content_encoding_that_is_not_understood_is_415(values: list[bytes]) -> None:
     with pytest.raises(RemoteProtocolError, match="gzip or deflate") as caught:
         parse_content_encoding(values)
     assert caught.value.code is ErrorCode.UNSUPPORTED_ENCODING
     assert caught.value.status_hint == 415
+
+
+def test_several_content_encodings_are_shown_as_one_list() -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        parse_content_encoding([b"gzip", b"br"])
+    assert str(caught.value).endswith("a body can be encoded with gzip or deflate, and not with 'gzip,br'")
+
+
+def test_x_is_no_blank_around_a_content_encoding() -> None:
+    with pytest.raises(RemoteProtocolError, match="xgzip"):
+        parse_content_encoding([b"Xgzip"])
 
 
 @pytest.mark.parametrize(

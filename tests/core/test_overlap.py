@@ -23,6 +23,8 @@ from streamcodec import (
     TensorSpec,
     request_decoder,
 )
+from streamcodec.core.claims import Claims
+from streamcodec.core.datatypes import DATATYPES
 from tests.core.messages import binary, request
 
 Values = np.ndarray[Any, Any]
@@ -142,3 +144,25 @@ def test_slabs_of_one_tensor_may_share_memory_and_those_of_two_may_not() -> None
         assert isinstance(decoder.next_event(), TensorReceived)
     with pytest.raises(LocalProtocolError, match="'t2' were given memory that overlaps"):
         decoder.next_event()
+
+
+@pytest.mark.parametrize("longer", [slice(4, 8), slice(0, 6)], ids=["at the end", "at the start"])
+def test_what_a_later_slab_adds_is_claimed_too(longer: slice) -> None:
+    memory = memoryview(bytearray(8))
+    tensors = [
+        TensorSpec(name=name, datatype=DATATYPES["UINT8"], shape=(8,), nbytes=8, offset=0) for name in ("own", "other")
+    ]
+    claims = Claims()
+    claims.claim(tensors[0], memory[4:6])
+    claims.claim(tensors[0], memory[longer])
+    for place in range(longer.start, longer.stop):
+        with pytest.raises(LocalProtocolError, match="tensors 'own' and 'other'"):
+            claims.claim(tensors[1], memory[place : place + 1])
+
+
+def test_claimed_memory_stays_alive() -> None:
+    array = np.zeros(4, np.uint8)
+    memory, claims = weakref.ref(array), Claims()
+    claims.claim(TensorSpec(name="x", datatype=DATATYPES["UINT8"], shape=(4,), nbytes=4, offset=0), array.data)
+    del array
+    assert memory() is not None

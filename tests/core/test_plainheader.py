@@ -23,8 +23,8 @@ from streamcodec import (
 )
 from streamcodec.core import header as strict_way
 from streamcodec.core.plainheader import read_plainly
+from streamcodec.testing import describe_error, describe_header
 from tests.core.messages import Members, binary, jsonic
-from tests.core.triad import describe_error, describe_header
 
 Parse = Callable[[bytes, Limits], RequestHeader | ResponseHeader]
 TEXT = b'{"inputs":[{"name":"x","shape":[2,3],"datatype":"FP32","parameters":{"binary_data_size":24}}],"id":"a"}'

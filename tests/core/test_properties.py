@@ -20,8 +20,9 @@ from streamcodec import (
     parse_request_header,
     parse_response_header,
 )
+from streamcodec.testing import describe_array, run_pull, run_push
 from tests.core.messages import Message, binary, jsonic
-from tests.core.triad import Outcome, Values, describe_array, pull, push
+from tests.core.triad import Values
 
 FIXED = [name for name, datatype in DATATYPES.items() if not datatype.is_bytes]
 SHAPES = st.lists(st.integers(0, 4), max_size=4)
@@ -65,10 +66,7 @@ def test_any_message_arrives_in_any_chunks(
     for size in [*sizes, len(body)]:
         pieces.append(body[position : position + size])
         position += size
-    outcome, decoder = Outcome(), message.decoder()
-    (pull if pulls else push)(decoder, pieces, outcome)
-    decoder.receive_eof()
-    outcome.collect(decoder)
+    outcome = (run_pull if pulls else run_push)(message.decoder, pieces)
     assert outcome.error is None
     assert outcome.end is not None
     got = [(event.spec.name, event.array.shape, _bits(event.array)) for event in outcome.tensors]
@@ -182,10 +180,6 @@ def test_any_bytes_with_any_lengths_are_accepted_or_a_remote_error(
     body: bytes, header_length: int | None, body_length: int | None, is_response: bool
 ) -> None:
     message = Message(body=body, header_length=header_length, body_length=body_length, is_response=is_response)
-    for face in (push, pull):
-        decoder, outcome = message.decoder(), Outcome()
-        outcome.collect(decoder)
-        face(decoder, [body], outcome)
-        decoder.receive_eof()
-        outcome.collect(decoder)
+    for run in (run_push, run_pull):
+        outcome = run(message.decoder, [body])
         assert (outcome.error is None) is (outcome.end is not None)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from streamcodec import DEFAULT_LIMITS, Limits, RemoteProtocolError, parse_request_header, parse_response_header
 from streamcodec.core import jsontext, quickjson
 from streamcodec.core.jsontext import parse_json
+from streamcodec.testing import describe_error, describe_header
 from tests.core.messages import jsonic, message
-from tests.core.triad import describe_error, describe_header
 
 
 def by(parser: str, text: bytes, limits: Limits = DEFAULT_LIMITS) -> object:

@@ -24,8 +24,9 @@ from streamcodec import (
     response_decoder,
 )
 from streamcodec.core.remembered import Remembered
+from streamcodec.testing import describe_error, describe_header
 from tests.core.messages import Message, binary, jsonic, request, response
-from tests.core.triad import decode, describe_error, describe_header
+from tests.core.triad import decode
 
 AnyHeaders = RememberedHeaders[Any]
 

@@ -18,8 +18,9 @@ from streamcodec import (
     encode_request,
     encode_response,
 )
+from streamcodec.testing import describe_array
 from tests.core.messages import Message
-from tests.core.triad import accept, decode, describe_array
+from tests.core.triad import accept, decode
 
 Values = np.ndarray[Any, Any]
 FIXED = [name for name, datatype in DATATYPES.items() if not datatype.is_bytes]

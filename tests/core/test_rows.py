@@ -295,3 +295,9 @@ def test_what_was_refused_does_not_count(act: Callable[[RowWriter], object]) -> 
         act(writer)
     writer.write(np.zeros((2, 2)))
     writer.finish()
+
+
+def test_an_empty_tensor_ends_with_no_byte() -> None:
+    writer = RowWriter(Rows("FP32", (0, 3), []))
+    assert bytes(writer.write(np.empty((0, 3), np.float32))) == b""
+    assert writer.finish() == b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,3 +58,27 @@ def test_objects_do_not_share_the_memory_they_were_cut_from() -> None:
     objects = cut(memory, np.arange(0, 20, 4), np.full(5, 4))
     memory[:] = 1
     assert objects.tolist() == [bytes(4)] * 5
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 6])
+def test_runs_far_apart_are_cut_and_moved_in_blocks(count: int) -> None:
+    places = np.arange(count) * 250  # more than a block from one to the next
+    lengths = np.full(count, 5)
+    target = np.zeros(5 * count, np.uint8)
+    move(MEMORY, places, lengths, target, np.arange(count) * 5)
+    wanted = [MEMORY[place : place + 5].tobytes() for place in places]
+    assert cut(MEMORY, places, lengths).tolist() == wanted
+    assert target.tobytes() == b"".join(wanted)
+
+
+def test_runs_of_one_length_are_moved_without_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    windows = runs._windows  # noqa: SLF001 - that it is used is what matters
+
+    def counted(memory: np.ndarray[Any, np.dtype[np.uint8]], length: int) -> np.ndarray[Any, Any]:
+        taken.append(length)
+        return windows(memory, length)
+
+    monkeypatch.setattr(runs, "_windows", counted)
+    move(MEMORY, np.arange(0, 90, 9), np.array([4, 2] * 5), np.zeros(40, np.uint8), np.arange(0, 40, 4))
+    assert taken == [2, 2, 4, 4]

@@ -33,8 +33,9 @@ from streamcodec import (
     new_array,
     request_decoder,
 )
+from streamcodec.testing import Outcome
 from tests.core.messages import Message, binary, jsonic, request
-from tests.core.triad import Outcome, decode, refuse
+from tests.core.triad import decode, refuse
 
 Values = np.ndarray[Any, Any]
 

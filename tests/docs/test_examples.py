@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -134,9 +136,17 @@ def test_windowed_model_needs_windows_only() -> None:
     assert peak - peak_before < 16
 
 
+def test_your_decoder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"]
+    path = shutil.copy(_EXAMPLES / "test_your_decoder.py", tmp_path)
+    result = subprocess.run([*command, path], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout.split()[-4:-2]) == (0, ["2", "passed"]), result.stdout
+
+
 def test_all_examples_are_tested() -> None:
     assert {path.name for path in _EXAMPLES.glob("*.py")} == {
         "pipe_to_npy.py",
+        "test_your_decoder.py",
         "threaded_server.py",
         "windowed_model.py",
     }

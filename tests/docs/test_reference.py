@@ -14,6 +14,7 @@ _PAGES = {
     "streamcodec.http": ("http.md",),
     "streamcodec.service": ("service.md",),
     "streamcodec.client": ("client.md",),
+    "streamcodec.testing": ("testing.md",),
 }
 
 

@@ -20,7 +20,6 @@ from streamcodec import (
     LocalProtocolError,
     RemoteProtocolError,
     TensorReceived,
-    TensorSpec,
     WindowReceived,
     request_decoder,
     response_decoder,
@@ -34,6 +33,7 @@ from streamcodec.http import (
     ResponseHead,
     ServerConnection,
 )
+from streamcodec.testing import describe_array, describe_error, describe_spec
 
 Entry = tuple[object, ...]
 """A line of the log."""
@@ -134,12 +134,14 @@ class Driver:
                 self._receiver = receiver = self._open(event)
                 self.sent += self.connection.receive_body(receiver) or b""
             case HeaderReceived():
-                self.log.append(("header", event.header.id, tuple(map(spec_entry, event.header.tensors))))
+                self.log.append(("header", event.header.id, tuple(map(describe_spec, event.header.tensors))))
             case TensorReceived():
                 self.arrays.append(event.array)
-                self.log.append(("tensor", spec_entry(event.spec), array_entry(event.array)))
+                self.log.append(("tensor", describe_spec(event.spec), describe_array(event.array).values))
             case WindowReceived():
-                self.log.append(("window", spec_entry(event.spec), event.row, array_entry(event.array), event.is_last))
+                self.log.append(
+                    ("window", describe_spec(event.spec), event.row, describe_array(event.array).values, event.is_last)
+                )
             case EndOfMessage():
                 collected = bytes(self._receiver.data) if isinstance(self._receiver, Collector) else None
                 self.log.append(("end", event.nbytes, collected))
@@ -159,17 +161,7 @@ class Driver:
 
 def error_entry(error: RemoteProtocolError) -> Entry:
     """Everything that must not depend on how the bytes were cut."""
-    return ("error", type(error), error.code, error.message, error.offset, error.path, error.status_hint)
-
-
-def spec_entry(spec: TensorSpec) -> Entry:
-    """What a header says of a tensor."""
-    return (spec.name, spec.datatype.name, spec.shape, spec.nbytes, spec.offset)
-
-
-def array_entry(array: np.ndarray[Any, Any]) -> object:
-    """The bits of an array; for BYTES its elements."""
-    return tuple(array.ravel().tolist()) if array.dtype == object else array.tobytes()
+    return ("error", *describe_error(error))
 
 
 def server(open_body: Open = open_message) -> Driver:

@@ -111,7 +111,7 @@ def test_a_raw_request_is_one_tensor(capture: Capture) -> None:
     driver.push(capture.request)
     body = split_message(capture.request).body
     assert kinds(driver.log) == ["head", "header", "tensor", "end"]
-    assert driver.log[2][2] == ((body,) if capture.name == "raw_bytes" else body)
+    assert driver.log[2][2] == ([body] if capture.name == "raw_bytes" else body)
 
 
 @pytest.mark.parametrize("capture", [c for c in captures() if c.refusal], ids=str)

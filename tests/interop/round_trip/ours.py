@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
@@ -16,8 +15,8 @@ from streamcodec import (
     encode_request,
     encode_response,
 )
-from tests.core.messages import AnyDecoder, Message
-from tests.core.triad import Outcome, pull, push
+from streamcodec.testing import Outcome, Run, run_pull, run_push
+from tests.core.messages import Message
 from tests.interop.round_trip.plain import PlainMessage, PlainTensor, plain_tensor
 
 
@@ -35,17 +34,17 @@ class Arrival:
 
     sizes: list[int]
     """Of the first pieces; the rest comes in one."""
-    face: Callable[[AnyDecoder, list[bytes], Outcome], None]
+    run: Run
     is_length_known: bool
 
 
 arrivals = st.builds(
     Arrival,
     sizes=st.lists(st.integers(1, 90), max_size=12),
-    face=st.sampled_from([push, pull]),
+    run=st.sampled_from([run_push, run_pull]),
     is_length_known=st.booleans(),
 )
-AT_ONCE = Arrival(sizes=[], face=push, is_length_known=True)
+AT_ONCE = Arrival(sizes=[], run=run_push, is_length_known=True)
 
 
 def request_bytes(message: PlainMessage) -> Wire:
@@ -105,11 +104,7 @@ def _read(wire: Wire, arrival: Arrival, *, is_response: bool) -> PlainMessage:
     for size in (*arrival.sizes, len(body)):
         pieces.append(body[start : start + size])
         start += size
-    decoder, outcome = message.decoder(), Outcome()
-    arrival.face(decoder, pieces, outcome)
-    decoder.receive_eof()
-    outcome.collect(decoder)
-    return _plain(outcome)
+    return _plain(arrival.run(message.decoder, pieces))
 
 
 def _plain(outcome: Outcome) -> PlainMessage:

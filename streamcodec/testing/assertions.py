@@ -1,0 +1,306 @@
+"""Assertions: what must hold for every message and every decoder, put together from the other rooms.
+
+Each raises `AssertionError`, which says in which run, with the fewest cuts that still show it, and where the first
+difference is. They hold for right and for wrong messages alike: an error is an outcome too, with its place and text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from streamcodec.core.datatypes import datatype_of, to_wire
+from streamcodec.core.decoder import request_decoder
+from streamcodec.core.elements import Elements
+from streamcodec.core.encoder import EncodedMessage, Tensor, encode_request
+from streamcodec.core.rows import Rows, collect
+from streamcodec.testing.chunkings import chunkings as all_chunkings
+from streamcodec.testing.differences import first_difference
+from streamcodec.testing.oracle import OracleRefusal, read_message
+from streamcodec.testing.running import Log, Make, Outcome, TwoFaced, run_pull, run_push
+from streamcodec.testing.samples import ExpectedMessage
+
+Chunkings = Callable[[bytes], Iterable[list[bytes]]]
+"""The ways to cut a message."""
+
+usual_chunkings: Final[Chunkings] = partial(all_chunkings, at_most=500)
+"""Whole, byte by byte, in two at every place (of a long message, at 500), and at random places."""
+
+_NEXT_MESSAGE: Final = b'{"inputs":[]}'
+
+
+class Run(Protocol):
+    """`run_push`, `run_pull`, `run_scatter`, or a way of your own to bring chunks to a decoder."""
+
+    def __call__(
+        self,
+        make_decoder: Any,  # noqa: ANN401 - makes a decoder that has the face which this run uses
+        chunks: Iterable[bytes],
+        *,
+        has_eof: bool = True,
+    ) -> Outcome:
+        """Bring the chunks, and the end of input; return what came out."""
+        ...
+
+
+def assert_split_invariant(
+    make_decoder: Make,
+    body: bytes,
+    *,
+    chunkings: Chunkings = usual_chunkings,
+    runs: Sequence[Run] = (run_push, run_pull),
+    has_eof: bool = True,
+) -> Outcome:
+    """Assert that it does not matter how a message is cut; return what all ways agree on.
+
+    Args:
+        make_decoder: makes a decoder that is ready for the first byte.
+        body: the message, right or wrong.
+        chunkings: the ways to cut it.
+        runs: the faces it is brought to; each is compared with the first one on the whole message.
+        has_eof: whether the end of input is told after it.
+
+    Raises:
+        AssertionError: something came out differently, or the decoder broke a promise of its faces.
+
+    Example:
+        >>> import streamcodec
+        >>> text = b'{"outputs":[{"name":"y","datatype":"INT8","shape":[2],"data":[1,-1]}]}'
+        >>> make = lambda: streamcodec.response_decoder(header_length=None, body_length=len(text))
+        >>> assert_split_invariant(make, text).arrays
+        [array([ 1, -1], dtype=int8)]
+    """
+    outcome = runs[0](make_decoder, [body], has_eof=has_eof)
+    expected = outcome.log
+    for chunks in chunkings(body):
+        for run in runs:
+            found = partial(_log, run, make_decoder, has_eof=has_eof)
+            _compare(found, lambda _: expected, chunks, _name(run), f"{_name(runs[0])} of the whole")
+    return outcome
+
+
+def assert_push_equals_pull(
+    make_decoder: Make, body: bytes, *, chunkings: Chunkings = usual_chunkings, has_eof: bool = True
+) -> Outcome:
+    """Assert that both faces report the same of the same chunks; return what they report of the whole message.
+
+    Args:
+        make_decoder: makes a decoder that is ready for the first byte.
+        body: the message, right or wrong.
+        chunkings: the ways to cut it.
+        has_eof: whether the end of input is told after it.
+
+    Raises:
+        AssertionError: something came out differently, or the decoder broke a promise of its faces.
+    """
+    push = partial(_log, run_push, make_decoder, has_eof=has_eof)
+    pull = partial(_log, run_pull, make_decoder, has_eof=has_eof)
+    for chunks in chunkings(body):
+        _compare(pull, push, chunks, "run_pull", "run_push")
+    return run_push(make_decoder, [body], has_eof=has_eof)
+
+
+def assert_stops_at_end(make_decoder: Make, body: bytes, *, runs: Sequence[Run] = (run_push, run_pull)) -> None:
+    """Assert that a decoder takes no byte of what follows its message on the connection.
+
+    Args:
+        make_decoder: makes a decoder that knows by itself where the message ends.
+        body: the message, a right one.
+        runs: the faces it is brought to.
+
+    Raises:
+        AssertionError: the message is not complete at its end, or bytes behind it changed something.
+    """
+    for run in runs:
+        alone = run(make_decoder, [body], has_eof=False)
+        if alone.end is None:
+            msg = f"{_name(run)}: the message is not complete when its last byte has come"
+            raise AssertionError(msg)
+        followed = run(make_decoder, [body + _NEXT_MESSAGE], has_eof=False)
+        if difference := first_difference(followed.log, alone.log):
+            msg = f"{_name(run)} of a message with another behind it differs: {difference}"
+            raise AssertionError(msg)
+
+
+def assert_read_as_by_oracle(
+    outcome: Outcome, body: bytes, header_length: int | None, *, is_response: bool | None = None
+) -> None:
+    """Assert that the oracle reads an accepted message alike; one that was refused is not looked at.
+
+    Args:
+        outcome: of a run.
+        body: the message.
+        header_length: bytes of its JSON header; None if it is JSON and nothing else.
+        is_response: whether it is a response; None if that is to be seen from the header.
+
+    Raises:
+        AssertionError: the oracle refuses the message, or reads another name, shape or bit.
+    """
+    if outcome.end is None:
+        return
+    try:
+        tensors = read_message(body, header_length, is_response=is_response)["tensors"]
+    except OracleRefusal as refusal:
+        msg = f"the message was accepted, but the oracle refuses it: {refusal}"
+        raise AssertionError(msg) from refusal
+    found = [_reading(event.spec.name, event.array) for event in outcome.tensors]
+    expected = [_reading(name, array) for name, array in tensors.items()]
+    if difference := first_difference(found, expected):
+        msg = f"the decoder differs from the oracle: {difference}"
+        raise AssertionError(msg)
+
+
+def assert_expected(outcome: Outcome, message: ExpectedMessage) -> None:
+    """Assert that what came out is what a sample says has to come out.
+
+    Args:
+        outcome: of a run, the end of input included.
+        message: of `strategies`, or one of your own.
+
+    Raises:
+        AssertionError: a wrong message was accepted, or refused with a code that does not fit; a right one was refused,
+            or read differently.
+    """
+    if message.refusals:
+        codes = " or ".join(sorted(message.refusals))
+        if outcome.error is None or outcome.error.code not in message.refusals:
+            found = "it was accepted" if outcome.error is None else f"it was refused with {outcome.error.code}"
+            msg = f"the message is wrong ({message.mutation}) and to be refused with {codes}, but {found}"
+            raise AssertionError(msg) from outcome.error
+        return
+    if outcome.end is None:
+        msg = f"the message is right (mutation: {message.mutation}), but it was refused: {outcome.error}"
+        raise AssertionError(msg) from outcome.error
+    assert_read_as_by_oracle(outcome, message.body, message.header_length, is_response=message.is_response)
+    if message.tensors is not None:
+        found_tensors = [_reading(event.spec.name, event.array, event.spec.datatype.name) for event in outcome.tensors]
+        expected = [_reading(tensor.name, tensor.array, tensor.datatype) for tensor in message.tensors]
+        if difference := first_difference(found_tensors, expected):
+            msg = f"the decoder differs from what was written: {difference}"
+            raise AssertionError(msg)
+
+
+def _usual_decoder(message: EncodedMessage) -> TwoFaced:
+    return request_decoder(header_length=message.header_length, body_length=message.body_length)
+
+
+def assert_round_trip(
+    tensors: Sequence[Tensor],
+    *,
+    encode: Callable[[Sequence[Tensor]], EncodedMessage] = encode_request,
+    make_decoder: Callable[[EncodedMessage], TwoFaced] = _usual_decoder,
+) -> None:
+    """Assert that tensors come back bit for bit when they are encoded and decoded, and that the oracle agrees.
+
+    Of NaN in a JSON tensor only that it is one comes back, since JSON has no more to say.
+
+    Args:
+        tensors: to be sent. Windows of `Rows` must be such as can be gone through twice.
+        encode: makes a message of them.
+        make_decoder: makes the decoder for that message.
+
+    Raises:
+        AssertionError: the message was refused, or something came back differently.
+
+    Example:
+        >>> assert_round_trip([Tensor(name="x", array=np.array([[1.5, np.nan]], np.float32))])
+    """
+    message = encode(tensors)
+    body = b"".join(message.buffers)
+    outcome = run_push(lambda: make_decoder(message), [body])
+    if outcome.end is None:
+        msg = f"what was encoded is refused: {outcome.error}"
+        raise AssertionError(msg)
+    found = [_reading(event.spec.name, event.array, event.spec.datatype.name) for event in outcome.tensors]
+    if difference := first_difference(found, [_as_received(tensor) for tensor in tensors]):
+        msg = f"what came back differs from what was sent: {difference}"
+        raise AssertionError(msg)
+    assert_read_as_by_oracle(outcome, body, message.header_length)
+
+
+Read = Callable[[list[bytes]], Log]
+"""A run, with everything given but the chunks."""
+
+Reading = tuple[str, str, tuple[int, ...], Any]
+"""A tensor: its name, datatype, shape, and bits or elements."""
+
+
+def _reading(name: str, array: np.ndarray[Any, Any], datatype: str = "") -> Reading:
+    return name, datatype, array.shape, array.reshape(-1).tolist() if array.dtype.hasobject else array.tobytes()
+
+
+def _as_received(tensor: Tensor) -> Reading:
+    array = collect(tensor.array) if isinstance(tensor.array, Rows) else tensor.array
+    array = array.array if isinstance(array, Elements) else array
+    datatype = datatype_of(array.dtype)
+    if datatype.is_bytes:
+        elements = [value.encode() if isinstance(value, str) else bytes(value) for value in array.reshape(-1).tolist()]
+        return tensor.name, datatype.name, array.shape, elements
+    if datatype.kind == "f" and not tensor.is_binary:
+        array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
+    return _reading(tensor.name, to_wire(array), datatype.name)
+
+
+def _log(run: Run, make_decoder: Make, chunks: list[bytes], *, has_eof: bool) -> Log:
+    return run(make_decoder, chunks, has_eof=has_eof).log
+
+
+def _name(run: Run) -> str:
+    return getattr(run, "__name__", repr(run))
+
+
+def _compare(found: Read, expected: Read, chunks: list[bytes], name: str, other: str) -> None:
+    """Insist that two runs agree on some chunks; if not, tell of the fewest cuts that show it."""
+    if _finding(found, expected, chunks) is None:
+        return
+    fewest = _fewest_cuts(chunks, lambda fewer: _finding(found, expected, fewer) is not None)
+    finding = _finding(found, expected, fewest)
+    msg = f"{name} of {_sizes(fewest)} differs from {other}: {finding}"
+    raise AssertionError(msg)
+
+
+def _finding(found: Read, expected: Read, chunks: list[bytes]) -> str | None:
+    try:
+        log = found(chunks)
+    except AssertionError as failure:
+        return str(failure)
+    except Exception as failure:
+        failure.add_note(f"The message came as {_sizes(chunks)}.")
+        raise
+    wanted = expected(chunks)
+    return None if log == wanted else first_difference(log, wanted)
+
+
+def _fewest_cuts(chunks: list[bytes], fails: Callable[[list[bytes]], bool]) -> list[bytes]:
+    """Leave out cuts, many at once at first, for as long as it still fails."""
+    data = b"".join(chunks)
+    places = [*accumulate(map(len, chunks))][:-1]
+    step = len(places)
+    while step:
+        start = 0
+        while start < len(places):
+            fewer = places[:start] + places[start + step :]
+            if fails([*_cut(data, fewer)]):
+                places = fewer
+            else:
+                start += step
+        step //= 2
+    return [*_cut(data, places)]
+
+
+def _cut(data: bytes, places: list[int]) -> Iterator[bytes]:
+    for start, end in pairwise([0, *places, len(data)]):
+        yield data[start:end]
+
+
+_MANY: Final = 8
+"""Sizes that are told."""
+
+
+def _sizes(chunks: list[bytes]) -> str:
+    sizes = [str(len(chunk)) for chunk in chunks[:_MANY]]
+    return f"{' + '.join(sizes)}{' + ...' * (len(chunks) > _MANY)} bytes"

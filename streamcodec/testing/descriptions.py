@@ -1,0 +1,106 @@
+"""Descriptions: headers, arrays and errors as tuples that are equal where nothing at all differs.
+
+Arrays cannot be compared by `==` inside of a larger value, and equal floats need not have equal bits. Here everything
+becomes a named or plain tuple of things that can be compared, and that read well where they differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamcodec.core.errors import LimitExceededError, RemoteProtocolError
+from streamcodec.core.model import RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
+
+
+class ArrayDescription(NamedTuple):
+    """Dtype, shape and every bit of an array."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    values: Any
+    """The bytes; of an array of objects, a list of them."""
+
+
+class SpecDescription(NamedTuple):
+    """Everything a header says of a tensor."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    offset: int | None
+    is_single_element: bool
+    data: ArrayDescription | None
+    parameters: str
+    """As text: NaN is unequal to itself."""
+
+
+class HeaderDescription(NamedTuple):
+    """Everything a header says; the members that the other kind of message has are None."""
+
+    tensors: tuple[SpecDescription, ...]
+    id: str | None
+    parameters: str
+    outputs: tuple[RequestedOutput, ...] | None
+    model_name: str | None
+    model_version: str | None
+
+
+class ErrorDescription(NamedTuple):
+    """Everything an error says."""
+
+    kind: str
+    code: str
+    message: str
+    offset: int | None
+    path: str | None
+    status_hint: int
+    limit: str | None
+
+
+def describe_array(array: np.ndarray[Any, Any]) -> ArrayDescription:
+    r"""Describe dtype, shape and bits of an array.
+
+    Example:
+        >>> describe_array(np.array([1, 2], "<u2"))
+        ArrayDescription(dtype=dtype('uint16'), shape=(2,), values=b'\x01\x00\x02\x00')
+    """
+    values = array.reshape(-1).tolist() if array.dtype.hasobject else array.tobytes()
+    return ArrayDescription(array.dtype, array.shape, values)
+
+
+def describe_spec(spec: TensorSpec) -> SpecDescription:
+    """Describe what a header says of a tensor."""
+    return SpecDescription(
+        name=spec.name,
+        datatype=spec.datatype.name,
+        shape=spec.shape,
+        nbytes=spec.nbytes,
+        offset=spec.offset,
+        is_single_element=spec.is_single_element,
+        data=None if spec.data is None else describe_array(spec.data),
+        parameters=repr(spec.parameters),
+    )
+
+
+def describe_header(header: RequestHeader | ResponseHeader) -> HeaderDescription:
+    """Describe a header."""
+    tensors, parameters = tuple(map(describe_spec, header.tensors)), repr(header.parameters)
+    if isinstance(header, RequestHeader):
+        return HeaderDescription(tensors, header.id, parameters, header.outputs, None, None)
+    return HeaderDescription(tensors, header.id, parameters, None, header.model_name, header.model_version)
+
+
+def describe_error(error: RemoteProtocolError) -> ErrorDescription:
+    """Describe an error."""
+    return ErrorDescription(
+        kind=type(error).__name__,
+        code=str(error.code),
+        message=error.message,
+        offset=error.offset,
+        path=error.path,
+        status_hint=error.status_hint,
+        limit=error.limit if isinstance(error, LimitExceededError) else None,
+    )

@@ -1,0 +1,321 @@
+"""Running: one message through one decoder, by one of its faces, with everything that came out of it.
+
+A run plays the caller, and an unpleasant one: what was fed is overwritten and its memory given back at once, buffers
+are filled to their very end, events are asked for after every step. What the faces promise is looked at on the way: a
+buffer is a writable view of bytes, is never empty and never reaches past the message; bytes are taken while they are
+needed and not afterwards; a message that is complete or refused stays so.
+
+It needs nothing of a decoder but its two faces, so it runs any object that has them. An `AssertionError` says what was
+broken. What a peer's bytes have done wrong is no exception here, but part of the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.core.events import NEED_DATA, EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
+from streamcodec.core.model import RequestHeader, ResponseHeader, TensorSpec
+from streamcodec.testing.descriptions import (
+    ArrayDescription,
+    ErrorDescription,
+    HeaderDescription,
+    SpecDescription,
+    describe_array,
+    describe_error,
+    describe_header,
+    describe_spec,
+)
+
+_POISON = b"\xaa"
+_ANYTHING = b'{"inputs":[]}'
+"""Bytes for a decoder that must not take any."""
+
+
+class TwoFaced(Protocol):
+    """What a run needs of a decoder: `streamcodec.Decoder` has it, and so may a wrapper, or another implementation."""
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether it can take bytes now."""
+        ...
+
+    def feed(self, chunk: bytearray, /) -> int:
+        """Take bytes; return how many."""
+        ...
+
+    def get_buffer(self, sizehint: int = -1, /) -> memoryview:
+        """Return memory for the next bytes."""
+        ...
+
+    def buffer_updated(self, nbytes: int, /) -> None:
+        """Tell that bytes were written there."""
+        ...
+
+    def next_event(self) -> object:
+        """Return the next event, or `NEED_DATA`."""
+        ...
+
+    def receive_eof(self) -> None:
+        """Tell that no more bytes will come."""
+        ...
+
+
+class ManyTargeted(TwoFaced, Protocol):
+    """A decoder that offers several buffers at once."""
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the message taken so far."""
+        ...
+
+    def get_buffers(self, sizehint: int = -1, /) -> list[memoryview]:
+        """Return memory for the next bytes, in several pieces."""
+        ...
+
+
+class WindowDescription(NamedTuple):
+    """A window with its content, which does not stay where it was."""
+
+    name: str
+    row: int
+    array: ArrayDescription
+    is_last: bool
+
+
+class Log(NamedTuple):
+    """An outcome in a form that can be compared."""
+
+    header: HeaderDescription | None
+    tensors: tuple[tuple[SpecDescription, ArrayDescription], ...]
+    windows: tuple[WindowDescription, ...]
+    end: EndOfMessage | None
+    error: ErrorDescription | None
+    taken: int
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came out of one decoder."""
+
+    header: RequestHeader | ResponseHeader | None = None
+    """What the message says of itself, once it has come."""
+    tensors: list[TensorReceived] = field(default_factory=list)
+    """Those that have come, in order."""
+    windows: list[WindowDescription] = field(default_factory=list)
+    """Those that have come, in order."""
+    end: EndOfMessage | None = None
+    """The end, if the message was accepted."""
+    error: RemoteProtocolError | None = None
+    """Why it was refused, if it was."""
+    taken: int = 0
+    """Bytes that the decoder said were its own."""
+
+    @property
+    def log(self) -> Log:
+        """All of it, every field and every bit, in a form that can be compared; made anew at every call."""
+        return Log(
+            header=None if self.header is None else describe_header(self.header),
+            tensors=tuple((describe_spec(event.spec), describe_array(event.array)) for event in self.tensors),
+            windows=tuple(self.windows),
+            end=self.end,
+            error=None if self.error is None else describe_error(self.error),
+            taken=self.taken,
+        )
+
+    @property
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        """The tensors' values, in order; object dtype for BYTES."""
+        return [event.array for event in self.tensors]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the message was accepted or refused."""
+        return self.end is not None or self.error is not None
+
+    def collect(self, decoder: TwoFaced) -> None:
+        """Take all events that there are, or the error.
+
+        Raises:
+            AssertionError: events come in an order that cannot be, or data are needed by one who does not take them.
+        """
+        while not self.is_over:
+            try:
+                event = decoder.next_event()
+            except RemoteProtocolError as error:
+                self.error = error
+                return
+            if event is NEED_DATA:
+                _expect(decoder.needs_data, "next_event() returned NEED_DATA, but needs_data is false")
+                return
+            self._note(event)
+
+    def _note(self, event: object) -> None:
+        match event:
+            case HeaderReceived(header=header):
+                _expect(self.header is None, "a second HeaderReceived")
+                self.header = header
+            case TensorReceived():
+                self._expect_announced(event.spec)
+                self.tensors.append(event)
+            case WindowReceived(spec=spec, array=array, row=row):
+                self._expect_announced(spec)
+                self.windows.append(WindowDescription(spec.name, row, describe_array(array), event.is_last))
+            case EndOfMessage():
+                _expect(self.header is not None, "EndOfMessage before HeaderReceived")
+                self.end = event
+            case _:
+                msg = f"next_event() returned {type(event).__name__}, which is no event"
+                raise AssertionError(msg)
+
+    def _expect_announced(self, spec: TensorSpec) -> None:
+        _expect(self.header is not None, f"tensor {spec.name!r} came before HeaderReceived")
+
+
+Make = Callable[[], TwoFaced]
+"""Makes a decoder that is ready for the first byte; called once for each run."""
+
+
+def run_push(make_decoder: Make, chunks: Iterable[bytes], *, has_eof: bool = True) -> Outcome:
+    """Bring a message by `feed`, each chunk from memory that is overwritten and given back right after.
+
+    Args:
+        make_decoder: makes the decoder.
+        chunks: the bytes as they arrive; empty ones are left out. What the message does not take is left.
+        has_eof: whether the end of input is told, as by the end of a connection.
+
+    Raises:
+        AssertionError: the decoder broke a promise of its faces.
+
+    Example:
+        >>> import streamcodec
+        >>> text = b'{"inputs":[{"name":"x","datatype":"BOOL","shape":[2],"data":[true,false]}]}'
+        >>> make = lambda: streamcodec.request_decoder(header_length=None, body_length=len(text))
+        >>> outcome = run_push(make, [text[:9], text[9:]])
+        >>> outcome.arrays[0].tolist(), outcome.taken == len(text), outcome.error
+        ([True, False], True, None)
+    """
+    return _run(make_decoder(), _push, chunks, has_eof=has_eof)
+
+
+def run_pull(make_decoder: Make, chunks: Iterable[bytes], *, has_eof: bool = True) -> Outcome:
+    """Bring a message as `recv_into` would, by `get_buffer` and `buffer_updated`; arguments as of `run_push`.
+
+    Raises:
+        AssertionError: the decoder broke a promise of its faces.
+    """
+    return _run(make_decoder(), _pull, chunks, has_eof=has_eof)
+
+
+def run_scatter(make_decoder: Callable[[], ManyTargeted], chunks: Iterable[bytes], *, has_eof: bool = True) -> Outcome:
+    """Bring a message as `recvmsg_into` would, by `get_buffers` and `buffer_updated`.
+
+    The arguments are those of `run_push`; the decoder has `get_buffers` and `offset` too.
+
+    Raises:
+        AssertionError: the decoder broke a promise of its faces.
+    """
+    return _run(make_decoder(), _scatter, chunks, has_eof=has_eof)
+
+
+class _Step(Protocol):
+    """Brings the beginning of some bytes to a decoder; returns how many."""
+
+    def __call__(self, decoder: Any, data: memoryview, /) -> int: ...  # noqa: ANN401 - has the face that the step is for
+
+
+def _run(decoder: TwoFaced, step: _Step, chunks: Iterable[bytes], *, has_eof: bool) -> Outcome:
+    outcome = Outcome()
+    outcome.collect(decoder)
+    for chunk in chunks:
+        rest = memoryview(chunk)
+        while rest and not outcome.is_over and decoder.needs_data:
+            taken = step(decoder, rest)
+            outcome.taken += taken
+            rest = rest[taken:]
+            outcome.collect(decoder)
+    if has_eof:
+        decoder.receive_eof()
+        outcome.collect(decoder)
+    _check_over(decoder, outcome)
+    return outcome
+
+
+def _push(decoder: TwoFaced, data: memoryview) -> int:
+    chunk = bytearray(data)
+    taken = decoder.feed(chunk)
+    chunk[:] = _POISON * len(chunk)
+    try:
+        chunk.clear()
+    except BufferError:
+        msg = "feed() kept a view of its chunk"
+        raise AssertionError(msg) from None
+    _expect(0 <= taken <= len(data), f"feed() took {taken} bytes of {len(data)}")
+    _expect(taken > 0 or not decoder.needs_data, "feed() took nothing, but needs_data is true")
+    _expect(taken == len(data) or not decoder.needs_data, "feed() left bytes, but needs_data is true")
+    return taken
+
+
+def _pull(decoder: TwoFaced, data: memoryview) -> int:
+    buffer = decoder.get_buffer()
+    _check_buffer(buffer)
+    count = min(len(buffer), len(data))
+    buffer[:count] = data[:count]
+    decoder.buffer_updated(count)
+    return count
+
+
+def _scatter(decoder: ManyTargeted, data: memoryview) -> int:
+    before, count = decoder.offset, 0
+    for buffer in decoder.get_buffers():
+        _check_buffer(buffer)
+        part = data[count : count + len(buffer)]
+        buffer[: len(part)] = part
+        count += len(part)
+    decoder.buffer_updated(count)
+    # What was written behind the place of an error is not the message's.
+    taken = decoder.offset - before
+    _expect(0 < taken <= count, f"{count} bytes were written to the buffers, but the offset grew by {taken}")
+    _expect(taken == count or not decoder.needs_data, "bytes were written that the decoder passed over")
+    return taken
+
+
+def _check_buffer(buffer: memoryview) -> None:
+    _expect(
+        (buffer.format, buffer.ndim, buffer.readonly, buffer.contiguous) == ("B", 1, False, True),
+        f"a buffer is no writable view of bytes: format {buffer.format!r}, {buffer.ndim} dimensions",
+    )
+    _expect(len(buffer) > 0, "a buffer is empty; transports take that for the end of input")
+
+
+def _check_over(decoder: TwoFaced, outcome: Outcome) -> None:
+    """A message that is complete takes nothing more; one that was refused stays so."""
+    if outcome.end is not None:
+        _expect(outcome.end.nbytes == outcome.taken, f"{outcome.taken} bytes were taken of {outcome.end.nbytes}")
+        _expect(not decoder.needs_data, "the message is complete, but needs_data is true")
+        _expect(decoder.feed(bytearray(_ANYTHING)) == 0, "the message is complete, but feed() takes bytes")
+        _expect(_raises(decoder.get_buffer), "the message is complete, but get_buffer() returns memory")
+    elif outcome.error is not None:
+        _expect(not decoder.needs_data, "the message was refused, but needs_data is true")
+        again = Outcome()
+        again.collect(decoder)
+        _expect(again.log.error == outcome.log.error, "the message was refused, but next_event() says something else")
+        _expect(_raises(decoder.get_buffer), "the message was refused, but get_buffer() returns memory")
+
+
+def _raises(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except (LocalProtocolError, RemoteProtocolError):
+        return True
+    return False
+
+
+def _expect(condition: object, message: str) -> None:
+    """Do as `assert` does, also where Python leaves those out."""
+    if not condition:
+        raise AssertionError(message)

@@ -1,0 +1,142 @@
+"""Samples: messages together with what has to come of them.
+
+A sample is written here by `json.dumps` and `tobytes`, never by the encoder, so that a decoder is not asked to agree
+with its own other half. A `Draft` is a message that can still be changed, member by member and byte by byte; finished,
+it is an `ExpectedMessage`. How drafts come about is not known here: by Hypothesis in `strategies`, by hand elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamcodec.core.decoder import Decoder, request_decoder, response_decoder
+from streamcodec.core.errors import ErrorCode
+from streamcodec.core.framing import HEADER_LENGTH_FIELD
+from streamcodec.core.limits import Limits
+from streamcodec.core.model import RequestHeader, ResponseHeader
+
+Members = dict[str, Any]
+"""An object of a JSON header."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedTensor:
+    """What has to be read of one tensor."""
+
+    name: str
+    """Of the tensor."""
+    datatype: str
+    """One of the specification's 14."""
+    array: np.ndarray[Any, Any]
+    """The values; BF16 as uint16, BYTES as objects."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedMessage:
+    """A message as it travels, and the verdict on it, under the default limits."""
+
+    body: bytes
+    """JSON header and tensors, perhaps cut short, or with something behind them."""
+    header_length: int | None
+    """Value of `Inference-Header-Content-Length`; None if the whole body is JSON."""
+    body_length: int | None
+    """Value of `Content-Length`; None if the length is not known beforehand."""
+    is_response: bool
+    """Whether it is a response."""
+    mutation: str = "none"
+    """Name of what was changed in a valid message."""
+    refusals: frozenset[ErrorCode] = frozenset()
+    """The message is to be refused with one of these codes; empty if it is to be accepted."""
+    tensors: tuple[ExpectedTensor, ...] | None = None
+    """What is to be read; None if that is left to the oracle, or nothing is to be read."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The fields of an HTTP head that belong to the body."""
+        fields = {HEADER_LENGTH_FIELD: self.header_length, "Content-Length": self.body_length}
+        kind = "application/json" if self.header_length is None else "application/octet-stream"
+        return {"Content-Type": kind} | {name: str(value) for name, value in fields.items() if value is not None}
+
+    def make_decoder(self, limits: Limits | None = None) -> Decoder[RequestHeader] | Decoder[ResponseHeader]:
+        """Make the library's own decoder for it."""
+        make = response_decoder if self.is_response else request_decoder
+        return make(header_length=self.header_length, body_length=self.body_length, limits=limits)
+
+
+@dataclass(kw_only=True)
+class Draft:
+    """A message that can still be changed."""
+
+    members: Members
+    """The JSON header; its tensors are `entries`."""
+    is_response: bool
+    """Whether the tensors are called `outputs`."""
+    payloads: list[bytes]
+    """The bytes of each tensor; none of one whose values stand in the header."""
+    tensors: tuple[ExpectedTensor, ...] | None
+    """What is to be read."""
+    padding: int = 0
+    """Spaces behind the JSON text."""
+    has_header_length: bool = True
+    """Whether it is told where the JSON ends; it has to be, if bytes follow."""
+    has_body_length: bool = True
+    """Whether it is told where the body ends."""
+    is_ascii: bool = False
+    """Whether other characters are escaped in JSON."""
+    indent: int | None = None
+    """Of the JSON text."""
+    insertion: str = ""
+    """Goes into the JSON text behind the first brace, as it is."""
+    header_length: int | None = None
+    """What is told of the JSON's length, if that is not to be the truth."""
+    raw_text: bytes | None = None
+    """The JSON header, if it is not to be what the members say."""
+
+    @property
+    def key(self) -> str:
+        """What the tensors are called."""
+        return "outputs" if self.is_response else "inputs"
+
+    @property
+    def entries(self) -> list[Members]:
+        """The tensors in the JSON header."""
+        entries: list[Members] = self.members[self.key]
+        return entries
+
+    @property
+    def text(self) -> bytes:
+        """The JSON header."""
+        if self.raw_text is not None:
+            return self.raw_text
+        text = json.dumps(self.members, ensure_ascii=self.is_ascii, indent=self.indent)
+        return f"{{{self.insertion}{text[1:]}{' ' * self.padding}".encode()
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes of all tensors."""
+        return b"".join(self.payloads)
+
+    def finish(self, *, mutation: str = "none", refusals: Iterable[ErrorCode] = ()) -> ExpectedMessage:
+        """Put the message together.
+
+        Args:
+            mutation: name of what was changed.
+            refusals: the codes that fit; none if the message is valid.
+        """
+        text, codes = self.text, frozenset(refusals)
+        body = text + self.payload
+        header_length = len(text) if self.header_length is None else self.header_length
+        return ExpectedMessage(
+            body=body,
+            header_length=header_length if self.has_header_length else None,
+            body_length=len(body) if self.has_body_length else None,
+            is_response=self.is_response,
+            mutation=mutation,
+            refusals=codes,
+            tensors=None if codes else self.tensors,
+        )

@@ -1,0 +1,103 @@
+"""Targets: what a mutation is, and where in a draft it can be made.
+
+A mutation has *targets* in a draft: its tensors, those of some kind, or the draft itself. Where there is none it does
+not apply. `headermutations` and `wiremutations` are made of these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from streamcodec.core.datatypes import DATATYPES
+from streamcodec.core.errors import ErrorCode
+from streamcodec.testing.samples import Draft, Members
+
+_T = TypeVar("_T")
+
+Codes = Iterable[ErrorCode]
+"""That a message may be refused with; none if it is valid."""
+
+
+class Choose(Protocol):
+    """Chooses one of several."""
+
+    def __call__(self, choices: Sequence[_T], /) -> _T:
+        """Return one of them."""
+        ...
+
+
+Targets = Callable[[Draft], Sequence[Any]]
+Change = Callable[[Draft, Any, Choose], Codes]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One thing that can be changed."""
+
+    targets: Targets
+    """Where, in a draft."""
+    change: Change
+    """Changes the draft at one of the targets."""
+
+
+Catalogue = dict[str, Mutation]
+"""Mutations by their names."""
+
+
+def entered(catalogue: Catalogue) -> Callable[[str, Targets], Callable[[Change], Change]]:
+    """Return what decorates the mutations of a catalogue with their names and targets."""
+
+    def mutation(name: str, targets: Targets) -> Callable[[Change], Change]:
+        def enter(change: Change) -> Change:
+            catalogue[name] = Mutation(targets, change)
+            return change
+
+        return enter
+
+    return mutation
+
+
+def everything(draft: Draft) -> Sequence[Draft]:
+    """Return the draft itself."""
+    return [draft]
+
+
+def tensors(draft: Draft) -> Sequence[int]:
+    """Return all tensors, as their numbers."""
+    return range(len(draft.entries))
+
+
+def with_payload(draft: Draft) -> Sequence[int]:
+    """Return the tensors that have bytes behind the header."""
+    return [index for index, payload in enumerate(draft.payloads) if payload]
+
+
+def is_binary(entry: Members) -> bool:
+    """Tell whether a tensor's values stand behind the header."""
+    return entry.get("data") is None
+
+
+def element_count(entry: Members) -> int:
+    """Return the product of a tensor's shape."""
+    return math.prod(entry["shape"])
+
+
+def such(fits: Callable[[Members], object]) -> Targets:
+    """Return the tensors whose entries fit."""
+    return lambda draft: [index for index, entry in enumerate(draft.entries) if fits(entry)]
+
+
+def of(targets: Targets, datatypes: Iterable[str]) -> Targets:
+    """Return those of some datatypes."""
+    return lambda draft: [index for index in targets(draft) if draft.entries[index]["datatype"] in datatypes]
+
+
+binary: Final = such(is_binary)
+jsonic: Final = such(lambda entry: not is_binary(entry))
+jsonic_values: Final = such(lambda entry: not is_binary(entry) and element_count(entry))
+
+NUMBERS: Final = frozenset(DATATYPES) - {"BOOL", "BYTES"}
+INTEGERS: Final = frozenset(name for name in NUMBERS if "INT" in name)
