@@ -219,7 +219,9 @@ class AsyncClient:
                 if event is not None:
                     yield event
         except (ConnectionError, RemoteProtocolError) as error:
-            raise duplex.lost or error from None  # as in Client: the answer may be there already
+            raise (
+                exchange.refusal(error) or duplex.lost or error
+            ) from None  # as in Client: the answer may be there already
         exchange.check_status()
 
     @asynccontextmanager

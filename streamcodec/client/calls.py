@@ -64,12 +64,23 @@ def infer_raw(model: str, tensor: Values, *, version: str | None, limits: Limits
 
 
 def model_path(model: str, version: str | None) -> str:
-    """Return the path of a model, or of one of its versions."""
+    """Return the path of a model, or of one of its versions.
+
+    Raises:
+        LocalProtocolError: the name or version has a lone surrogate, or means another path: it is empty, or dots.
+    """
     try:
-        path = f"/v2/models/{quote(model, safe='')}"
-        return path if version is None else f"{path}/versions/{quote(version, safe='')}"
+        path = f"/v2/models/{_segment(model)}"
+        return path if version is None else f"{path}/versions/{_segment(version)}"
     except UnicodeEncodeError:
         raise LocalProtocolError("the name or version of a model has a lone surrogate, which no URL can hold") from None
+
+
+def _segment(name: str) -> str:
+    """Percent-encode a name; of dots alone, servers and proxies make a step upwards, encoded or not."""
+    if name in {"", ".", ".."}:
+        raise LocalProtocolError(f"{name!r} as the name or version of a model would be another path")
+    return quote(name, safe="")
 
 
 def _array(values: Values) -> np.ndarray[Any, Any] | Rows | Elements:

@@ -28,6 +28,7 @@ from streamcodec.core.placement import Into, Place, Placement, new_array
 from streamcodec.http.body import Receiver
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.collector import Collector
+from streamcodec.http.heads import is_host
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 
 _MAX_DOCUMENT_BYTES = 1 << 20
@@ -103,6 +104,8 @@ class Address:
         Raises:
             LocalProtocolError: not an `http` URL with a host.
         """
+        if set(url) & set("\t\r\n"):  # which urlsplit would take out without a word
+            raise LocalProtocolError(f"{url!r} is not a URL: it has a line end or a tab")
         try:
             parts = urlsplit(url)
             port = 80 if parts.port is None else parts.port
@@ -112,6 +115,8 @@ class Address:
         if parts.scheme != "http" or not parts.hostname or parts.query or parts.fragment:
             raise LocalProtocolError(f"a server's URL looks like http://127.0.0.1:8000, unlike {url!r}")
         authority = parts.netloc.rpartition("@")[2]
+        if not is_host(authority):
+            raise LocalProtocolError(f"{authority!r} is not the name or address of a host, in ASCII")
         return cls(host=parts.hostname, port=port, authority=authority, prefix=parts.path.rstrip("/"))
 
 
@@ -286,7 +291,7 @@ class Exchange:
                 limits=self._limits,
                 place=self._placing.place,
             )
-        self._collector = Collector(_MAX_DOCUMENT_BYTES)
+        self._collector = Collector(_MAX_DOCUMENT_BYTES, max_dropped_bytes=self._limits.max_drain_bytes)
         return self._collector
 
     def check_status(self) -> None:
@@ -295,8 +300,20 @@ class Exchange:
         Raises:
             ServerError: in the server's own words.
         """
-        if self._head is not None and self._head.status not in _SUCCESS:
-            raise ServerError(self._head.status, _error_text(self._text()))
+        if (refusal := self.refusal()) is not None:
+            raise refusal
+
+    def refusal(self, error: Exception | None = None) -> ServerError | None:
+        """Return what the server has answered, if that is an error, as far as it has come.
+
+        Args:
+            error: with which its coming ended early; that the server refuses matters more, as with `receive`.
+        """
+        if isinstance(error, ServerError):
+            return error
+        if self._head is None or self._head.status in _SUCCESS:
+            return None
+        return ServerError(self._head.status, _error_text(self._text()))
 
     def _text(self) -> str:
         return "" if self._collector is None else self._collector.data.decode("utf-8", "replace")

@@ -271,7 +271,7 @@ class Client:
                     yield event
         except (ConnectionError, RemoteProtocolError) as error:
             # A server that refuses may close before it has read all; if no answer has come, this is what matters.
-            raise duplex.lost or error from None
+            raise exchange.refusal(error) or duplex.lost or error from None
         finally:
             self._is_busy = False
             if not (exchange.is_answered and duplex.is_sent):

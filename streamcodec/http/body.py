@@ -1,8 +1,9 @@
 """Body: the way of one message's body from the connection to whoever receives it.
 
-Three framings (RFC 9112, section 6) and optional compression meet here. Bytes of a body with `Content-Length` and
-without compression may be written by the transport straight into the receiver's memory; all others come by here once.
-This room counts and checks lengths, and knows nothing of sockets or heads.
+Three framings (RFC 9112, section 6) and optional compression meet here: a body has `Content-Length`, or comes in
+chunks, or ends with the connection. What is not compressed may be written by the transport straight into the receiver's
+memory, short chunks excepted; all else comes by here once. This room counts and checks lengths, and knows nothing of
+sockets or heads.
 
 A receiver that is paused takes nothing until its events have been taken. What has come by then, at most what one read
 gives, *waits* here: pieces that have not been passed on, decompressed no further than the first of them. Until it has
@@ -18,6 +19,11 @@ from streamcodec.core.compression import MAX_RATIO, Inflater
 from streamcodec.core.decoder import Buffer
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
+from streamcodec.http.chunks import Chunks
+
+_LONG_CHUNK_BYTES: Final = 64 << 10
+"""Where so much of a chunk is still to come, it is read by itself. Less is read together with what follows it: a copy
+costs less than one more read."""
 
 _NOTHING: Final = memoryview(b"")
 _NO_PIECES: Final[Iterator[Buffer]] = iter(())
@@ -85,9 +91,19 @@ class Body:
         received_copied: bytes that were copied there from somewhere else.
     """
 
-    def __init__(self, receiver: Receiver, *, content_length: int | None, inflater: Inflater | None) -> None:
-        """Begin with the first byte of the body; `content_length` is None where the framing does not tell."""
+    def __init__(
+        self, receiver: Receiver, *, content_length: int | None, chunks: Chunks | None, inflater: Inflater | None
+    ) -> None:
+        """Begin with the first byte of the body.
+
+        Args:
+            receiver: takes the decompressed bytes.
+            content_length: bytes on the wire; None if they come in `chunks`, or until the connection ends.
+            chunks: the framing of a chunked body.
+            inflater: undoes the compression.
+        """
         self._receiver = receiver
+        self._chunks = chunks
         self._inflater = inflater
         self._failure: RemoteProtocolError | None = None
         self._end: EndOfMessage | None = None
@@ -103,21 +119,25 @@ class Body:
 
     def get_buffer(self) -> memoryview | None:
         """Return the receiver's memory if the transport may write there directly, else None."""
-        if self.remaining is None or self._inflater is not None or not self._receiver.needs_data:
+        if self._inflater is not None or not self._receiver.needs_data:
             return None
-        buffer = self._receiver.get_buffer()
-        return buffer if len(buffer) <= self.remaining else buffer[: self.remaining]
+        if self._chunks is not None and self._chunks.room < _LONG_CHUNK_BYTES:
+            return None
+        return self._receiver.get_buffer()[: self._room]
 
     def following_buffers(self) -> list[memoryview]:
         """Return the memory that follows `get_buffer()`, which must not be None, as far as it is known."""
-        room = self.remaining or 0
-        buffers = []
-        for buffer in self._receiver.get_buffers():
-            buffers.append(buffer[:room])
-            room -= len(buffers[-1])
+        buffers = self._receiver.get_buffers()
+        room = self._room
+        if room is None:
+            return buffers[1:]
+        fitting = []
+        for buffer in buffers:
+            fitting.append(buffer[:room])
+            room -= len(fitting[-1])
             if not room:
                 break
-        return buffers[1:]
+        return fitting[1:]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Tell that the transport wrote bytes to the start of `get_buffer()`."""
@@ -139,15 +159,27 @@ class Body:
         """Whether bytes can be brought: the framing is not at its end, and nobody has to wait."""
         return not (self.is_complete or self.is_waiting)
 
-    def write(self, data: Buffer) -> None:
-        """Take bytes of the body from elsewhere, at most `remaining`, when it `wants_data`.
+    def receive(self, data: memoryview) -> int:
+        """Take bytes from elsewhere, when it `wants_data`; return how many belong to the body.
 
-        The bytes must stay as they are while it is waiting then. What a refused message has left is dropped.
+        Fewer than there are where it has come to its end, or has to wait; or only so far, and the rest wants to be
+        offered again. The bytes must stay as they are while it is waiting then.
         """
+        if self._chunks is not None and not self._chunks.room:
+            return self._read_framing(self._chunks, data)
+        data = data[: self._room]
         if self._failure is None and (self._receiver.needs_data or self._receiver.is_complete):
             self._pieces = iter((data,)) if self._inflater is None else self._inflater.inflate(data)
             self._pass_on()
-        self._count(len(data))
+        self._count(len(data))  # what a refused message has left is dropped
+        return len(data)
+
+    def receive_eof(self) -> None:
+        """Tell that the connection has ended, which is the end of the body if nothing else says where that is."""
+        if self.remaining is None and self._chunks is None:
+            self.finish()
+        else:
+            self._truncate()
 
     def finish(self) -> None:
         """Tell that the framing has come to its end."""
@@ -155,18 +187,6 @@ class Body:
         self.is_complete = True
         if not self._has_waiting:
             self._finish_receiver()
-
-    def truncate(self) -> None:
-        """Tell that the connection has ended before the framing did."""
-        msg = "the connection ended in the middle of the body"
-        self.fail(RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset))
-        self.remaining = 0
-
-    def fail(self, failure: RemoteProtocolError) -> None:
-        """Tell that the framing itself is broken, so that its end cannot be found."""
-        self._failure = self._failure or failure  # what has come before may already break a rule
-        self.remaining = None
-        self.is_complete = True
 
     @property
     def offset(self) -> int:
@@ -193,6 +213,33 @@ class Body:
         if self._failure is not None:
             raise self._failure
         return self._end if self.is_complete else NEED_DATA
+
+    @property
+    def _room(self) -> int | None:
+        """Bytes of data that come next with nothing in between; None if all that come are data."""
+        return self.remaining if self._chunks is None else self._chunks.room
+
+    def _read_framing(self, chunks: Chunks, data: memoryview) -> int:
+        try:
+            taken = chunks.read(data)
+        except RemoteProtocolError as failure:
+            failure.offset = self.offset
+            self._fail(failure)
+            return len(data)
+        if chunks.is_complete:
+            self.finish()
+        return taken
+
+    def _truncate(self) -> None:
+        msg = "the connection ended in the middle of the body"
+        self._fail(RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset))
+        self.remaining = 0
+
+    def _fail(self, failure: RemoteProtocolError) -> None:
+        """The framing itself is broken, so that its end cannot be found."""
+        self._failure = self._failure or failure  # what has come before may already break a rule
+        self.remaining = None
+        self.is_complete = True
 
     def _go_on(self) -> None:
         """Pass on what has waited, and what has come after it."""
@@ -240,7 +287,9 @@ class Body:
             self._receiver.receive_eof()
 
     def _count(self, nbytes: int) -> None:
-        if self.remaining is not None:
+        if self._chunks is not None:
+            self._chunks.data_received(nbytes)
+        elif self.remaining is not None:
             self.remaining -= nbytes
             if self.remaining == 0:
                 self.finish()

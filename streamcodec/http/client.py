@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import cast
+from typing import Final, cast
 
 import h11
 
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.body import Receiver
@@ -20,6 +20,8 @@ from streamcodec.http.connection import Incoming, State
 from streamcodec.http.heads import framing_length, invalid_http, parse_head
 from streamcodec.http.messages import Fields, ResponseHead
 from streamcodec.http.writing import NOT_HTTP, PartT, write_message
+
+_FINAL: Final = range(200, 600)
 
 
 class ClientConnection:
@@ -40,6 +42,7 @@ class ClientConnection:
         self._limits = limits
         self._h11 = h11.Connection(h11.CLIENT)
         self._method: str | None = None
+        self._interim_bytes = 0
         self._head: ResponseHead | None = None
         self._failure: RemoteProtocolError | None = None
         self.incoming = Incoming(limits)
@@ -70,11 +73,14 @@ class ClientConnection:
             fails, the connection is to be closed.
 
         Raises:
-            LocalProtocolError: the last response has not been read to its end, the connection cannot be used again, or
-                the fields are not HTTP.
+            LocalProtocolError: the last response has not been read to its end, the connection cannot be used again, the
+                fields are not HTTP, or the method is `CONNECT`.
         """
         if not self.is_reusable:
             msg = "the connection cannot take a request now: read the last response to its end, or make a new one"
+            raise LocalProtocolError(msg)
+        if method == "CONNECT":
+            msg = "CONNECT asks for a tunnel, and what comes through that is not for this connection"
             raise LocalProtocolError(msg)
         self._h11 = h11.Connection(h11.CLIENT)
         try:
@@ -83,6 +89,7 @@ class ClientConnection:
             raise LocalProtocolError(str(error)) from None
         sent = write_message(self._h11, request, parts)
         self._method = method
+        self._interim_bytes = 0
         return sent
 
     def next_event(self) -> ResponseHead | Event | NeedData:
@@ -121,7 +128,7 @@ class ClientConnection:
             RemoteProtocolError: `unsupported-encoding`.
             LocalProtocolError: no `ResponseHead` is waiting.
         """
-        self.incoming.receive_body(receiver, self._head, self._h11)
+        self.incoming.receive_body(receiver, self._head)
 
     @property
     def is_reusable(self) -> bool:
@@ -135,6 +142,7 @@ class ClientConnection:
 
     def _next_head(self) -> ResponseHead | NeedData:
         while (head := self.incoming.read_head()) is not None:
+            self._interim_bytes += len(head)
             event = cast("h11.Response | h11.InformationalResponse", parse_head(self._h11, head))
             if isinstance(event, h11.Response):
                 self._head = self._describe(event)
@@ -142,6 +150,9 @@ class ClientConnection:
             if event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
                 msg = "the server switches protocols, which nobody asked for"
                 raise invalid_http(msg)
+            if self._interim_bytes > self._limits.max_head_bytes:
+                msg = f"the interim responses have more than {self._limits.max_head_bytes} bytes"
+                raise LimitExceededError(msg, limit="max_head_bytes")
             self.incoming.next_cycle()
         if self.incoming.is_eof:
             msg = "the server closed the connection without an answer"
@@ -149,6 +160,9 @@ class ClientConnection:
         return NEED_DATA
 
     def _describe(self, response: h11.Response) -> ResponseHead:
+        if response.status_code not in _FINAL:
+            msg = "the status of the response is not one of 100 to 599"
+            raise invalid_http(msg)
         fields = Fields(tuple(response.headers))
         if self._method == "HEAD" or response.status_code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
             length: int | None = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamcodec.core.decoder import Buffer
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.errors import LimitExceededError, LocalProtocolError
 from streamcodec.core.events import NEED_DATA, EndOfMessage, NeedData
 
 _BLOCK_BYTES = 4 << 10
@@ -18,9 +18,10 @@ class Collector:
         offset: bytes of the body so far, kept or not.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        """Keep at most `max_bytes`."""
+    def __init__(self, max_bytes: int, *, max_dropped_bytes: int | None = None) -> None:
+        """Keep at most `max_bytes`, and drop what follows; at most `max_dropped_bytes`, of who may send for ever."""
         self._max_bytes = max_bytes
+        self._max_dropped_bytes = max_dropped_bytes
         self._block = memoryview(bytearray(_BLOCK_BYTES))
         self.data = bytearray()
         self.is_complete = False
@@ -29,7 +30,7 @@ class Collector:
     @property
     def needs_data(self) -> bool:
         """Whether the body may go on."""
-        return not self.is_complete
+        return not (self.is_complete or self._is_too_long)
 
     @property
     def is_paused(self) -> bool:
@@ -66,5 +67,17 @@ class Collector:
         self.is_complete = True
 
     def next_event(self) -> EndOfMessage | NeedData:
-        """Return the end of the message when it has come."""
+        """Return the end of the message when it has come.
+
+        Raises:
+            LimitExceededError: more was dropped than may be.
+        """
+        if self._is_too_long:
+            most = self._max_dropped_bytes or 0
+            msg = f"the body goes on {most} bytes after the {self._max_bytes} that are kept"
+            raise LimitExceededError(msg, limit="max_drain_bytes", offset=self._max_bytes + most)
         return EndOfMessage(nbytes=self.offset) if self.is_complete else NEED_DATA
+
+    @property
+    def _is_too_long(self) -> bool:
+        return self._max_dropped_bytes is not None and self.offset - self._max_bytes > self._max_dropped_bytes

@@ -1,17 +1,17 @@
 """Connection: the receiving half of HTTP/1.1, the same for server and client. Sans-IO.
 
-Theory. A head goes through h11; the bytes of a body with `Content-Length` never do, since h11 would copy each of them
-three times. To know where the head ends without asking h11, this room looks for the blank line itself, and gives h11
-exactly the head: what h11 makes of it is then a function of those bytes alone. A chunked body, and one that ends with
-the connection, goes through h11's `Data` events: correct, at the price of copies.
+Theory. A head goes through h11; the bytes of a body never do, since h11 would copy each of them three times. To know
+where the head ends without asking h11, this room looks for the blank line itself, and gives h11 exactly the head: what
+h11 makes of it is then a function of those bytes alone. Where a body ends is found out in `body` and `chunks`.
 
-The transport sees two faces. `get_buffer()` is either scratch memory (for heads, chunked and compressed bodies), or, in
-the middle of a body with `Content-Length`, the decoder's own target: the socket then writes tensor bytes into the
-tensor. Only what is read together with the head is copied out of the scratch, once, so it is at most one scratch's
-size. `feed(chunk)` is written on `get_buffer()` and takes what belongs to the messages so far as they may proceed:
-while the connection waits for a decision (where does this body go?) or for the answer to be sent, it takes nothing.
-So nothing is ever buffered without bound, pipelined requests included. The same holds while the body's receiver is
-paused, because a window of a tensor is being consumed: what has come by then stays where it is, and no more is taken.
+The transport sees two faces. `get_buffer()` is either scratch memory (for heads, short chunks and compressed bodies),
+or, in the middle of a body, the decoder's own target: the socket then writes tensor bytes into the tensor. What is read
+together with the head, or with the line in front of a chunk, is copied out of the scratch, once; so it is at most one
+scratch's size each time. `feed(chunk)` is written on `get_buffer()` and takes what belongs to the messages so far as
+they may proceed: while the connection waits for a decision (where does this body go?) or for the answer to be sent, it
+takes nothing. So nothing is ever buffered without bound, pipelined requests included. The same holds while the body's
+receiver is paused, because a window of a tensor is being consumed: what has come by then stays where it is, and no more
+is taken.
 
 States::
 
@@ -24,12 +24,9 @@ next cycle would demand that it had seen the body.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final
-
-import h11
 
 from streamcodec.core.compression import Inflater
 from streamcodec.core.decoder import LONG_TARGET_BYTES, Buffer
@@ -42,7 +39,8 @@ from streamcodec.core.errors import (
 from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
 from streamcodec.core.limits import Limits
 from streamcodec.http.body import Body, Receiver
-from streamcodec.http.heads import invalid_http, unquoted
+from streamcodec.http.chunks import Chunks
+from streamcodec.http.heads import check_head, invalid_http
 from streamcodec.http.messages import RequestHead, ResponseHead
 
 SCRATCH_BYTES: Final = 64 << 10
@@ -75,6 +73,7 @@ class Incoming:
         is_filling: whether the receiver's memory is being filled and not full, so that there can be no event. Small
             reads into a large tensor then go no further than this room.
         is_eof: whether the peer has said that it will send no more.
+        received: bytes that have come, in all.
         received_direct: tensor bytes that the transport wrote straight into their memory.
         received_copied: bytes of bodies that were copied there from scratch memory.
     """
@@ -90,10 +89,11 @@ class Incoming:
         self._room = 0
         self._target: memoryview | None = None
         self._filled = 0
+        self._is_busy = False
         self.is_filling = False
         self.is_eof = False
+        self.received = 0
         self._body: Body | None = None
-        self._h11: h11.Connection | None = None
         self.state = State.HEAD
         self.received_direct = 0
         self.received_copied = 0
@@ -102,6 +102,8 @@ class Incoming:
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
         """Return memory for the next bytes: a tensor's own, or scratch. Never empty.
+
+        It stays valid until `buffer_updated` or `feed` is called, or an event ends or begins a message.
 
         Raises:
             LocalProtocolError: nothing can be taken now; `next_event` says what is to be done first.
@@ -137,6 +139,7 @@ class Incoming:
         if not 0 < nbytes <= self._offered:
             msg = f"{nbytes} bytes cannot have been written to a buffer of {self._offered}"
             raise LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
+        self.received += nbytes
         is_full = nbytes >= self._room
         self._offered = self._room = 0
         if self._target is None:
@@ -182,7 +185,7 @@ class Incoming:
         if self.state is State.HEAD:
             return self._end < len(self._scratch) and not self.is_eof
         body = self._body
-        return self.state is State.BODY and body is not None and body.wants_data
+        return self.state is State.BODY and body is not None and not self._is_busy and body.wants_data
 
     @property
     def has_input(self) -> bool:
@@ -196,7 +199,8 @@ class Incoming:
 
         Raises:
             RemoteProtocolError: these bytes are no head, or the connection ended within it.
-            LimitExceededError: longer than `max_head_bytes`; status 431, or 414 if that is one line.
+            LimitExceededError: longer than `max_head_bytes`, or more than `max_head_fields`; status 431, or 414 if the
+                first line alone is too long.
         """
         if self._end and self._scratch[0] < _FIRST_PRINTABLE:
             msg = "the first line starts with a control character; is this TLS?"
@@ -212,9 +216,7 @@ class Incoming:
             self._scanned = max(0, self._end - len(b"\n\r"))
             return None
         head = bytes(self._scratch[:end])
-        if head.count(b"\n") != head.count(b"\r\n"):
-            msg = "a line of the head ends without carriage return"
-            raise invalid_http(msg)
+        check_head(head, self._limits)
         self._start = end
         self.state = State.DECIDE
         return head
@@ -236,10 +238,8 @@ class Incoming:
         self._start = nbytes
         self._keep_room()
 
-    def receive_body(
-        self, receiver: Receiver, head: RequestHead | ResponseHead | None, connection: h11.Connection
-    ) -> None:
-        """Let the body that a head has announced go to a receiver; `connection` is the one that has seen the head.
+    def receive_body(self, receiver: Receiver, head: RequestHead | ResponseHead | None) -> None:
+        """Let the body that a head has announced go to a receiver.
 
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
@@ -250,26 +250,27 @@ class Incoming:
             raise LocalProtocolError(msg)
         encoding = head.fields.encoding_of(head.content_length)
         inflater = None if encoding is None else Inflater(encoding, self._limits)
-        self.read_body(receiver, content_length=head.content_length, inflater=inflater, connection=connection)
+        is_chunked = head.content_length is None and head.fields.is_chunked
+        chunks = Chunks(self._limits) if is_chunked else None
+        self.read_body(receiver, content_length=head.content_length, chunks=chunks, inflater=inflater)
 
     def read_body(
         self,
         receiver: Receiver,
         *,
         content_length: int | None,
+        chunks: Chunks | None = None,
         inflater: Inflater | None = None,
-        connection: h11.Connection | None = None,
     ) -> None:
         """Let a body, or what is left of one, go to a receiver.
 
         Args:
             receiver: takes the decompressed bytes.
-            content_length: bytes on the wire; None if only h11 can find the end.
+            content_length: bytes on the wire; None if they come in `chunks`, or until the connection ends.
+            chunks: find the data of a chunked body.
             inflater: undoes the compression.
-            connection: the h11 connection that has seen the head; needed without `content_length`.
         """
-        self._body = Body(receiver, content_length=content_length, inflater=inflater)
-        self._h11 = connection if content_length is None else None
+        self._body = Body(receiver, content_length=content_length, chunks=chunks, inflater=inflater)
         self.state = State.BODY
         self._advance()
 
@@ -280,17 +281,21 @@ class Incoming:
             RemoteProtocolError: the body breaks a rule; `remaining` bytes of it are unread.
         """
         body = self._current_body()
-        is_waiting = body.is_waiting
-        while (event := body.next_event()) is NEED_DATA and is_waiting:
-            self._advance()  # it has gone on, and so can what was held back
-            is_waiting = body.is_waiting
+        # Where it has gone on, so can what was held back meanwhile.
+        while (event := body.next_event()) is NEED_DATA and self.wants_data and self.has_input:
+            self._advance()
         if isinstance(event, EndOfMessage):
             self.state = State.DONE
         return event
 
     @property
     def remaining(self) -> int | None:
-        """Bytes of the current body that have not been read; None if that is unknown."""
+        """Bytes of the current body that have not been read; None if that is unknown.
+
+        Raises:
+            LocalProtocolError: there is no body, or its receiver's callbacks are running.
+        """
+        self._check_idle()
         self._settle()
         return self._current_body().remaining
 
@@ -312,18 +317,29 @@ class Incoming:
 
     def _settle(self) -> None:
         """Tell the body what has been written to its memory since it was asked for it."""
-        if self.is_filling:
-            self._current_body().buffer_updated(self._filled)
+        filled, is_filling = self._filled, self.is_filling
         self._target = None
-        self._filled = 0
+        self._filled = self._offered = self._room = 0
         self.is_filling = False
+        if is_filling:
+            self._is_busy = True
+            try:
+                self._current_body().buffer_updated(filled)
+            finally:
+                self._is_busy = False
+
+    def _check_idle(self) -> None:
+        if self._is_busy:
+            msg = "a connection cannot be used from the callbacks of a body's receiver"
+            raise LocalProtocolError(msg)
 
     def _forget_body(self) -> None:
+        self._check_idle()
         self._settle()
         if self._body is not None:
             self.received_direct += self._body.received_direct
             self.received_copied += self._body.received_copied
-        self._body = self._h11 = None
+        self._body = None
         self._keep_room()
 
     def _keep_room(self) -> None:
@@ -331,43 +347,21 @@ class Incoming:
         left = self._end - self._start
         if self._start:
             self._scratch[:left] = self._scratch[self._start : self._end]
+            self._offered = self._room = 0
         self._start, self._end, self._scanned = 0, left, 0
 
     def _advance(self) -> None:
         """Hand what has come to the body."""
         body = self._body
-        if self.state is not State.BODY or body is None or not body.wants_data:
+        if self.state is not State.BODY or body is None or self._is_busy:
             return
-        if self._h11 is not None:
-            self._advance_h11(body, self._h11)
-        elif self._start < self._end:
-            data = self._scratch[self._start : self._end][: body.remaining]
-            body.write(data)
-            self._start += len(data)
-        if self.is_eof and body.wants_data:
-            body.truncate()
-        if self._start == self._end:
-            self._start = self._end = 0
-
-    def _advance_h11(self, body: Body, connection: h11.Connection) -> None:
-        """Let h11 find the end of a chunked body, or of one that ends with the connection."""
+        self._is_busy = True
         try:
-            if self._start < self._end:
-                connection.receive_data(bytes(self._scratch[self._start : self._end]))
-                self._start = self._end = 0
-            while isinstance(event := connection.next_event(), h11.Data):
-                body.write(event.data)
-                if body.is_waiting:
-                    return
-        except h11.RemoteProtocolError as error:
-            body.fail(invalid_http(unquoted(error), offset=body.offset))
-            return
-        if self.is_eof and event is h11.NEED_DATA:
-            connection.receive_data(b"")
-            with suppress(h11.RemoteProtocolError):  # of a chunked body something is missing, then
-                event = connection.next_event()
-        if isinstance(event, h11.EndOfMessage):
-            body.finish()
-            rest, _ = connection.trailing_data
-            self._scratch[: len(rest)] = rest
-            self._end = len(rest)
+            while self._start < self._end and body.wants_data:
+                self._start += body.receive(self._scratch[self._start : self._end])
+            if self.is_eof and body.wants_data:
+                body.receive_eof()
+        finally:
+            self._is_busy = False
+        if self._start == self._end > 0:
+            self._start = self._end = self._offered = self._room = 0

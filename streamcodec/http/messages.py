@@ -27,6 +27,11 @@ class Fields:
         return [value for key, value in self.items if key == name]
 
     @property
+    def is_chunked(self) -> bool:
+        """Whether the body comes in chunks: no other transfer coding gets past the reading of a head."""
+        return bool(self.values(b"transfer-encoding"))
+
+    @property
     def header_length(self) -> int | None:
         """Bytes of the JSON header, by `Inference-Header-Content-Length`; None without that field.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final
 
 import h11
 
@@ -21,7 +21,7 @@ from streamcodec.core.rows import Rows
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.heads import framing_length, invalid_http, parse_head
+from streamcodec.http.heads import framing_length, parse_request
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
 from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_message
 
@@ -113,7 +113,7 @@ class ServerConnection:
             LocalProtocolError: no `RequestHead` is waiting.
         """
         has_begun = self.incoming.has_input
-        self.incoming.receive_body(receiver, self._head, self._h11)
+        self.incoming.receive_body(receiver, self._head)
         if has_begun or not (self._h11.they_are_waiting_for_100_continue and receiver.needs_data):
             return b""
         interim = h11.InformationalResponse(status_code=100, headers=[], reason=_PHRASES[100])
@@ -143,10 +143,14 @@ class ServerConnection:
         Raises:
             LocalProtocolError: there is no request to be answered, or the fields are not HTTP.
         """
+        if self._is_answering:
+            msg = "the request is being answered; end_response() comes before the next response"
+            raise LocalProtocolError(msg)
         remaining = self._unread()
         body = list(parts)
         fields = [*headers]
-        if not any(name.lower() == "content-length" for name, _ in fields) and status not in _BODILESS:
+        declared = next((value for name, value in fields if name.lower() == "content-length"), None)
+        if declared is None and status not in _BODILESS:
             fields.append(("Content-Length", str(length_of(body))))
         if remaining is None or remaining > self._limits.max_drain_bytes:
             fields.append(("Connection", "close"))
@@ -155,6 +159,9 @@ class ServerConnection:
         except NOT_HTTP as error:
             raise LocalProtocolError(str(error)) from None
         has_body = status not in _BODILESS and not (self._head and self._head.method == "HEAD")
+        if has_body and declared is not None and int(declared) != length_of(body):  # after which h11 would be of no use
+            msg = f"Content-Length is {declared}, the body has {length_of(body)} bytes"
+            raise LocalProtocolError(msg)
         sent = write_message(self._h11, response, body if has_body else [])
         self._is_answering = Rows in map(type, sent)
         if not self._is_answering:
@@ -186,11 +193,8 @@ class ServerConnection:
         return self._head
 
     def _parse(self, head: bytes) -> RequestHead:
-        request = cast("h11.Request", parse_head(self._h11, head))
+        request = parse_request(self._h11, head)
         fields = Fields(tuple(request.headers))
-        if request.http_version > b"1.1" and not fields.values(b"host"):  # of 1.1 itself h11 asks for it
-            msg = "the field Host is missing"
-            raise invalid_http(msg)
         expectations = fields.values(b"expect")
         if expectations and [value.lower() for value in expectations] != [b"100-continue"]:
             msg = "the only Expect that is understood is 100-continue"
@@ -217,7 +221,8 @@ class ServerConnection:
     def _go_on(self, unread: int | None) -> None:
         """After a response: close, read and drop what is left of the request, or begin the next cycle."""
         self._failure = self._head = None
-        if self._h11.our_state is h11.MUST_CLOSE:
+        # What is unknown because the request was given up meanwhile cannot be skipped either.
+        if self._h11.our_state is h11.MUST_CLOSE or unread is None:
             self.has_unread_body = unread != 0
             self.incoming.close()
             return

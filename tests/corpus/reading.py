@@ -54,12 +54,18 @@ def read_corpus() -> list[Case]:
     return [case for path in sorted(FOLDER.glob("*.md")) if path.name not in _OTHERS for case in read_file(path)]
 
 
-_OTHERS = {"README.md", "rules.md"}
+_OTHERS = {"README.md", "rules.md", "still-accepted.md"}
 
 
 def read_rules() -> dict[str, str]:
     """Read the list of rules: what each says, by its id."""
     return dict(re.findall(r"^- `([a-z0-9/-]+)`: (.+)$", (FOLDER / "rules.md").read_text("utf-8"), re.MULTILINE))
+
+
+def read_changes() -> dict[str, str]:
+    """Read the list of changes that are accepted: the reason of each kind, by its name."""
+    text = (FOLDER / "still-accepted.md").read_text("utf-8")
+    return dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", text, re.MULTILINE))
 
 
 def read_file(path: Path) -> Iterator[Case]:

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
@@ -35,8 +36,8 @@ from streamcodec.client.exchange import Address, Exchange
 from streamcodec.core.record import field_names
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import Inference, Reply, Service, error_reply
+from streamcodec.testing import describe_array, describe_header, describe_spec, run_push
 from tests.core import triad as codec
-from tests.core.messages import AnyDecoder
 from tests.corpus.notation import Bytes, read_bytes
 from tests.corpus.reading import Case
 from tests.corpus.serving import models
@@ -80,33 +81,31 @@ def run(case: Case, *, is_cut: bool = True) -> Seen:
     return _RUNNERS[case.kind](case, is_cut)
 
 
+def declared_lengths(case: Case) -> tuple[int | None, int | None]:
+    """Return the lengths of header and body that a case for a decoder alone declares."""
+    message = read_bytes(case.message)
+    header_length = _length(case.options.get("header"), message.header_end)
+    return header_length, _length(case.options.get("body"), len(message.data))
+
+
+def decoder_for(case: Case, header_length: int | None, body_length: int | None) -> Any:  # noqa: ANN401 - of either kind
+    """Make the decoder of a case for a decoder alone, with these lengths."""
+    make = request_decoder if case.kind == "request" else response_decoder
+    return make(
+        header_length=header_length,
+        body_length=body_length,
+        allow_headerless="headerless" in case.options,
+        limits=_limits(case),
+    )
+
+
 def _run_codec(case: Case, is_cut: bool) -> Seen:
     message = read_bytes(case.message)
-    make = request_decoder if case.kind == "request" else response_decoder
-    header_length = _length(case.options.get("header"), message.header_end)
-    body_length = _length(case.options.get("body"), len(message.data))
-
-    def decoder() -> Any:  # noqa: ANN401 - of requests or of responses
-        return make(
-            header_length=header_length,
-            body_length=body_length,
-            allow_headerless="headerless" in case.options,
-            limits=_limits(case),
-        )
-
-    outcome = codec.decode(decoder, message.data) if is_cut else _decode_whole(decoder(), message.data)
+    decoder = partial(decoder_for, case, *declared_lengths(case))
+    outcome = codec.decode(decoder, message.data) if is_cut else run_push(decoder, [message.data])
     assert (outcome.error is None) is (outcome.end is not None)
     tensors = [(event.spec, event.array) for event in outcome.tensors]
     return Seen(header=outcome.header, tensors=tensors, error=outcome.error, error_mark=message.error)
-
-
-def _decode_whole(decoder: AnyDecoder, data: bytes) -> codec.Outcome:
-    outcome = codec.Outcome()
-    outcome.collect(decoder)
-    codec.push(decoder, [data], outcome)
-    decoder.receive_eof()
-    outcome.collect(decoder)
-    return outcome
 
 
 def _length(option: str | None, default: int | None) -> int | None:
@@ -138,6 +137,19 @@ def request_of(case: Case) -> bytes:
     field = "" if length is None else f"Inference-Header-Content-Length: {length}\r\n"
     start = f"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\n{field}Content-Length: {len(message.data)}\r\n\r\n"
     return start.encode() + message.data
+
+
+def http_parts(case: Case) -> tuple[bytes, bytes]:
+    """Return head and body of an HTTP message, the body as it goes over the wire."""
+    head, body = _parts(case)
+    return head, _sent(case, body.data)
+
+
+def deliver(case: Case, message: bytes) -> Seen:
+    """Bring other bytes, whole, to the receiver of an HTTP case."""
+    driver = _Server(service_for(case)) if case.kind == "http-request" else _Client(_limits(case))
+    _deliver_whole(driver, message)
+    return driver.seen
 
 
 def _run_server(case: Case, is_cut: bool) -> Seen:
@@ -230,9 +242,9 @@ class _Connected(http.Driver):
     def _note_line(self, event: object) -> None:
         match event:
             case HeaderReceived(header=header):
-                self.log.append(("header", codec.describe_header(header)))
+                self.log.append(("header", describe_header(header)))
             case TensorReceived(spec=spec, array=array):
-                self.log.append(("tensor", codec.describe_spec(spec), codec.describe_array(array)))
+                self.log.append(("tensor", describe_spec(spec), describe_array(array)))
             case _:
                 self.log.append((event,))
 

@@ -87,8 +87,8 @@ def test_a_large_compressed_body_passes_through_in_pieces() -> None:
     [
         (b";name=value", b""),
         (b';a="b c";d', b"X-Check: 1\r\n"),
-        (b" \t", b"Content-Length: 9\r\nX: \xff\r\n"),
-        (b";" + b"x" * 9000, b"X: " + b"y" * 9000 + b"\r\n"),
+        (b" ;\ta", b"Content-Length: 9\r\nX: \xff\r\n"),
+        (b";" + b"x" * 7000, b"X: " + b"y" * 9000 + b"\r\n"),
     ],
 )
 def test_extensions_and_trailers_are_read_over(extension: bytes, trailers: bytes, plain: list[object]) -> None:
@@ -141,7 +141,7 @@ def test_broken_chunks_stay_the_error_whatever_follows() -> None:
     assert connection.feed(b"1\r\n") == 0
     connection.receive_eof()
     for _ in range(2):
-        with pytest.raises(RemoteProtocolError, match="illegal chunk header"):
+        with pytest.raises(RemoteProtocolError, match="in front of a chunk"):
             connection.next_event()
     assert b"Connection: close\r\n" in b"".join(connection.send_response(400))
 

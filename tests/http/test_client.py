@@ -6,7 +6,15 @@ from functools import partial
 
 import pytest
 
-from streamcodec import NEED_DATA, EndOfMessage, ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec import (
+    NEED_DATA,
+    EndOfMessage,
+    ErrorCode,
+    LimitExceededError,
+    Limits,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 from streamcodec.http import ClientConnection, Collector, ResponseHead
 from tests.http.driver import Driver, client, refuses, triad
 from tests.http.messages import RESPONSE, body_of, chunked, head, response
@@ -177,12 +185,53 @@ def test_an_unknown_encoding_is_refused_before_the_body() -> None:
     assert not connection.is_reusable
 
 
-def test_a_tunnel_is_no_use_but_does_no_harm() -> None:
-    connection = asked("CONNECT")
-    connection.feed(head(b"HTTP/1.1 200 OK") + b"bytes of another protocol")
-    assert isinstance(connection.next_event(), ResponseHead)
-    connection.receive_body(Collector(9))
-    assert connection.next_event() is NEED_DATA
-    connection.receive_eof()
-    with pytest.raises(RemoteProtocolError):
-        connection.next_event()
+def test_a_tunnel_is_not_asked_for() -> None:
+    connection = ClientConnection()
+    with pytest.raises(LocalProtocolError, match="tunnel"):
+        connection.send_request("CONNECT", "x:80", [("Host", "x")])
+    assert connection.is_reusable
+
+
+@pytest.mark.parametrize(
+    "line", [b"HTTP/1.1 600 Beyond", b"HTTP/1.1 999 Far", b"HTTP/1.1 099 Nearly", b"HTTP/1.1 000 Zero"]
+)
+def test_a_status_that_is_none_is_refused(line: bytes) -> None:
+    assert refuses(triad(client, head(line, b"Content-Length: 0")), code=ErrorCode.INVALID_HTTP, status=400)
+
+
+@pytest.mark.parametrize(("count", "is_read"), [(2, True), (3, False)])
+def test_interim_responses_are_bounded_for_each_request(count: int, is_read: bool) -> None:
+    interim = head(b"HTTP/1.1 103 Early Hints", b"X: " + b"y" * 10)
+    connection = ClientConnection(Limits(max_head_bytes=2 * len(interim)))
+    for _ in range(2):
+        connection.send_request("GET", "/", [("Host", "x")])
+        connection.feed(interim * count + response(b""))
+        if is_read:
+            assert isinstance(connection.next_event(), ResponseHead)
+            connection.receive_body(Collector(0))
+            assert isinstance(connection.next_event(), EndOfMessage)
+            continue
+        with pytest.raises(LimitExceededError) as caught:
+            connection.next_event()
+        assert caught.value.limit == "max_head_bytes"
+        return
+
+
+def test_a_collector_drops_so_much_and_no_more() -> None:
+    for excess in (0, 1):
+        for body in (b"abcdefghij" + b"x" * excess, b"y" * (10 + excess) * 1000):
+            scale = len(body) // (10 + excess)
+            collector = Collector(4 * scale, max_dropped_bytes=6 * scale)
+            connection = asked()
+            connection.feed(response(body))
+            assert isinstance(connection.next_event(), ResponseHead)
+            connection.receive_body(collector)
+            connection.feed(response(body)[-len(body) :])
+            if not excess:
+                assert connection.next_event() == EndOfMessage(nbytes=len(body))
+                continue
+            with pytest.raises(LimitExceededError) as caught:
+                connection.next_event()
+            assert (caught.value.limit, caught.value.offset) == ("max_drain_bytes", 10 * scale)
+            assert len(collector.data) == 4 * scale
+            assert not collector.needs_data

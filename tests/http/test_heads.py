@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from streamcodec import DEFAULT_LIMITS, ErrorCode, LimitExceededError, Limits, RemoteProtocolError
-from streamcodec.http import RequestHead, ServerConnection
+from streamcodec.http import RequestHead, ResponseHead, ServerConnection
 from streamcodec.http import connection as room
+from streamcodec.http import server as heads_room
+from streamcodec.http.heads import is_host
 from tests.http.driver import Driver, client, refuses, server, triad
 from tests.http.messages import BODY, GET, IHCL, REQUEST, head, length, post
 
@@ -54,7 +56,6 @@ def test_names_of_fields_have_no_letter_case(name: bytes) -> None:
         [b"Inference-Header-Content-Length: 8"] * 2,
         [b"Inference-Header-Content-Length: 8", b"inference-header-content-length: 9"],
         [b"Inference-Header-Content-Length: 0", b"Inference-Header-Content-Length: 0"],
-        [b"Inference-Header-Content-Length: 1", b" 2"],
     ],
 )  # fmt: skip
 def test_an_odd_header_length_is_refused_and_never_read_as_zero(fields: list[bytes]) -> None:
@@ -131,16 +132,90 @@ def test_equal_lengths_are_one_length(fields: list[bytes]) -> None:
     assert read(post(*fields)).content_length == 8
 
 
-def test_a_folded_line_is_joined_by_one_blank() -> None:
-    assert read(head(b"GET / HTTP/1.1", b"Host: x", b"X: a", b" \t b")).fields.values(b"x") == [b"a b"]
+@pytest.mark.parametrize("fold", [b" b", b"\tb", b" \t b", b" ", b" Content-Length: 5"])
+def test_a_folded_line_is_refused_in_a_request_and_joined_by_one_blank_in_a_response(fold: bytes) -> None:
+    driver = triad(server, post(b"X: a", fold), tail=GET)
+    assert refuses(driver, code=ErrorCode.INVALID_HTTP, status=400)
+    assert driver.log[-1] == ("closed",)
+    driver = triad(client, head(b"HTTP/1.1 204 No Content", b"X: a", fold))
+    event = driver.log[0][1]
+    assert isinstance(event, ResponseHead)
+    assert event.fields.values(b"x") == [(b"a " + fold.lstrip()).rstrip()]
+
+
+HOSTS = ["", "x", "x:8000", "x:", "127.0.0.1", "[::1]", "[::1]:80", "my_model.default.svc", "a%20b", "x;y", "user:80"]
+NO_HOSTS = [
+    "a b", "a/b", "a@b", "a,b c", "http://a", "a:b", "a:80:80", "::1", "[::1", "[::1]x", "[]", "[x]", "a?b", "a#b",
+    "a%2", "a\\b", '"a"', "<a>", "a|b", "\xe9", "a:80 ", "a, b", "{a}", "^",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_hosts(host: str, version: bytes) -> None:
+    assert read(head(b"GET / HTTP/" + version, b"Host: " + host.encode())).target == "/"
+
+
+@pytest.mark.parametrize("host", NO_HOSTS)
+def test_hosts_that_are_none(host: str) -> None:
+    assert not is_host(host)
+    if host.strip() != host:  # of white space around it nobody is told
+        return
+    driver = triad(server, head(b"GET / HTTP/1.0", b"Host: " + host.encode("latin-1")), tail=GET, cuts=())
+    assert refuses(driver, code=ErrorCode.INVALID_HTTP, status=400)
+    assert driver.log[-1] == ("closed",)
+
+
+CONTROLS = [*range(9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F]
+
+
+PLACES = [
+    b"G%bET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /a%bb HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET / HTTP/1.1%b\r\nHost: x\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x%b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nX%b: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nX: a%bb\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_control_character_gets_into_a_head(place: bytes) -> None:
+    for control in CONTROLS:
+        driver = triad(server, place % bytes([control]), tail=GET, cuts=(20,))
+        assert refuses(driver, code=ErrorCode.INVALID_HTTP, status=400)
+        assert driver.log[-1] == ("closed",)
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_no_control_character_comes_with_an_answer(control: int) -> None:
+    for place in (b"HTTP/1.1 200 O%bK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: a%bb\r\n\r\n"):
+        assert refuses(triad(client, place % bytes([control]), cuts=()), code=ErrorCode.INVALID_HTTP, status=400)
+
+
+def test_as_many_fields_as_may_be_and_one_more() -> None:
+    def start() -> Driver:
+        return Driver(ServerConnection(Limits(max_head_fields=5)))
+
+    fields = [b"Host: x", b"a:", b"a:", b"b: c", b"d:"]
+    assert triad(start, head(b"GET / HTTP/1.1", *fields)).log[0][0] == "head"
+    driver = triad(start, head(b"GET / HTTP/1.1", *fields, b"e:"))
+    assert refuses(driver, code=ErrorCode.LIMIT_EXCEEDED, status=431)
+
+
+def test_a_head_of_more_fields_than_anybody_sends_is_not_even_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads_room, "parse_request", None)
+    driver = server()
+    driver.push(GET[:-2] + b"a:\r\n" * 8000 + b"\r\n")
+    assert refuses(driver, code=ErrorCode.LIMIT_EXCEEDED, status=431)
 
 
 def test_what_the_peer_sent_is_not_quoted_in_the_error() -> None:
-    for bad in (head(b"GET / HTTP/1.1", b"secret"), head(b"secret"), head(b"GET / HTTP/1.1", b"Host: secret\0")):
+    for bad in (head(b"GET / HTTP/1.1", b"secret"), head(b"secret"), head(b"GET / HTTP/1.1", b"Host: secret/")):
         driver = server()
         driver.push(bad)
         message = str(driver.log[0][3])
-        assert re.fullmatch(r"[Ii]llegal (header line|request line|header value)", message)
+        assert re.fullmatch(r"illegal (header line|request line)|the field Host is no host, or more than that", message)
 
 
 @pytest.mark.parametrize("value", [b"100-continue", b"100-Continue"])
@@ -212,8 +287,7 @@ def test_a_head_at_the_limit_passes_and_one_byte_more_does_not(limit: int) -> No
     driver.push(filled_head(limit + 1))
     assert refuses(driver, code=ErrorCode.LIMIT_EXCEEDED, status=431)
     assert driver.sent.startswith(b"HTTP/1.1 431 ")
-    assert isinstance(driver.log[0][1], type)
-    assert issubclass(driver.log[0][1], LimitExceededError)
+    assert driver.log[0][1] == LimitExceededError.__name__
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def into_windows(
 
 def windows_of(driver: Driver) -> list[Entry]:
     """Names and first rows."""
-    return [(entry[1][0], entry[2]) for entry in driver.log if entry[0] == "window"]  # type: ignore[index] # as `spec_entry` has made it
+    return [(entry[1][0], entry[2]) for entry in driver.log if entry[0] == "window"]  # type: ignore[index] # as `describe_spec` has made it
 
 
 def content(driver: Driver) -> list[Entry]:
@@ -93,7 +93,7 @@ def test_a_response_in_windows(until_close: bool) -> None:
     message = head(b"HTTP/1.1 200 OK", *fields, *([] if until_close else [length(body)])) + body
     driver = triad(into_windows(client, nbytes=80), message)
     assert windows_of(driver) == [("out", 0), ("out", 10), ("out", 20)]
-    assert b"".join(entry[3] for entry in driver.log if entry[0] == "window") == values.tobytes()  # type: ignore[misc] # as `array_entry` has made it
+    assert b"".join(entry[3] for entry in driver.log if entry[0] == "window") == values.tobytes()  # type: ignore[misc] # as `describe_array` has made it
 
 
 @pytest.mark.parametrize("sizes", [None, [5]])

@@ -56,6 +56,8 @@ def models() -> ModelRegistry:
         registry.add(Model(name=name, predict=predict))
     declared = (TensorMetadata("x", "FP32", (ANY_SIZE, 4)),)
     registry.add(Model(name="declared", predict=lambda request: request.inputs, inputs=declared, outputs=declared))
+    wide = tuple(TensorMetadata(f"input {number}", "FP32", (ANY_SIZE, 4)) for number in range(1000))
+    registry.add(Model(name="wide", predict=lambda request: request.inputs, inputs=wide))
     return registry
 
 

@@ -1,0 +1,90 @@
+"""Bombs: compressed bodies a thousand times as large as they seem, and a process that is hit by one of them.
+
+`python -m tests.http.bombs NAME` brings one to a server's connection, and prints how much memory that took beyond what
+was there, at most, and how many bytes came out before it was refused.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from streamcodec import NEED_DATA, Limits, RemoteProtocolError, request_decoder
+from streamcodec.http import RequestHead, ServerConnection
+from tests.http.messages import chunked, length, post
+
+MIB = 1 << 20
+GIGABYTE = 1 << 30
+LIMITS = Limits(max_header_bytes=MIB)
+_BLOCK = bytes(MIB)
+_HEADER = b'{"inputs":[{"name":"x","datatype":"UINT8","shape":[1000],"parameters":{"binary_data_size":1000}}]}'
+
+
+def _long(start: bytes, block: bytes) -> bytes:
+    """Compress a gigabyte or so, without ever having it: a block that is complete in itself, over and over."""
+    stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    first = stream.compress(start) + stream.flush(zlib.Z_FULL_FLUSH)
+    again = stream.compress(block) + stream.flush(zlib.Z_FULL_FLUSH)
+    return first + again * (GIGABYTE // len(block)) + stream.flush()
+
+
+_DECLARED = b"Inference-Header-Content-Length: %d" % len(_HEADER)
+_GZIP = b"Content-Encoding: gzip"
+_DEFLATE = b"Content-Encoding: deflate"
+_BOMBS: dict[str, tuple[Callable[[], bytes], list[bytes]]] = {
+    "white space": (lambda: _long(b"", b" " * MIB), [_DEFLATE]),
+    "zeros behind a tensor": (lambda: _long(_HEADER, _BLOCK), [_DEFLATE, _DECLARED]),
+    "zeros for a header": (lambda: _long(b"", _BLOCK), [_DEFLATE, b"Inference-Header-Content-Length: 1000000"]),
+    "an array that only opens": (lambda: _long(b"", b"[" * MIB), [_DEFLATE]),
+    "many members": (lambda: gzip.compress(b" " * MIB, mtime=0) * 1024, [_GZIP]),
+    "empty members": (lambda: gzip.compress(b"", mtime=0) * 20_000, [_GZIP]),
+    "compressed twice": (lambda: gzip.compress(_long(b"", _BLOCK), mtime=0), [_GZIP]),
+}
+NAMES = list(_BOMBS)
+
+
+def bomb(name: str) -> tuple[bytes, list[bytes]]:
+    """Return a compressed body and the fields that go with it."""
+    make, fields = _BOMBS[name]
+    return make(), fields
+
+
+def _peak() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
+def explode(message: bytes) -> int:
+    """Bring a request to a server's connection until it is refused; return the bytes that came out by then."""
+    connection = ServerConnection(LIMITS)
+    view = memoryview(message)
+    decoder = None
+    try:
+        while view:
+            view = view[connection.feed(view[: 64 << 10]) :]
+            while (event := connection.next_event()) is not NEED_DATA:
+                if isinstance(event, RequestHead):
+                    header_length = event.fields.header_length
+                    decoder = request_decoder(header_length=header_length, body_length=None, limits=LIMITS)
+                    connection.receive_body(decoder)
+    except RemoteProtocolError:
+        assert decoder is not None
+        return decoder.offset
+    raise AssertionError
+
+
+def main() -> None:
+    """See the module."""
+    body, fields = bomb(sys.argv[1])
+    for message in (post(length(body), *fields) + body, post(b"Transfer-Encoding: chunked", *fields) + chunked(body)):
+        Path("/proc/self/clear_refs").write_text("5")
+        before = _peak()
+        given = explode(message)
+        sys.stdout.write(f"{_peak() - before} {given}\n")
+
+
+if __name__ == "__main__":
+    main()
