@@ -1,4 +1,4 @@
-"""Fuzz the decoder with Atheris: `python fuzz/fuzz_decoder.py CORPUS_DIR [libFuzzer's options]`; see README.md."""
+"""Fuzz the decoder with Atheris: `python fuzz/fuzz_decoder.py CORPUS_DIR [options]`; see README.md."""
 
 from __future__ import annotations
 

@@ -37,6 +37,8 @@ SMALL_LIMITS = Limits(
     max_tensor_bytes=100,
     max_message_bytes=450,
     max_bytes_elements=3,
+    max_json_tensor_bytes=60,
+    max_element_bytes=20,
 )
 # The defaults, but with little enough memory for a tensor that the verdict is the same on every machine.
 USUAL_LIMITS = Limits(max_tensor_bytes=16 << 20, max_message_bytes=32 << 20)
@@ -65,6 +67,8 @@ class Face(Enum):
 
     PULL = auto()
     PUSH = auto()
+    SCATTER = auto()
+    """Pulling into several buffers at once."""
 
 
 _BOTH = (False, True)
@@ -73,7 +77,7 @@ _LENGTHS = tuple(Length)
 _FACES = tuple(Face)
 _DATATYPES = tuple(DATATYPES)
 _SIZES = range(256)
-_PIECES = 12
+_PIECES = 8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,29 +13,33 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
+_MAX_BYTES = 64
+"""More than any target needs for its choices."""
+
+
 class Choices:
     """Reads choices from an input; one that has ended gives the first of everything."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+        self._choices = data[:_MAX_BYTES].ljust(_MAX_BYTES, b"\0")
         self._position = 0
 
     def pick(self, values: Sequence[_T]) -> _T:
         """Choose one of several values by one byte."""
-        return values[self._number(1) % len(values)]
+        position = self._position
+        self._position = position + 1
+        return values[self._choices[position] % len(values)]
 
     def number(self) -> int:
         """Take a number below 65,536, two bytes."""
-        return self._number(2)
+        position = self._position
+        self._position = position + 2
+        return self._choices[position] | self._choices[position + 1] << 8
 
     def rest(self) -> bytes:
         """Take all that is left."""
         return self._data[self._position :]
-
-    def _number(self, nbytes: int) -> int:
-        start = self._position
-        self._position += nbytes
-        return int.from_bytes(self._data[start : self._position], "little")
 
 
 class ChoicesWriter:

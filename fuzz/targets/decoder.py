@@ -11,6 +11,7 @@ JSON parser's opinion of the header, and with itself after a way through the enc
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -76,11 +77,18 @@ def check(case: Case) -> None:
     _check_round_trip(case, outcome.header, outcome.tensors)
 
 
+def explain(data: bytes) -> str:
+    """Say what an input means, and what comes of it."""
+    case = Case.read(data)
+    outcome = decode(case, case.face, case.pieces)
+    return f"{case}\nheader_length={case.header_length} body_length={case.body_length}\n{outcome}"
+
+
 def decode(case: Case, face: Face, pieces: Iterator[int]) -> Outcome:
     """Deliver the bytes of a case through one face of a new decoder."""
     decoder = case.decoder()
     outcome = Outcome()
-    deliver = _push if face is Face.PUSH else _pull
+    deliver = _push if face is Face.PUSH else _pull if face is Face.PULL else _scatter
     try:
         deliver(decoder, case, pieces, outcome)
         if case.has_eof:
@@ -123,6 +131,26 @@ def _pull(decoder: AnyDecoder, case: Case, pieces: Iterator[int], outcome: Outco
         decoder.buffer_updated(count)
         position += count
         assert decoder.offset == position
+        _take_events(decoder, outcome)
+
+
+def _scatter(decoder: AnyDecoder, case: Case, pieces: Iterator[int], outcome: Outcome) -> None:
+    stream = case.stream
+    end = case.body_length if case.kind is not Kind.RAW else None
+    position = 0
+    _take_events(decoder, outcome)
+    while decoder.needs_data and position < len(stream):
+        room, start = next(pieces), position
+        for view in decoder.get_buffers():
+            assert view.nbytes
+            assert not view.readonly
+            count = min(room, len(view), len(stream) - position)
+            view[:count] = stream[position : position + count]
+            position, room = position + count, room - count
+        assert end is None or position <= end
+        decoder.buffer_updated(position - start)
+        # What was written behind the place of an error is not the message's.
+        assert decoder.offset == position or (start < decoder.offset < position and not decoder.needs_data)
         _take_events(decoder, outcome)
 
 
@@ -203,7 +231,7 @@ def _check_header(case: Case, header: Header, tensors: Sequence[TensorReceived],
         assert all(type(size) is int and size >= 0 for size in entry["shape"])
         assert (entry.get("data") is None) == spec.is_binary
         if not spec.is_binary:
-            _check_values(entry["data"], tensor.array)
+            _check_values(entry["data"], tensor.array, null_is_nan=case.kind is Kind.RESPONSE)
         elif not spec.datatype.is_bytes:
             assert tensor.array.nbytes == spec.nbytes
 
@@ -213,12 +241,13 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _check_values(data: object, array: np.ndarray[Any, Any]) -> None:
+def _check_values(data: object, array: np.ndarray[Any, Any], *, null_is_nan: bool) -> None:
     """Values of a JSON tensor: the very ones of the text, whose `repr` tells 1 from 1.0 and from true."""
     is_nested = isinstance(data, list) and bool(data) and isinstance(data[0], list)
     values = list(_leaves(data, array.shape if is_nested or not isinstance(data, list) else (array.size,)))
     match array.dtype.kind:
         case "f":
+            values = [math.nan if value is None and null_is_nan else value for value in values]
             assert all(type(value) in {int, float} for value in values)
             wanted = np.array([float(value) for value in values], np.float64)
             assert np.array_equal(np.isfinite(wanted), np.isfinite(array).reshape(-1))

@@ -284,8 +284,8 @@ def _add_name(name: str, names: set[str]) -> None:
 
 
 def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str, Any]:
-    """Copy parameters if they have a form in JSON; `flag` names the one that the protocol wants to be a boolean."""
-    if flag is not None and not isinstance(parameters.get(flag, False), bool):
+    """Copy parameters if they have a form in JSON; `flag` names the one that is a boolean, or null for none."""
+    if flag is not None and type(parameters.get(flag)) not in _FLAGS:
         msg = f"the parameter {flag} is a bool, not {parameters[flag]!r}"
         raise LocalProtocolError(msg)
     if not all(type(name) is str for name in parameters):
@@ -301,6 +301,7 @@ def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str
 
 
 _PLAIN = frozenset({str, int, bool})
+_FLAGS = frozenset({bool, type(None)})
 
 
 def _json(value: object) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from streamcodec import (
     DATATYPES,
+    DEFAULT_LIMITS,
     EncodedMessage,
     LocalProtocolError,
     NonFiniteOutput,
@@ -24,6 +25,7 @@ from streamcodec import (
     encode_raw_request,
     encode_request,
     encode_response,
+    parse_request_header,
 )
 
 Values = np.ndarray[Any, Any]
@@ -320,6 +322,14 @@ def test_flags_of_the_protocol_must_be_booleans() -> None:
         encode_request([], parameters={"binary_data_output": 1})
     with pytest.raises(LocalProtocolError, match="binary_data is a bool"):
         encode_request([], outputs=[RequestedOutput(name="y", parameters={"binary_data": "yes"})])
+
+
+def test_flags_that_are_null_are_written_as_they_came() -> None:
+    text = b'{"parameters":{"binary_data_output":null},'
+    text += b'"outputs":[{"name":"y","parameters":{"binary_data":null}}],"inputs":[]}'
+    header = parse_request_header(text, DEFAULT_LIMITS)
+    message = encode_request([], outputs=header.outputs, parameters=header.parameters)
+    assert b"".join(message.buffers) == text
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff"])

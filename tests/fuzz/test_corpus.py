@@ -2,40 +2,134 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from collections import Counter
+from collections.abc import Iterable
 
 import make_corpus
 import pytest
-from targets import decoder
+import replay
+from seeds import repository
+from targets import compression, connections, decoder, header, http, oracle, recipe, round_trip
 from targets.case import Case
 
-from streamcodec import DATATYPES
+from streamcodec import DATATYPES, EndOfMessage, ErrorCode, LocalProtocolError
+from tests.fuzz.inputs import CORPORA, failures
 
-_DECODER = sorted((make_corpus.CORPUS / "decoder").iterdir())
+
+@pytest.mark.parametrize("target", make_corpus.TARGETS)
+def test_every_committed_input_passes(target: str) -> None:
+    assert failures(target, CORPORA[target].items()) == {}
 
 
-@pytest.mark.parametrize("path", _DECODER, ids=lambda path: path.name)
-def test_decoder(path: Path) -> None:
-    decoder.test_one_input(path.read_bytes())
+@pytest.mark.parametrize("target", make_corpus.TARGETS)
+def test_every_case_and_capture_of_the_repository_passes(target: str) -> None:
+    assert failures(target, _repository_inputs(target)) == {}
+
+
+def _repository_inputs(target: str) -> Iterable[tuple[str, bytes]]:
+    return ((name, case.write()) for name, case in repository.seeds(make_corpus.corpus_of(target).name))
+
+
+@pytest.mark.parametrize("corpus", make_corpus.SEEDS)
+def test_seeds_are_up_to_date(corpus: str) -> None:
+    for name, case in make_corpus.SEEDS[corpus]():
+        written = (make_corpus.CORPUS / corpus / name).read_bytes()
+        assert written == case.write(), f"{name}: run python fuzz/make_corpus.py"
+        assert type(case).read(written) == case
+
+
+@pytest.mark.parametrize("target", make_corpus.TARGETS)
+def test_empty_and_short_inputs_are_cases_too(target: str) -> None:
+    whole = max(CORPORA[target].values(), key=len)
+    assert failures(target, ((str(length), whole[:length]) for length in range(0, 60, 3))) == {}
+
+
+@pytest.mark.parametrize("target", make_corpus.TARGETS)
+def test_every_target_explains_its_inputs(target: str) -> None:
+    name, data = next(iter(CORPORA[target].items()))
+    words, finding = replay.replay(target, data)
+    assert finding is None, name
+    assert words.startswith("Case(")
+
+
+def test_every_target_has_a_program_that_names_it() -> None:
+    for target in make_corpus.TARGETS:
+        program = (make_corpus.CORPUS.parent / f"fuzz_{target}.py").read_text("utf-8")
+        assert f"from targets.{target} import test_one_input" in program
+
+
+# A target that never gets beyond an error checks nothing, so the corpora must reach both verdicts.
 
 
 def test_decoder_corpus_reaches_both_verdicts() -> None:
-    """Guards the oracle: a target that never gets beyond an error checks nothing."""
-    cases = [Case.read(path.read_bytes()) for path in _DECODER]
+    cases = [Case.read(data) for data in CORPORA["decoder"].values()]
     outcomes = [decoder.decode(case, case.face, case.pieces) for case in cases]
     accepted = [outcome for outcome in outcomes if outcome.end]
     assert {tensor.spec.datatype.name for outcome in accepted for tensor in outcome.tensors} == set(DATATYPES)
     assert len({outcome.error.code for outcome in outcomes if outcome.error}) > 15
 
 
-def test_decoder_seeds_are_up_to_date() -> None:
-    for name, case in make_corpus.decoder_seeds():
-        written = make_corpus.CORPUS / "decoder" / name
-        assert written.read_bytes() == case.write(), f"{name}: run python fuzz/make_corpus.py"
-        assert Case.read(written.read_bytes()) == case
+def test_oracle_corpus_reaches_both_verdicts() -> None:
+    outcomes = [oracle.decode(oracle.case_of(data)) for data in CORPORA["oracle"].values()]
+    assert sum(isinstance(outcome.end, EndOfMessage) for outcome in outcomes) > 50
+    assert len({outcome.error.code for outcome in outcomes if outcome.error}) > 10
 
 
-def test_empty_and_short_inputs_are_cases_too() -> None:
-    whole = Case(message=b"{}").write()
-    for length in range(len(whole)):
-        decoder.test_one_input(whole[:length])
+def test_every_name_for_being_stricter_than_the_oracle_is_needed() -> None:
+    codes = set()
+    for data in [*CORPORA["oracle"].values(), *(data for _, data in _repository_inputs("oracle"))]:
+        case = oracle.case_of(data)
+        error = oracle.decode(case).error
+        if error is not None and oracle.is_accepted_by_oracle(case):
+            codes.add(error.code)
+    assert codes == {*oracle.STRICTER, ErrorCode.LIMIT_EXCEEDED}
+
+
+def test_header_corpus_reaches_both_verdicts() -> None:
+    verdicts = [header.read_strictly(header.Case.read(data))[0] is None for data in CORPORA["header"].values()]
+    assert min(Counter(verdicts).values()) > 30
+
+
+def test_http_corpus_reaches_accepted_and_refused_messages_on_both_ends() -> None:
+    seen: Counter[tuple[connections.Role, bool]] = Counter()
+    for data in CORPORA["http"].values():
+        case = connections.Case.read(data)
+        for message in connections.run(case, case.face, case.pieces).messages:
+            seen[case.role, message.error is None and message.body is not None] += 1
+    assert len(seen) == 4
+    assert min(seen.values()) >= 5
+
+
+def test_every_name_for_being_stricter_than_h11_is_needed() -> None:
+    errors = []
+    for data in [*CORPORA["http"].values(), *(data for _, data in _repository_inputs("http"))]:
+        case = connections.Case.read(data)
+        errors += [m.error for m in connections.run(case, case.face, case.pieces).messages if m.error]
+    assert set(http.STRICTER_CODES) <= {error.code for error in errors}
+    for words in http.STRICTER_MESSAGES:
+        assert any(error.message.startswith(words) for error in errors), words
+
+
+def test_every_name_for_being_laxer_than_h11_is_needed() -> None:
+    complaints = [connections.ask_h11(connections.Case.read(data))[1] for data in CORPORA["http"].values()]
+    for words in http.LAXER:
+        assert any(re.match(words, complaint) for complaint in complaints), words
+
+
+def test_compression_corpus_reaches_both_verdicts() -> None:
+    cases = [compression.Case.read(data) for data in CORPORA["compression"].values()]
+    verdicts = Counter(compression.inflate(case, case.chunks).error is None for case in cases)
+    assert min(verdicts.values()) > 15
+
+
+def test_round_trip_corpus_writes_everything_there_is() -> None:
+    cases = [round_trip.Case.read(data) for data in CORPORA["round_trip"].values()]
+    recipes = [part for case in cases if not case.is_refused for part in case.recipes]
+    assert {part.datatype_name for part in recipes} == set(DATATYPES)
+    assert {part.layout for part in recipes} == set(recipe.Layout)
+    assert {part.form for part in recipes} == set(recipe.Form)
+    refused = [case for case in cases if case.is_refused]
+    assert len(refused) >= 8
+    with pytest.raises(LocalProtocolError):
+        refused[0].encode()

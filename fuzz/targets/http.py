@@ -1,0 +1,105 @@
+"""HTTP connections against h11: the same bytes are the same messages, or ours is the stricter one for a named reason.
+
+Our connections give h11 the heads alone and find the ends of bodies themselves; that is where a smuggler would look for
+a difference. So h11 reads every input too, by itself and whole, as the oracle for framing. Where both accept a message,
+its start line, fields and body must be the same, and so must be where the next one begins, also after one that was
+refused and dropped. Where h11 alone accepts, our reason must be one of `STRICTER`; where ours alone accepts, what h11
+complains of must be one of `LAXER`. And cuts and faces must not show.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import repeat
+from typing import Final
+
+from streamcodec import ErrorCode, RemoteProtocolError
+from streamcodec.http import body as body_room
+from targets.case import Face
+from targets.connections import Case, Message, Outcome, ask_h11, run
+from targets.patched import patched
+
+STRICTER_CODES: Final = {
+    ErrorCode.AMBIGUOUS_FRAMING: "Content-Length with Transfer-Encoding, or that in HTTP/1.0; h11 lets one of them win",
+    ErrorCode.LIMIT_EXCEEDED: "h11 has been told of no limits",
+    ErrorCode.UNSUPPORTED_ENCODING: "h11 does not look at Content-Encoding",
+    ErrorCode.INVALID_COMPRESSION: "nor at what is compressed",
+    ErrorCode.UNSUPPORTED_EXPECTATION: "h11 ignores an Expect that it does not know",
+}
+STRICTER_MESSAGES: Final = {
+    "the first line starts with a control character": "h11 skips empty lines in front of a request",
+    "a line of the head does not end with": "h11 takes a bare line feed for a line end",
+    "the head has a control character": "h11 takes most of them in values",
+    "a field of the head is folded": "h11 unfolds it, which RFC 9112, section 5.2 leaves to servers",
+    "the field Host is no host": "h11 only counts it",
+    "the status of the response is not": "h11 takes all of three digits",
+    "HTTP/1.1 is spoken here": "h11 takes every version for 1.1",
+    "the field Host is missing": "h11 asks 1.1 alone for it",
+    "the line in front of a chunk is not its size": "h11 takes 20 digits, white space, and anything for an extension",
+    "behind the last chunk stands a line that is no field": "h11 takes bare line feeds and folded lines in trailers",
+}
+"""Beginnings of the messages of `invalid-http` with which more is refused than by h11."""
+LAXER: Final = {
+    r"""illegal chunk header: bytearray\(b['"][0-9A-Fa-f]{1,16}(?: |\\t)+;""": (
+        "white space in front of the first extension, which RFC 9112, section 7.1.1 has recipients read"
+    ),
+}
+"""Complaints of h11 about what is accepted here, as regular expressions."""
+
+_LONG_CHUNK_BYTES: Final = 16
+
+
+def test_one_input(data: bytes) -> None:
+    """Read one connection by both and compare."""
+    check(Case.read(data))
+
+
+def check(case: Case) -> None:
+    """Read one connection by both and compare."""
+    outcome = run(case, Face.PUSH, repeat(max(1, len(case.stream))))
+    usual = body_room._LONG_CHUNK_BYTES  # noqa: SLF001 - no input is so large that it has a long one
+    with patched(body_room, "_LONG_CHUNK_BYTES", _LONG_CHUNK_BYTES if case.has_short_chunks else usual):
+        assert outcome.log == run(case, case.face, case.pieces).log, "a cut or a face shows"
+    oracle, complaint = ask_h11(case)
+    _compare(outcome, oracle, complaint, refuses=case.refuses)
+    if outcome.is_reusable:
+        assert oracle.is_reusable, "a connection is used again that is not where the next message begins"
+
+
+def explain(data: bytes) -> str:
+    """Say what an input means, and what both make of it."""
+    case = Case.read(data)
+    outcome = run(case, case.face, case.pieces)
+    oracle, complaint = ask_h11(case)
+    return f"{case}\nours: {outcome}\nh11:  {oracle}\nh11 complains: {complaint}"
+
+
+def _compare(outcome: Outcome, oracle: Outcome, complaint: str, *, refuses: bool) -> None:
+    ours, theirs = outcome.messages, oracle.messages
+    for index, message in enumerate(ours):
+        other = theirs[index] if index < len(theirs) else None
+        if message.error is not None and other is not None and other.body is not None:
+            assert is_stricter(message.error), f"h11 accepts what is refused: {message.error}"
+        if message.start and other is not None:
+            assert (message.start, message.fields) == (other.start, other.fields), "heads differ"
+        has_gone_on = message.body is not None or index + 1 < len(ours)
+        if has_gone_on and (other is None or other.body is None):
+            assert any(re.match(words, complaint) for words in LAXER), f"h11 refuses what is accepted: {complaint}"
+            return
+        if message.body is not None and other is not None and not _is_compressed(message):
+            assert message.body == other.body, "bodies differ"
+    is_refused = bool(ours) and ours[-1].body is None
+    if len(ours) < len(theirs):
+        assert is_refused, "h11 reads one more message"
+        assert outcome.is_closed, "h11 reads one more message, and ours waits"
+    elif is_refused and ours[-1].error is None and not refuses:
+        assert theirs[-1].body is None, "h11 has read a message to its end, and ours waits"
+
+
+def is_stricter(error: RemoteProtocolError) -> bool:
+    """Tell whether there is a name for refusing what h11 accepts."""
+    return error.code in STRICTER_CODES or any(error.message.startswith(words) for words in STRICTER_MESSAGES)
+
+
+def _is_compressed(message: Message) -> bool:
+    return bool(message.fields.values(b"content-encoding"))

@@ -1,0 +1,96 @@
+"""Decoder against oracle: two readings of one message that share no code, and no mistake either.
+
+The inputs are those of `decoder`, so the two targets have one corpus. Here the whole message is always there, with its
+true length, and the oracle of `streamcodec.testing` reads it as naively as can be. What the decoder accepts, the oracle
+must accept and read alike, bit for bit; so what the oracle refuses must be refused. The other way round, the decoder
+may refuse more: because of a limit, or of a rule that the oracle knows nothing of. Those are named in `STRICTER`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from streamcodec import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec.testing import OracleRefusal, Outcome, assert_read_as_by_oracle, read_message, run_push
+from targets.case import Case, Kind, Length
+
+STRICTER: Final = {
+    ErrorCode.NON_FINITE_NUMBER: "NaN or Infinity somewhere else than in data",
+    ErrorCode.MISSING_MEMBER: "a requested output without a name",
+    ErrorCode.INVALID_MEMBER: "an id, a model's name, a requested output or a parameter of another type",
+    ErrorCode.DUPLICATE_NAME: "an output that is requested twice",
+}
+"""Codes of rules that the oracle does not know, with what they are about; and there are the limits."""
+
+
+def test_one_input(data: bytes) -> None:
+    """Read one message twice and compare."""
+    check(case_of(data))
+
+
+def case_of(data: bytes) -> Case:
+    """Take a case from an input: of the deliveries only those in which the whole message comes."""
+    case = Case.read(data)
+    kind = Kind.REQUEST if case.kind is Kind.RAW else case.kind
+    header = Length.FITTING if case.header_length == 0 else case.header  # which would be a raw request
+    return replace(case, kind=kind, header=header, body=Length.FITTING, padding=0, has_eof=True, allow_headerless=False)
+
+
+def check(case: Case) -> None:
+    """Read one message twice and compare."""
+    if case.header_length == 0:
+        return
+    is_response = case.kind is Kind.RESPONSE
+    outcome = decode(case)
+    assert (outcome.end is None) != (outcome.error is None)
+    if outcome.end is not None:
+        assert_read_as_by_oracle(outcome, case.stream, case.header_length, is_response=is_response)
+        return
+    assert outcome.error is not None
+    if is_accepted_by_oracle(case):
+        assert is_stricter(case, outcome.error), f"the oracle accepts what is refused: {outcome.error}"
+
+
+def is_accepted_by_oracle(case: Case) -> bool:
+    """Tell what the oracle says of a case."""
+    try:
+        read_message(case.stream, case.header_length, is_response=case.kind is Kind.RESPONSE)
+    except OracleRefusal:
+        return False
+    return True
+
+
+def decode(case: Case) -> Outcome:
+    """Have the decoder read a case, as it is cut."""
+    return run_push(case.decoder, _chunks(case))
+
+
+def is_stricter(case: Case, error: RemoteProtocolError) -> bool:
+    """Tell whether an error is about what the oracle does not know: nothing of a tensor but its parameters."""
+    if isinstance(error, LimitExceededError) or error.code is ErrorCode.NON_FINITE_NUMBER:
+        return True
+    path = error.path or ""
+    is_known = path.startswith("$.outputs[" if case.kind is Kind.RESPONSE else "$.inputs[") and (
+        ".parameters" not in path or path.endswith("binary_data_size")
+    )
+    return error.code in STRICTER and not is_known
+
+
+def explain(data: bytes) -> str:
+    """Say what an input means, and what both make of it."""
+    case = case_of(data)
+    try:
+        opinion: Any = read_message(case.stream, case.header_length, is_response=case.kind is Kind.RESPONSE)
+    except OracleRefusal as refusal:
+        opinion = f"refused: {refusal}"
+    return f"{case}\nheader_length={case.header_length}\ndecoder: {decode(case).log}\noracle: {opinion}"
+
+
+def _chunks(case: Case) -> list[bytes]:
+    chunks, position = [], 0
+    pieces = case.pieces
+    while position < len(case.stream):
+        chunks.append(case.stream[position : position + next(pieces)])
+        position += len(chunks[-1])
+    return chunks

@@ -1,0 +1,172 @@
+"""Every target can fail: a library that is broken on purpose is found out by the inputs of the committed corpus.
+
+Each break is one that crashes nothing. Most let something pass that has to be refused, the kind of bug that a fuzzer
+without an opinion never finds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from targets import oracle as oracle_target
+
+from streamcodec import Decoder, ErrorCode, Inflater, RememberedHeaders, RemoteProtocolError
+from streamcodec.core import datatypes, deflating, encoder, jsontext
+from streamcodec.core import header as header_room
+from streamcodec.http import Collector, ServerConnection
+from streamcodec.http import chunks as chunks_room
+from streamcodec.http import heads as heads_room
+from streamcodec.http import server as server_room
+from tests.fuzz.inputs import CORPORA, failures
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def quick_parser_keeps_the_last_of_two_members(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(jsontext, "parse_quickly", _lenient)
+
+
+def _lenient(data: bytes) -> list[Any]:
+    try:
+        return [json.loads(data)]
+    except ValueError:
+        return []
+
+
+def glance_takes_true_for_one(patch: pytest.MonkeyPatch) -> None:
+    glance = header_room.__dict__["read_plainly"]
+    patch.setattr(header_room, "read_plainly", lambda data, *rest: glance(bytes(data).replace(b"true", b"1   "), *rest))
+
+
+def remembered_headers_are_those_of_another_text(patch: pytest.MonkeyPatch) -> None:
+    parse = RememberedHeaders.parse
+    patch.setattr(RememberedHeaders, "parse", lambda self, data, limits: parse(self, data.replace(b"x", b"y"), limits))
+
+
+def feed_takes_more_than_the_message_has(patch: pytest.MonkeyPatch) -> None:
+    feed = Decoder.feed
+    patch.setattr(Decoder, "feed", lambda self, chunk: max(feed(self, chunk), len(chunk)))
+
+
+def sizes_of_binary_tensors_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(header_room, "check_binary_size", lambda *_: None)
+
+
+def shapes_are_read_from_behind(patch: pytest.MonkeyPatch) -> None:
+    read = header_room._TensorReader._shape  # noqa: SLF001 - where shapes are read
+    patch.setattr(header_room._TensorReader, "_shape", lambda *arguments: read(*arguments)[::-1])  # noqa: SLF001
+
+
+def scalars_are_refused(patch: pytest.MonkeyPatch) -> None:
+    read = header_room._TensorReader._shape  # noqa: SLF001 - as above
+
+    def strict(*arguments: Any) -> tuple[int, ...]:  # noqa: ANN401 - a reader, an entry and a path
+        if shape := read(*arguments):
+            return shape
+        raise RemoteProtocolError("no shape", code=ErrorCode.INVALID_SHAPE)
+
+    patch.setattr(header_room._TensorReader, "_shape", strict)  # noqa: SLF001 - as above
+
+
+def integers_are_big_endian(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(datatypes._DTYPES, "INT16", np.dtype(">i2"))  # noqa: SLF001 - the one table
+
+
+def oracle_refuses_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(oracle_target, "read_message", lambda *_, **__: {})
+
+
+def chunks_may_end_with_anything(patch: pytest.MonkeyPatch) -> None:
+    """As h11 before 0.16 (CVE-2025-43859)."""
+    read = chunks_room.Chunks._read_line  # noqa: SLF001 - where lines are read
+
+    def lenient(self: chunks_room.Chunks, data: memoryview) -> int:
+        if self._expected is chunks_room._Expected.END_OF_DATA and len(data) > 1:  # noqa: SLF001 - as above
+            data = memoryview(b"\r\n")
+        return read(self, data)
+
+    patch.setattr(chunks_room.Chunks, "_read_line", lenient)
+
+
+def the_first_of_two_lengths_wins(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        server_room, "framing_length", lambda fields, *_, **__: int((*fields.values(b"content-length"), 0)[0])
+    )
+
+
+def a_body_is_one_byte_shorter(patch: pytest.MonkeyPatch) -> None:
+    length = heads_room.framing_length
+    patch.setattr(server_room, "framing_length", lambda *a, **b: max(0, (length(*a, **b) or 0) - 1))
+
+
+def the_rest_of_a_refused_body_is_the_next_request(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ServerConnection, "_unread", lambda _: 0)
+
+
+def a_collector_forgets_a_byte(patch: pytest.MonkeyPatch) -> None:
+    feed = Collector.feed
+    patch.setattr(Collector, "feed", lambda self, chunk: feed(self, chunk[:-1]) + 1 if len(chunk) > 1 else len(chunk))
+
+
+def compressed_bodies_may_be_cut_short(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Inflater, "finish", lambda _: None)
+
+
+def the_ratio_is_not_limited(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Inflater, "_check_ratio", lambda _: None)
+
+
+def pieces_are_as_large_as_they_come(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("streamcodec.core.compression._PIECE_BYTES", 1 << 30)
+
+
+def compressing_leaves_out_the_end(patch: pytest.MonkeyPatch) -> None:
+    deflate = deflating._deflate  # noqa: SLF001 - where it is done
+    patch.setattr(deflating, "_deflate", lambda *arguments: [*deflate(*arguments)][:-1])
+
+
+def arrays_are_written_as_they_lie(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(encoder, "to_wire", np.ascontiguousarray)
+
+
+def names_may_be_used_twice(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(encoder, "_add_name", lambda *_: None)
+
+
+BREAKS: list[tuple[str, Break]] = [
+    ("header", quick_parser_keeps_the_last_of_two_members),
+    ("header", glance_takes_true_for_one),
+    ("header", remembered_headers_are_those_of_another_text),
+    ("decoder", feed_takes_more_than_the_message_has),
+    ("decoder", sizes_of_binary_tensors_are_not_checked),
+    ("oracle", shapes_are_read_from_behind),
+    ("oracle", integers_are_big_endian),
+    ("oracle", scalars_are_refused),
+    ("oracle", oracle_refuses_nothing),
+    ("http", chunks_may_end_with_anything),
+    ("http", the_first_of_two_lengths_wins),
+    ("http", a_body_is_one_byte_shorter),
+    ("http", the_rest_of_a_refused_body_is_the_next_request),
+    ("http", a_collector_forgets_a_byte),
+    ("compression", compressed_bodies_may_be_cut_short),
+    ("compression", the_ratio_is_not_limited),
+    ("compression", pieces_are_as_large_as_they_come),
+    ("compression", compressing_leaves_out_the_end),
+    ("round_trip", arrays_are_written_as_they_lie),
+    ("round_trip", integers_are_big_endian),
+    ("round_trip", names_may_be_used_twice),
+]
+
+
+@pytest.mark.parametrize(("target", "break_it"), BREAKS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_break_is_found(target: str, break_it: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_it(monkeypatch)
+    inputs = CORPORA[target].items()
+    found = failures(target, inputs)
+    assert any(words.startswith("AssertionError") for words in found.values())
+    monkeypatch.undo()
+    assert failures(target, ((name, data) for name, data in inputs if name in found)) == {}
