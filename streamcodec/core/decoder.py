@@ -5,8 +5,8 @@ message belong to. While the JSON header is read, that is scratch memory of exac
 is the memory of the tensor being filled. The target never reaches past the message, so reading too far is impossible.
 
 There are two faces. The *pull face* hands the target out: `get_buffer()`, read into it, `buffer_updated(nbytes)`. The
-*push face*, `feed(chunk)`, is written on the pull face: it copies the chunk into the same targets. One path, hence one
-behaviour: how the bytes were cut cannot change the events, the arrays, or the error and its offset.
+*push face*, `feed(chunk)`, copies the chunk into the same targets. One path, hence one behaviour: how the bytes were
+cut cannot change the events, the arrays, or the error and its offset.
 
 What a message is stands in `machine.py`, as a generator that yields targets; this room turns the generator inside out,
 so that the caller keeps control.
@@ -14,6 +14,10 @@ so that the caller keeps control.
 After a window of a tensor the machine may have to wait until the consumer has finished with it, since its memory is to
 be used again. The decoder is *paused* then, and wants no data on either face. That `next_event` is called again is how
 the consumer says that it has finished, and the decoder goes on.
+
+Whoever works on the target *takes* it for that time, and puts it, or the next one, back: then there is none for anybody
+else. So a callback that calls the decoder again, or a second thread, gets an error and does no harm. No lock is needed:
+the target is taken by one assignment, in the middle of which the interpreter does not change threads.
 
 This room knows no transport, no clock and no HTTP; the two lengths that HTTP declares are arguments.
 
@@ -70,7 +74,8 @@ class Decoder(Generic[HeaderT]):
         self._failure: Exception | None = None
         self._is_complete = False
         self._is_paused = False
-        self._resume(None)
+        self._is_offered = False
+        self._go_on(None)
 
     # The pull face
 
@@ -82,17 +87,18 @@ class Decoder(Generic[HeaderT]):
 
         Returns:
             A writable byte view, never empty, that ends where the memory or the message ends. It stays valid until
-            `buffer_updated` is called.
+            `buffer_updated` or `feed` is called.
 
         Raises:
-            LocalProtocolError: the message is complete, the decoder is paused, or the call comes from one of its own
-                callbacks.
+            LocalProtocolError: the message is complete, the decoder is paused, or it is in use: the call comes from one
+                of its own callbacks, or from a second thread.
             RemoteProtocolError: the message is refused; the same error as from `next_event`.
         """
         target = self._target
         if target is None:
             raise self._no_target()
-        return target[self._filled :] if self._filled else target
+        self._is_offered = True
+        return target[self._filled :]  # a view of its own, which may be released
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
         """Return the memory that the next bytes of the message belong to, in several pieces where several are known.
@@ -104,19 +110,19 @@ class Decoder(Generic[HeaderT]):
             sizehint: ignored.
 
         Returns:
-            Writable byte views, at most 64, none of them empty, and valid until `buffer_updated` is called.
+            Writable byte views, at most 64, none of them empty, and valid as that of `get_buffer`.
 
         Raises:
             LocalProtocolError: as `get_buffer`.
             RemoteProtocolError: as `get_buffer`.
         """
-        buffer = self.get_buffer(sizehint)
-        if len(buffer) > LONG_TARGET_BYTES:
-            return [buffer]
-        target, self._target = self._target, None  # for as long as callbacks run
-        following = self._machine.place_ahead()
+        buffers = [self.get_buffer(sizehint)]
+        if len(buffers[0]) > LONG_TARGET_BYTES:
+            return buffers
+        target = self._take_target()
+        buffers += [following[:] for following in self._machine.place_ahead()]
         self._target = target
-        return [buffer, *following]
+        return buffers
 
     def buffer_updated(self, nbytes: int) -> None:
         """Tell that bytes were written to the start of the last `get_buffer()`, or of the last `get_buffers()`.
@@ -125,19 +131,23 @@ class Decoder(Generic[HeaderT]):
             nbytes: how many; at least 1.
 
         Raises:
-            LocalProtocolError: fewer than 1, more than the buffers hold, or no buffer was to be had.
+            LocalProtocolError: fewer than 1, more than the buffers hold, or there are none: none was asked for since
+                the last call, or there was none to be had.
             RemoteProtocolError: the message has been refused before.
         """
-        target = self._target
+        filled = self._filled + nbytes
+        target, self._target = self._target, None
         if target is None:
             raise self._no_target()
-        filled = self._filled + nbytes
-        if nbytes < 1 or filled > len(target):
+        if nbytes < 1 or filled > len(target) or not self._is_offered:
             self._update_several(target, nbytes)
             return
+        self._is_offered = False
         self._filled = filled
-        if filled == len(target):
-            self._resume(filled)
+        if filled < len(target):
+            self._target = target
+        else:
+            self._go_on(filled)
 
     def next_event(self) -> HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage | NeedData:
         """Return the next event, or `NEED_DATA` if it needs more bytes.
@@ -148,7 +158,8 @@ class Decoder(Generic[HeaderT]):
         """
         events = self._machine.events
         while self._is_paused and not events:
-            self._resume(0)
+            self._is_paused = False
+            self._go_on(0)
         if events:
             return events.popleft()
         if self._target is not None:
@@ -168,32 +179,28 @@ class Decoder(Generic[HeaderT]):
             which `next_event` then reports; or when the decoder is paused: feed the rest after `next_event`.
 
         Raises:
-            LocalProtocolError: the call comes from one of the decoder's own callbacks.
+            LocalProtocolError: the decoder is in use, see `get_buffer`.
             RemoteProtocolError: the message has been refused before.
         """
         if self._is_complete or self._is_paused:
             return 0
-        if self._target is None:
-            raise self._no_target()
-        taken = 0
         # Released here, since the frame itself may live on in the traceback of an error.
         with memoryview(chunk) as view, view.cast("B") as source:
-            while taken < len(source) and self._target is not None:
-                target = self.get_buffer()
-                count = min(len(target), len(source) - taken)
-                target[:count] = source[taken : taken + count]
-                self.buffer_updated(count)
-                taken += count
-        return taken
+            return self._copy(source)
 
     # Both faces
 
     def receive_eof(self) -> None:
-        """Tell that no more bytes will come; without effect on a message that is complete or refused."""
+        """Tell that no more bytes will come; without effect on a message that is complete or refused.
+
+        Raises:
+            LocalProtocolError: the decoder is in use, see `get_buffer`.
+        """
         if self._is_paused:
             self._machine.has_ended = True
-        elif self._target is not None:
-            self._resume(self._filled)
+        elif not self._is_complete and self._failure is None:
+            self._take_target()
+            self._go_on(self._filled)
 
     @property
     def needs_data(self) -> bool:
@@ -233,35 +240,84 @@ class Decoder(Generic[HeaderT]):
             return LocalProtocolError("the message is complete; make a new decoder for the next one")
         if self._is_paused:
             return LocalProtocolError("the memory is still in use; call next_event() until it returns NEED_DATA")
-        return LocalProtocolError("a decoder cannot be used from its own callbacks, or after one was interrupted")
+        msg = "a decoder cannot be used from its own callbacks, by two threads at once, or after one was interrupted"
+        return LocalProtocolError(msg)
 
-    def _update_several(self, target: memoryview, nbytes: int) -> None:
-        """Go from target to target, as far as bytes were written."""
-        room = len(target) - self._filled
-        if not 0 < nbytes <= room + sum(map(len, self._machine.placed_targets)):
-            msg = f"{nbytes} bytes cannot have been written to a buffer of {room}"
-            raise LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
+    def _take_target(self) -> memoryview:
+        target, self._target = self._target, None
+        if target is None:
+            raise self._no_target()
+        return target
+
+    def _copy(self, source: memoryview) -> int:
+        """Copy bytes to target after target, as long as there are any of both; return how many were copied."""
+        target: memoryview | None = self._take_target()
+        self._is_offered = False
+        taken = 0
+        while target is not None and taken < len(source):
+            start = self._filled
+            count = min(len(target) - start, len(source) - taken)
+            self._filled = start + count
+            target[start : self._filled] = source[taken : taken + count]
+            taken += count
+            if self._filled == len(target):
+                target = self._step(self._filled)
+        if target is not None:
+            self._target = target
+        return taken
+
+    def _update_several(self, first: memoryview, nbytes: int) -> None:
+        """Go from target to target, as far as bytes were written; the first has been taken."""
+        room = len(first) - self._filled
+        if not (self._is_offered and 0 < nbytes <= room + sum(map(len, self._machine.placed_targets))):
+            self._target = first
+            raise self._impossible(nbytes, room)
+        self._is_offered = False
+        target: memoryview | None = first
         filled = self._filled + nbytes
-        while self._target is not None and filled >= len(self._target):
-            filled -= len(self._target)
-            self._resume(len(self._target))
-        if self._target is not None:
+        while target is not None and filled >= len(target):
+            filled -= len(target)
+            target = self._step(len(target))
+        if target is not None:
             self._filled = filled
+            self._target = target
 
-    def _resume(self, filled: int | None) -> None:
-        """Run the machine until it wants the next target filled, or has to wait; None starts it."""
-        self._target = None
+    def _impossible(self, nbytes: int, room: int) -> LocalProtocolError:
+        msg = f"{nbytes} bytes cannot have been written to a buffer of {room}"
+        if not self._is_offered:
+            msg = "no buffer was asked for since the last bytes; get_buffer() comes before buffer_updated()"
+        return LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
+
+    def _go_on(self, filled: int | None) -> None:
+        """Make a step, and put the next target back, if there is one."""
+        target = self._step(filled)
+        if target is not None:  # else a second thread may have one by now: a pause can be over at once
+            self._target = target
+
+    def _step(self, filled: int | None) -> memoryview | None:
+        """Run the machine until it wants the next target filled, or has to wait; None starts it.
+
+        Args:
+            filled: bytes of the target that has been taken.
+
+        Returns:
+            The next target, which the caller has taken too; None if the message has ended, one way or the other, or
+            the decoder is paused.
+        """
         self._filled = 0
-        self._is_paused = False
+        self._is_offered = False
         try:
-            self._target = next(self._steps) if filled is None else self._steps.send(filled)
-            self._is_paused = self._target is None
+            target = next(self._steps) if filled is None else self._steps.send(filled)
+            self._is_paused = target is None
         except StopIteration:
             self._is_complete = True
         except RemoteProtocolError as failure:
             self._failure = copy(failure)  # without its traceback, whose frames hold the message's memory
         except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything: kept, and reported in order
             self._failure = failure
+        else:
+            return target
+        return None
 
 
 _Parse = Callable[[bytes | memoryview, Limits], HeaderT]
@@ -276,6 +332,7 @@ def request_decoder(
     check: Callable[[RequestHeader], None] | None = None,
     place: Place = new_array,
     headers: RememberedHeaders[RequestHeader] | None = None,
+    pause_after_header: bool = False,
 ) -> Decoder[RequestHeader]:
     """Make a decoder for one inference request.
 
@@ -292,6 +349,8 @@ def request_decoder(
         place: called for each tensor that is not BYTES; says whose memory its bytes go to.
         headers: what headers have meant before, shared by the decoders of one kind and one set of limits; None to parse
             each one.
+        pause_after_header: whether the decoder is paused after the header, before memory is taken for tensors, as it is
+            after a window: it goes on when `next_event` is called again after the `HeaderReceived`.
 
     Raises:
         LocalProtocolError: a length is negative, or the limits are not those of `headers`.
@@ -313,6 +372,7 @@ def request_decoder(
         limits=limits,
         check=check,
         place=place,
+        pause_after_header=pause_after_header,
     )
     return Decoder(machine)
 

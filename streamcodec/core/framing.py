@@ -53,7 +53,8 @@ def parse_content_encoding(values: Sequence[bytes]) -> str | None:
     Raises:
         RemoteProtocolError: `unsupported-encoding`, status 415: another encoding, or several.
     """
-    encoding = b",".join(values).decode("latin-1").strip().lower()
+    # As bytes, of which HTTP's blanks are two and letters have a case in ASCII alone.
+    encoding = b",".join(values).strip(b" \t").lower().decode("latin-1")
     if encoding in {"", "identity"}:
         return None
     encoding = "gzip" if encoding == "x-gzip" else encoding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.benchmarks import client, collected, echo, imports, ingest, many, memory, refusal, sink, small
+from tests.benchmarks import attacks, client, collected, echo, imports, ingest, many, memory, refusal, sink, small
 from tests.benchmarks.figures import Scenario
 
 SCENARIOS: Final[dict[str, Scenario]] = {
@@ -13,6 +13,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "echo": echo.SCENARIO,
     "small": small.SCENARIO,
     "refusal": refusal.SCENARIO,
+    "attacks": attacks.SCENARIO,
     "codec": collected.CODEC,
     "elements": collected.ELEMENTS,
     "memory": memory.SCENARIO,
