@@ -73,7 +73,8 @@ async def _take_turn(
             break
         if source.pending_work(nbytes) > LONG_WORK:
             scope.deadline = math.inf  # it is not the peer who takes this time
-            await anyio.to_thread.run_sync(received, source, nbytes)
+            with anyio.CancelScope(shield=True):  # nor may what has come be lost to another scope's limit
+                await anyio.to_thread.run_sync(received, source, nbytes)
             scope.deadline = anyio.current_time() + patience
         else:
             received(source, nbytes)

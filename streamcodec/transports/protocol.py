@@ -65,7 +65,8 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         while True:
             if self._unprocessed:
                 nbytes, self._unprocessed = self._unprocessed, 0
-                await anyio.to_thread.run_sync(self.source.buffer_updated, nbytes)
+                with anyio.CancelScope(shield=True):  # what has come must not be lost to a time limit
+                    await anyio.to_thread.run_sync(self.source.buffer_updated, nbytes)
             event, self._event = self._event, NEED_DATA
             if event is NEED_DATA and (event := self.source.next_event()) is NEED_DATA:
                 await self._read()
@@ -86,6 +87,9 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
             async for batch in coming:
                 for piece in _pieces(batch):
                     self._check()
+                    if self.transport.is_closing():  # it could not write, and will say so in its next turn
+                        msg = "the connection has been closed"
+                        raise ConnectionResetError(msg)
                     self.transport.write(piece)
                     await self._drain()  # before the next is asked for, which may come in the same memory
 

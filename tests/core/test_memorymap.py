@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +72,27 @@ def test_a_file_that_cannot_be_made_is_the_systems_own_error(tmp_path: Path) -> 
     for _ in range(2):
         with pytest.raises(FileNotFoundError):
             decoder.next_event()
+
+
+def test_a_disk_without_room_is_noticed_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def full(_: int, start: int, nbytes: int) -> None:
+        asked.append((start, nbytes))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    path = tmp_path / "tensor.npy"
+    with pytest.raises(OSError, match="space"):
+        received(request(binary("UINT8", [1000], 1000), payload=bytes(1000)), path)
+    assert asked == [(0, path.stat().st_size)]
+
+
+def test_where_the_system_cannot_keep_room_the_file_is_made_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    array = received(request(binary("UINT8", [3], 3), payload=b"abc"), tmp_path / "tensor.npy")
+    assert array.tobytes() == b"abc"

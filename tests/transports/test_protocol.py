@@ -162,6 +162,21 @@ def test_a_connection_that_is_lost_ends_all_waiting(run: Run, pair: Pair) -> Non
     run(main)
 
 
+def test_nothing_is_written_to_a_connection_that_cannot_be_written_to(
+    run: Run, pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    left, right = pair
+
+    async def main() -> None:
+        async with connected(left, decoder()) as protocol:
+            right.close()
+            with pytest.raises(ConnectionError):
+                await protocol.send([bytes(16 << 20)])
+
+    run(main)
+    assert caplog.records == []
+
+
 def _ramps(memory: Array) -> Iterator[Array]:
     """All windows of `RAMPS`, in the same memory."""
     for start in range(0, len(RAMPS), len(memory)):

@@ -1,0 +1,103 @@
+"""Program: the real server in a process of its own, with a hook by which a test learns what it holds.
+
+The hook is here and not in the product: a socket that this program gets from whoever starts it. Each byte that comes is
+answered with one line of JSON, by the server's own event loop, after a full garbage collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+from collections import Counter
+from typing import Any, Final
+
+import anyio
+
+from streamcodec import Limits, Pool
+from streamcodec.server import Server, ServerOptions, open_listener
+from streamcodec.service import Service
+from tests.benchmarks.processes import resident
+from tests.soak.models import models
+
+MAX_MESSAGE_BYTES = 128 << 20
+"""Of the server under soak, so that nothing of 256 MiB comes in."""
+
+POOL_BYTES = 64 << 20
+
+_ROOMS: Final = ("streamcodec.server", "streamcodec.http.connection", "streamcodec.core.decoder")
+"""Where the classes are of which each connection has its own objects."""
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.program")
+    parser.add_argument("--loop", choices=["asyncio", "uvloop", "trio"], required=True)
+    parser.add_argument("--control", type=int, required=True, metavar="FD", help="socket of whoever asks")
+    parser.add_argument("--options", type=json.loads, default={}, help="of the server, as a JSON object")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(name)s %(levelname)s: %(message)s")
+    pool = Pool(max_idle_bytes=POOL_BYTES)
+    service = Service(models(), limits=Limits(max_message_bytes=MAX_MESSAGE_BYTES), place=lambda _: pool)
+    server = Server(service, ServerOptions(**arguments.options))
+    is_trio = arguments.loop == "trio"
+    anyio.run(
+        _run,
+        server,
+        socket.socket(fileno=arguments.control),
+        backend="trio" if is_trio else "asyncio",
+        backend_options={} if is_trio else {"use_uvloop": arguments.loop == "uvloop"},
+    )
+
+
+async def _run(server: Server, control: socket.socket) -> None:
+    with control, anyio.open_signal_receiver(signal.SIGTERM) as signals, open_listener("127.0.0.1", 0) as listener:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_answer, server, control)
+            tasks.start_soon(_serve, server, listener, tasks.cancel_scope)
+            print(json.dumps(listener.getsockname()), flush=True)
+            async for _ in signals:
+                server.stop()
+
+
+async def _serve(server: Server, listener: socket.socket, everything: anyio.CancelScope) -> None:
+    await server.serve(listener)
+    everything.cancel()
+
+
+async def _answer(server: Server, control: socket.socket) -> None:
+    control.setblocking(False)
+    while True:
+        await anyio.wait_readable(control)
+        if not control.recv(1):  # whoever has started this has ended
+            server.stop()
+            return
+        gc.collect()
+        control.sendall(json.dumps(_held(server)).encode() + b"\n")
+
+
+def _held(server: Server) -> dict[str, Any]:
+    """Count what the process has, and what of the library is alive."""
+    alive = Counter(type(item).__name__ for item in gc.get_objects() if _is_ours(type(item)))
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - names are enough
+        "tasks": len(anyio.get_running_tasks()),
+        "threads": threading.active_count(),
+        "connections": len(server._drivers),  # noqa: SLF001 - nobody else has a use for these two
+        "reserved": server.reserved_bytes,
+        "resident": resident(os.getpid()),
+        "alive": {name: alive[name] for name in sorted(alive)},
+    }
+
+
+def _is_ours(kind: type) -> bool:
+    return str(kind.__module__).startswith(_ROOMS)
+
+
+if __name__ == "__main__":
+    main()
