@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import threading
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+_UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
+_MAX_DIGITS: Final = 12
 
 
 class Commands(Protocol):
@@ -21,6 +24,29 @@ def port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= highest):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to {highest}")
     return int(text)
+
+
+def count(text: str) -> int:
+    """Read a number of things."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer above 0")
+    return int(text)
+
+
+def size(text: str) -> int:
+    """Read a number of bytes, in units of 1024."""
+    digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in _UNITS else (text, "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS and int(digits)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer above 0, perhaps with K, M, G or T")
+    return int(digits) << _UNITS.get(unit, 0)
+
+
+def size_text(nbytes: int) -> str:
+    """Write a number of bytes as `size` reads it."""
+    for unit, power in reversed(_UNITS.items()):
+        if nbytes % (1 << power) == 0:
+            return f"{nbytes >> power}{unit}"
+    return str(nbytes)
 
 
 def seconds(text: str) -> float:

@@ -8,11 +8,14 @@ import logging
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
-from streamcodec.cli.arguments import Commands, port
+from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_text
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.jsondata import NonFiniteOutput
+from streamcodec.core.limits import Limits
+from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server
 from streamcodec.service import Model, ModelRegistry, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
@@ -38,6 +41,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=port, default=8000, help="port to listen at; 0 picks one (default: %(default)s)")
     _add_features(parser)
+    _add_limits(parser)
     parser.set_defaults(run=run)
 
 
@@ -51,8 +55,10 @@ def run(options: argparse.Namespace) -> None:
         cors_origins=options.cors_origins,
         compresses=options.compress,
         classifies=options.classification,
+        limits=Limits(**_given(options, ("max_header_bytes", "max_message_bytes", "max_tensor_bytes"))),
     )
-    if run_server(service, host=options.host, port=options.port, on_listening=_announce):
+    server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
+    if run_server(service, host=options.host, port=options.port, options=server_options, on_listening=_announce):
         os._exit(0)  # models are still running in threads, for which the interpreter would wait
 
 
@@ -113,6 +119,44 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
         "Inference-Header-Content-Length; some clients leave it out, and without this option the end of their JSON "
         "is searched for",
     )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """Add what an operator would bound; each is a field of `Limits` or `ServerOptions` of the same name."""
+    group = parser.add_argument_group(
+        "limits",
+        "What one client may take from the others. All are finite without these options, too;\nthese are the ones that "
+        "depend on the machine, its models and its clients.\nSIZE is a number of bytes, or one with K, M, G or T.",
+    )
+    sizes = {
+        "max_memory_bytes": "memory of all request bodies in flight; requests wait for it, then get 503; set it to "
+        "what the machine can spare beside its models",
+        "max_message_bytes": "a whole request body; larger ones get 413, as of the next two",
+        "max_tensor_bytes": "one binary tensor",
+        "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes up to 12 times as much "
+        "memory, and holds up other requests for 10 ms per MB",
+    }
+    counts = {
+        "max_connections": "connections served at once; further ones get 503",
+        "max_workers": "models called at once in threads",
+    }
+    times = {
+        "model_timeout": "for a model to answer, then its client gets 504; its thread keeps its place until it returns",
+        "request_timeout": "for a whole request to come, then it gets 408; and again for its answer to be taken",
+        "idle_timeout": "before a connection without a request is closed",
+        "shutdown_timeout": "for requests under way when the server is stopped",
+    }
+    for kind, metavar, options in ((size, "SIZE", sizes), (count, "N", counts), (seconds, "SECONDS", times)):
+        for name, text in options.items():
+            default = getattr(Limits() if hasattr(Limits(), name) else ServerOptions(), name)
+            shown = size_text(default) if kind is size else f"{default:g}"
+            flag = "--" + name.removesuffix("_bytes").replace("_", "-")
+            group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=f"{text} (default: {shown})")
+
+
+def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the options that were given."""
+    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
 def _origin(text: str) -> str:

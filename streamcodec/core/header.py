@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -98,7 +99,7 @@ class _TensorReader:
     """Reads one array of tensors and lays out their bytes, one after the other, from the end of the header."""
 
     def __init__(self, *, start: int, limits: Limits, is_tolerant: bool = False) -> None:
-        self._offset = start
+        self._start = self._offset = start
         self._limits = limits
         self._is_tolerant = is_tolerant
 
@@ -129,7 +130,17 @@ class _TensorReader:
             return TensorSpec(
                 name=name, datatype=datatype, shape=shape, nbytes=size, offset=offset, parameters=parameters
             )
-        array = decode_data(data, datatype=datatype, shape=shape, path=f"{path}.data", null_is_nan=self._is_tolerant)
+        path = f"{path}.data"
+        array = decode_data(
+            data,
+            datatype=datatype,
+            shape=shape,
+            path=path,
+            null_is_nan=self._is_tolerant,
+            check_size=partial(check_json_size, datatype, shape, self._limits, path),
+        )
+        if datatype.is_bytes and self._start > self._limits.max_element_bytes:  # no string is longer than the header
+            check_element_bytes(max(map(len, array.flat), default=0), self._limits, path=path)
         return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
 
     def _lay_out(self, size: int, datatype: Datatype, shape: tuple[int, ...], path: str) -> int:
@@ -186,9 +197,7 @@ def check_binary_size(size: int, datatype: Datatype, shape: tuple[int, ...], lim
     if datatype.is_bytes:
         fits = size >= least if count else size == 0
         wanted = f"at least {least}: a {PREFIX_BYTES}-byte length for each of {count} elements"
-        if count > limits.max_bytes_elements:
-            msg = f"the BYTES tensor has {count} elements, {limits.max_bytes_elements} are allowed"
-            raise LimitExceededError(msg, limit="max_bytes_elements", path=path)
+        check_element_count(count, limits, path)
     else:
         fits = size == least
         wanted = f"{least}: {count} elements of {datatype.itemsize} bytes"
@@ -196,6 +205,45 @@ def check_binary_size(size: int, datatype: Datatype, shape: tuple[int, ...], lim
         msg = f"binary_data_size is {size}, datatype and shape need {wanted}"
         raise RemoteProtocolError(msg, code=ErrorCode.BINARY_SIZE_MISMATCH, path=path)
     check_tensor_bytes(size, limits, path)
+    if datatype.is_bytes and count:
+        check_element_bytes(-((least - size) // count), limits, path=path)  # one at least has as much as the average
+
+
+def check_json_size(datatype: Datatype, shape: tuple[int, ...], limits: Limits, path: str) -> None:
+    """Refuse JSON values that are too many, or take too much memory, before any of them is converted.
+
+    Raises:
+        LimitExceededError: over `max_json_tensor_bytes` or `max_bytes_elements`.
+    """
+    count = math.prod(shape)
+    if datatype.is_bytes:
+        check_element_count(count, limits, path)
+    size = count * datatype.dtype.itemsize
+    if size > limits.max_json_tensor_bytes:
+        msg = f"the values of the tensor take {size} bytes, {limits.max_json_tensor_bytes} are allowed as JSON"
+        raise LimitExceededError(msg, limit="max_json_tensor_bytes", path=path)
+
+
+def check_element_count(count: int, limits: Limits, path: str | None) -> None:
+    """Refuse a BYTES tensor of more than `max_bytes_elements`.
+
+    Raises:
+        LimitExceededError: with that path.
+    """
+    if count > limits.max_bytes_elements:
+        msg = f"the BYTES tensor has {count} elements, {limits.max_bytes_elements} are allowed"
+        raise LimitExceededError(msg, limit="max_bytes_elements", path=path)
+
+
+def check_element_bytes(size: int, limits: Limits, *, path: str | None = None, offset: int | None = None) -> None:
+    """Refuse a BYTES element of more than `max_element_bytes`.
+
+    Raises:
+        LimitExceededError: with that place.
+    """
+    if size > limits.max_element_bytes:
+        msg = f"an element of the BYTES tensor has {size} bytes, {limits.max_element_bytes} are allowed"
+        raise LimitExceededError(msg, limit="max_element_bytes", path=path, offset=offset)
 
 
 def check_tensor_bytes(size: int, limits: Limits, path: str | None) -> None:

@@ -41,6 +41,10 @@ class NonFiniteOutput(StrEnum):
     """Refuse: the answer must be asked for in binary."""
 
 
+def _no_check() -> None:
+    """Let any number of values pass."""
+
+
 def decode_data(
     data: Any,  # noqa: ANN401 - any JSON value
     *,
@@ -48,6 +52,7 @@ def decode_data(
     shape: tuple[int, ...],
     path: str,
     null_is_nan: bool = False,
+    check_size: Callable[[], None] = _no_check,
 ) -> np.ndarray[Any, Any]:
     """Convert the `data` member of one tensor.
 
@@ -57,6 +62,8 @@ def decode_data(
         shape: of the tensor.
         path: of the member, for errors.
         null_is_nan: whether a `null` of FP32 or FP64 is NaN: some servers write all that is not finite like that.
+        check_size: called when the values are found to be as many as the shape says, before any is converted; raises to
+            refuse them.
 
     Returns:
         A new array of that shape and the datatype's dtype; BYTES are `bytes` objects (the strings as UTF-8).
@@ -69,6 +76,7 @@ def decode_data(
         msg = f"{datatype.name} has no JSON form; send it as binary data with binary_data_size"
         raise RemoteProtocolError(msg, code=ErrorCode.JSON_NOT_SUPPORTED, path=path)
     values = _flatten(data, shape, path)
+    check_size()
 
     def refuse(wanted: str, fits: Callable[[Any], bool]) -> RemoteProtocolError:
         index = next(index for index, value in enumerate(values) if not fits(value))

@@ -32,19 +32,32 @@ class Limits:
     max_tensor_bytes: int = 16 << 30
     """Wire bytes of one binary tensor. Memory is reserved for it at once, but touched only as bytes arrive."""
 
+    max_json_tensor_bytes: int = 128 << 20
+    """Bytes that the values of one JSON tensor take as an array. A header at its limit could bring twice as much, as
+    numbers of one digit; as floats are written, it brings a quarter."""
+
     max_message_bytes: int = 16 << 30
     """Bytes of the whole body: header and all tensors."""
 
     max_bytes_elements: int = 16 << 20
-    """Elements of one BYTES tensor. Each costs 8 bytes besides its own; as an object, if it is made one, 41 more and
-    its own once again."""
+    """Elements of one BYTES tensor, in either form. Each costs 8 bytes besides its own; as an object, if it is made
+    one, 41 more and its own once again."""
+
+    max_element_bytes: int = 1 << 30
+    """Bytes of one BYTES element: an image or a recording, and far below the 4 GiB that its length could say. Whoever
+    asks for it as an object needs them once again, and all at once."""
 
     max_compression_ratio: int = 1032
     """Decompressed bytes per compressed byte. Deflate's own end, which a tensor of zeros reaches; what comes out is
     bounded by the sizes that the header declares. Lower it where such tensors are not expected."""
 
     max_head_bytes: int = 32 << 10
-    """Bytes of an HTTP head: start line and fields. Usual clients send less than 1 KiB."""
+    """Bytes of an HTTP head: start line and fields. Usual clients send less than 1 KiB. Likewise of the line before a
+    chunk, of the trailers behind the last one, of extensions beyond the data that they come with, and of all interim
+    responses to one request."""
+
+    max_head_fields: int = 256
+    """Fields of an HTTP head. Each costs some microseconds, in however few bytes; browsers behind proxies send 30."""
 
     max_drain_bytes: int = 128 << 10
     """Bytes of a refused body that are read and thrown away to keep a connection; more than that closes it."""

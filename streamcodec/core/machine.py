@@ -31,11 +31,12 @@ from streamcodec.core.claims import Claims
 from streamcodec.core.elements import Elements
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
-from streamcodec.core.header import check_tensor_bytes
+from streamcodec.core.header import check_element_bytes, check_tensor_bytes
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import TensorSpec
 from streamcodec.core.objectend import WHITE_SPACE, ObjectEnd
 from streamcodec.core.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
+from streamcodec.core.prefixes import PREFIX_BYTES
 
 Text = bytes | memoryview
 """A whole JSON header."""
@@ -77,6 +78,7 @@ class Machine(Generic[HeaderT]):
         "_is_end_known",
         "_is_headerless",
         "_limits",
+        "_must_pause",
         "_parse_header",
         "_place",
         "_placed",
@@ -98,6 +100,7 @@ class Machine(Generic[HeaderT]):
         place: Place,
         allow_headerless: bool = False,
         given: HeaderT | None = None,
+        pause_after_header: bool = False,
     ) -> None:
         """Prepare; the arguments are those of `request_decoder`, and a header if it is known beforehand."""
         if (header_length or 0) < 0 or (body_length or 0) < 0:
@@ -110,6 +113,7 @@ class Machine(Generic[HeaderT]):
         self._check = check
         self._place = place
         self._given = given
+        self._must_pause = pause_after_header
         self._is_headerless = allow_headerless and header_length is None
         self._position = 0
         self._ahead = _NOTHING
@@ -134,9 +138,13 @@ class Machine(Generic[HeaderT]):
             header = self._given
             for spec in header.tensors:
                 check_tensor_bytes(spec.nbytes, self._limits, None)
+                if spec.is_single_element:
+                    check_element_bytes(spec.nbytes, self._limits)
         if self._check is not None:
             self._check(header)
         self.events.append(HeaderReceived(header=header))
+        if self._must_pause:
+            yield None
         self._unplaced.extend(header.tensors)
         try:
             for spec in header.tensors:
@@ -353,7 +361,16 @@ class Machine(Generic[HeaderT]):
             values[...] = bytes(scratch)
         else:
             values = Elements.from_wire(scratch, spec.shape, offset=start)
+            self._check_elements(values, start)
         self.events.append(TensorReceived(spec=spec, values=values))
+
+    def _check_elements(self, values: Elements, start: int) -> None:
+        """Refuse an element that is too long, if one can be."""
+        if values.nbytes <= self._limits.max_element_bytes or not len(values):
+            return
+        lengths = np.diff(values.offsets) - PREFIX_BYTES
+        index = int(np.argmax(lengths > self._limits.max_element_bytes))
+        check_element_bytes(int(lengths[index]), self._limits, offset=start + int(values.offsets[index]))
 
     def _check_booleans(self, slab: Slab) -> None:
         """Specification: "For BOOL type element true is a single byte with value 1 and false [...] with value 0"."""

@@ -11,11 +11,10 @@ import math
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import anyio
 
-from streamcodec.core.events import NEED_DATA
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio
@@ -25,22 +24,22 @@ from streamcodec.transports.vectors import Parts
 
 _EventT = TypeVar("_EventT")
 
-_LOOKS: Final = 4
-"""So often within a time limit somebody looks whether it has passed."""
+Look = Callable[[float], float]
+"""Is told the time, and returns the seconds until it wants to be called again; raises `TimeoutError` to give up."""
 
 
 class Channel(Protocol):
     """A connection to a client."""
 
-    async def next_event(self, source: EventSource[_EventT], patience: Callable[[], float]) -> _EventT:
+    async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Return the next event of a source that bytes are read for.
 
         Args:
             source: the session, or what takes its place for a while.
-            patience: returns the seconds without a byte before giving up, as things are now.
+            look: called again and again while this waits.
 
         Raises:
-            TimeoutError: nothing came for so long.
+            TimeoutError: `look` has had enough.
             OSError: the connection is broken.
         """
         ...
@@ -79,13 +78,11 @@ class SocketChannel:
         """Take over the socket."""
         self._socket = sock
 
-    async def next_event(self, source: EventSource[_EventT], patience: Callable[[], float]) -> _EventT:
+    async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Read until there is an event."""
-        event = source.next_event()
-        if event is not NEED_DATA:
-            return event
-        await aio.read(self._socket, source, timeout=patience())
-        return await aio.next_event(self._socket, source, timeout=patience())  # which may differ, now that it has begun
+        while True:
+            with anyio.move_on_after(look(anyio.current_time())):
+                return await aio.next_event(self._socket, source)
 
     async def send(self, parts: Parts, *, timeout: float) -> None:
         """Send without copying."""
@@ -107,24 +104,19 @@ class SocketChannel:
 class ProtocolChannel(EventProtocol[Any]):
     """A session on an asyncio transport, which is answered from within its callbacks where that is possible."""
 
-    def __init__(self, session: Session, outbox: Outbox) -> None:
+    def __init__(self, session: Session, outbox: Outbox, max_pipelined_bytes: int) -> None:
         """Wait for `connection_made`; small answers are sent by the outbox, which is the event loop's."""
         super().__init__(session)
         self._outbox = outbox
         self._session = session
-        self._progress = self._loop.time()
+        self._max_pipelined_bytes = max_pipelined_bytes
         self._write_timeout = math.inf
 
-    async def next_event(self, source: EventSource[_EventT], patience: Callable[[], float]) -> _EventT:  # type: ignore[override] # a source and a time limit are added
+    async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:  # type: ignore[override] # a source and a time limit are added
         """Let asyncio read until there is an event that the callbacks have not seen to themselves."""
         self.source = source
-        self._progress = self._loop.time()
         while True:
-            limit = patience()
-            left = self._progress + limit - self._loop.time()
-            if left <= 0:
-                raise TimeoutError
-            with anyio.move_on_after(min(left, limit / _LOOKS)):
+            with anyio.move_on_after(look(self._loop.time())):
                 event: _EventT = await super().next_event()
                 return event
 
@@ -142,17 +134,19 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def received(self) -> None:
         """Answer what is small and whole at once, and leave the rest to whoever waits."""
-        self._progress = self._loop.time()
         session = self._session
         if session.connection.incoming.is_filling:
             return
         if self.source is session:
-            while self._is_writable and session.answer_at_once():
+            nbytes = 0  # one read may hold 1,500 requests, and the answer to each may be a thousand times as long
+            while self._is_writable and nbytes < self._max_pipelined_bytes and session.answer_at_once():
                 if not session.is_small:
                     self._event = Step.SEND
                     self._stop_reading()
                     return
-                self._outbox.put(self.transport, b"".join(cast("list[bytes]", session.outgoing)))
+                answer = b"".join(cast("list[bytes]", session.outgoing))
+                self._outbox.put(self.transport, answer)
+                nbytes += len(answer)
             if session.is_idle:
                 return
         super().received()

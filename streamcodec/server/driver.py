@@ -6,6 +6,7 @@ and time, and nothing of the protocol.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Final
 
@@ -16,6 +17,7 @@ from streamcodec.http.messages import HttpEvent
 from streamcodec.server.calls import Caller
 from streamcodec.server.channels import Channel
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.patience import Patience
 from streamcodec.server.session import Session, Step
 
 _LINGER_BYTES: Final = 64 << 10
@@ -29,6 +31,7 @@ class Driver:
         self._session = session
         self._caller = caller
         self._options = options
+        self._patience = Patience(options, session)
         self._waiting = anyio.CancelScope()
         self._is_stopping = False
 
@@ -37,14 +40,22 @@ class Driver:
 
         Raises:
             OSError: the client has gone, or takes nothing.
+            RemoteProtocolError: its request breaks a rule while it is answered, by rows that are made of it.
         """
         session = self._session
         while (step := await self._next_step(channel)) is not Step.CLOSE:
+            if step is Step.WAIT:
+                if await self._has_memory():
+                    continue
+                session.refuse_for_memory()
             if step is Step.CALL and session.inference is not None:
-                session.answer(await self._caller.call(session.inference, partial(self._pull, channel)))
+                pull = partial(self._pull, channel)
+                session.answer(await self._caller.call(session.inference, pull, session.reservation))
             outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
-            await channel.send(outgoing, timeout=self._options.write_timeout)
+            with anyio.fail_after(self._options.request_timeout):
+                await channel.send(outgoing, timeout=self._options.write_timeout)
             del outgoing  # whose memory the next request may need
+            session.has_sent()
         await channel.flush(timeout=self._options.write_timeout)
         if session.connection.has_unread_body:
             channel.end()
@@ -60,31 +71,40 @@ class Driver:
         with anyio.CancelScope() as self._waiting:
             if self._is_stopping and self._session.is_idle:
                 return Step.CLOSE
+            self._patience.resume()
             try:
-                return await channel.next_event(self._session, self._patience)
+                return await channel.next_event(self._session, self._patience.look)
             except TimeoutError:
-                return Step.CLOSE if self._session.is_idle else self._session.give_up()
+                return self._session.give_up()
         return Step.CLOSE
 
-    def _patience(self) -> float:
-        """Return how many seconds the client may let us wait now."""
-        return self._options.idle_timeout if self._session.is_idle else self._options.read_timeout
+    async def _has_memory(self) -> bool:
+        """Wait for the memory that the request has asked for; return whether it has come."""
+        reservation, granted = self._session.reservation, anyio.Event()
+        reservation.on_granted = granted.set
+        if reservation.missing:  # it may have come before this task had its turn
+            with anyio.move_on_after(self._options.budget_timeout):
+                await granted.wait()
+        return not reservation.missing
 
     async def _pull(self, channel: Channel) -> HttpEvent:
         """Wait for the next event of a request whose model takes windows.
 
         Raises:
-            RemoteProtocolError: it breaks a rule, or comes too slowly.
+            RemoteProtocolError: it breaks a rule, comes too slowly, or ends with its connection.
         """
+        self._patience.resume()
         try:
-            return await channel.next_event(self._session.connection, lambda: self._options.read_timeout)
+            return await channel.next_event(self._session.connection, self._patience.look)
         except TimeoutError:
             raise self._session.too_slow() from None
+        except OSError:  # no failure of the model that waits
+            raise self._session.lost() from None
 
     async def _linger(self, channel: Channel) -> None:
         """Let the client read the response before the connection closes on what it is still sending."""
         with anyio.move_on_after(self._options.linger_timeout):
-            await channel.next_event(_Rest(), lambda: self._options.linger_timeout)
+            await channel.next_event(_Rest(), lambda _: math.inf)
 
 
 class _Rest:

@@ -42,6 +42,9 @@ _OPAQUE_FIELD: Final = re.compile(
 """A field that means nothing here, in its plainest form, so that h11 has nothing against it. What is not as plain as
 that stays a part of the head."""
 
+_OTHER_LINES: Final = 2
+"""Lines of a head that are no fields: the first one and the last, which is blank."""
+
 _PLAIN_METHODS: Final = {"GET", "POST"}
 _KEEPING: Final = {b"keep-alive"}
 """Values of `Connection` that change nothing."""
@@ -85,7 +88,9 @@ class Express:
     def _recognize(self, data: bytes) -> RequestHead | Opening | None:
         """Know a head again by the fields that matter, or else have it read; None if it is not plain."""
         essence = _OPAQUE_FIELD.sub(b"", data)
-        if len(data) > self._service.limits.max_head_bytes or (known := self._known.get(essence)) is None:
+        limits = self._service.limits  # of what has been left out, too
+        is_long = len(data) > limits.max_head_bytes or data.count(b"\n") - _OTHER_LINES > limits.max_head_fields
+        if is_long or (known := self._known.get(essence)) is None:
             known = self._read(data)
             if known is not None:
                 self._known.put(data, known)

@@ -1,29 +1,90 @@
-"""Options: how a server uses its machine, and how long it waits."""
+"""Options: how a server uses its machine, and how long it waits.
+
+All are finite, and each has its reason beside it, and what a client is answered that goes beyond.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
+from typing import Final
+
+from streamcodec.core.errors import LocalProtocolError
+
+_MAY_BE_ZERO: Final = frozenset({"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "busy_poll"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How a server uses its machine, and how long it waits; times in seconds."""
+    """How a server uses its machine, and how long it waits; times in seconds.
+
+    Raises:
+        LocalProtocolError: a value is no number, or none that can be meant.
+    """
 
     max_connections: int = 512
-    """Connections served at once; each has 64 KiB of scratch memory. Further ones are answered 503."""
+    """Connections served at once; each has 64 KiB of scratch memory. Further ones are answered 503 with
+    `Retry-After`, and beyond 64 of those, clients wait in the system's queue."""
+    max_requests_per_connection: int = 1 << 20
+    """After so many, the connection is closed with the answer: one that never ended would never be balanced anew by
+    what stands before several servers. At full speed that is a minute or more."""
+    max_pipelined_bytes: int = 256 << 10
+    """Bytes of small answers that wait for one client. Who sends requests without reading the answers is not read
+    from any more, and then has `write_timeout`; so much memory it costs, and one answer more."""
     max_workers: int = 8
-    """Models called at once in worker threads."""
+    """Models called at once in worker threads; a thread that was given up counts until it ends."""
+    max_memory_bytes: int = 8 << 30
+    """Bytes of all request bodies in flight together, or of the windows for models that take windows: half of a machine
+    with 16 GiB, since models need memory, too. A request that does not fit waits before its body is read, for
+    `budget_timeout`; one that never fits is answered 413. Small requests, answered at once, are not counted: they are
+    bounded by `max_connections` times their scratch memory."""
+    budget_timeout: float = 10.0
+    """For memory that other requests have, before 503 with `Retry-After`: less than clients usually wait."""
     idle_timeout: float = 75.0
-    """Without a request on an open connection, before it is closed."""
+    """Without a request on an open connection, before it is closed without a word: browsers and proxies keep theirs for
+    a minute."""
+    head_timeout: float = 20.0
+    """For the whole head of a request, before 408: it fits into one packet or a few."""
+    header_timeout: float = 60.0
+    """For the whole JSON header, before 408: 64 MiB at 10 Mbit/s."""
     read_timeout: float = 30.0
-    """Without a byte in the middle of a request, before it is answered 408."""
+    """Without a byte in the middle of a request, before 408: networks recover within that time or not at all."""
+    min_rate: float = 1024.0
+    """Bytes per second that tensors must come with on average, after a first `read_timeout`, else 408: a tenth of the
+    slowest mobile network. Who sends a byte now and then could keep a large tensor's memory otherwise. 0 for none."""
+    request_timeout: float = 3600.0
+    """For a whole request to come, before 408; and again for a whole answer to be taken, before the connection is
+    closed: 16 GiB at 5 MB/s. This and `min_rate` are what ends those that are slow on purpose."""
+    model_timeout: float = 300.0
+    """For a model to answer, without what it waits for windows, before 504; longer than most models take, and less than
+    forever. Its thread cannot be ended: it is given up and counted, and keeps its place in `max_workers` and its memory
+    until it returns. A request that has got no thread by then is answered 503 with `Retry-After`."""
     write_timeout: float = 30.0
-    """Without the client taking a byte of the response, before the connection is closed."""
+    """Without the client taking a byte of the response, before the connection is closed: as `read_timeout`."""
     linger_timeout: float = 2.0
     """After a refusal, for a client that is still sending, before its connection is closed. What it sends is dropped;
     without this time, many clients would see a broken connection and not the answer."""
     shutdown_timeout: float = 30.0
-    """For requests under way when the server stops."""
+    """For requests under way when the server stops; then their connections are closed. Most supervisors send SIGKILL
+    about then."""
     busy_poll: float = 50e-6
     """After small answers, for more requests, before the event loop sleeps: to wake it takes longer than a client takes
     to ask again that waits for its answer. 0 to sleep at once, which saves power."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could never be meant."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.startswith("max_"):
+                fits, wanted = type(value) is int and value > 0, "an integer above 0"
+            elif field.name in _MAY_BE_ZERO:
+                fits, wanted = _is_number(value) and value >= 0, "a number from 0 on"
+            else:
+                fits, wanted = _is_number(value) and value > 0, "a number above 0"
+            if not fits:
+                msg = f"{field.name} must be {wanted}, not {value!r}"
+                raise LocalProtocolError(msg)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in {int, float} and not math.isnan(value)  # type: ignore[arg-type]  # a number by then

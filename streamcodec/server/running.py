@@ -53,7 +53,7 @@ def run(
                 on_listening(host, listener.getsockname()[1])
 
         anyio.run(_run_until_signal, server, listener, announce, backend_options={"use_uvloop": _HAS_UVLOOP})
-    return server.abandoned_calls
+    return server.unfinished_calls
 
 
 def open_listener(host: str, port: int) -> socket.socket:

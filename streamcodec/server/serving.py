@@ -18,6 +18,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
+from streamcodec.core.errors import RemoteProtocolError
 from streamcodec.server.calls import Caller
 from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
 from streamcodec.server.driver import Driver
@@ -43,8 +44,8 @@ class Server:
         self._service = service
         self._options = options = options or ServerOptions()
         self._express = Express(service)
-        self._admission = Admission(options.max_connections)
-        self._caller = Caller(options.max_workers)
+        self._admission = Admission(options)
+        self._caller = Caller(options.max_workers, options.model_timeout)
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
         self._slots = anyio.Semaphore(options.max_connections + _OVERFLOW_CONNECTIONS)
@@ -56,8 +57,18 @@ class Server:
 
     @property
     def abandoned_calls(self) -> int:
-        """Calls of models that had not returned when their connections had to end."""
+        """Calls of models that had not returned in time, or when their connections had to end."""
         return self._caller.abandoned
+
+    @property
+    def unfinished_calls(self) -> int:
+        """How many of those go on, in threads."""
+        return self._caller.unfinished
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory of the requests under way, see `ServerOptions.max_memory_bytes`."""
+        return self._admission.budget.reserved
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept and serve connections until `stop` is called and the requests under way have ended.
@@ -69,10 +80,13 @@ class Server:
         self._accepting = anyio.CancelScope()
         if self.is_stopping:
             self._accepting.cancel()
-        async with anyio.create_task_group() as connections:
-            with listener, self._accepting:
-                await self._accept(listener, connections)
-            connections.cancel_scope.deadline = anyio.current_time() + self._options.shutdown_timeout
+        async with anyio.create_task_group() as watchers:
+            self._caller.watchers = watchers
+            async with anyio.create_task_group() as connections:
+                with listener, self._accepting:
+                    await self._accept(listener, connections)
+                connections.cancel_scope.deadline = anyio.current_time() + self._options.shutdown_timeout
+            watchers.cancel_scope.cancel()
 
     def stop(self) -> None:
         """Stop accepting, close idle connections, and let `serve` return when the requests under way have ended."""
@@ -96,10 +110,10 @@ class Server:
         if self.is_stopping:
             driver.stop()
         try:
-            channel = await _open_channel(sock, session, outbox)
+            channel = await _open_channel(sock, session, outbox, self._options.max_pipelined_bytes)
             with closing(channel):
                 await driver.serve(channel)
-        except OSError as error:  # the client has gone, or takes nothing
+        except (OSError, RemoteProtocolError) as error:  # the client has gone, takes nothing, or fails its own answer
             logger.debug("connection lost: %s", error)
         except Exception:  # a bug of ours; the other connections shall not pay for it
             logger.exception("connection failed")
@@ -117,12 +131,14 @@ def _outbox(busy_poll: float) -> Outbox | None:
         return None
 
 
-async def _open_channel(sock: socket.socket, session: Session, outbox: Outbox | None) -> Channel:
+async def _open_channel(
+    sock: socket.socket, session: Session, outbox: Outbox | None, max_pipelined_bytes: int
+) -> Channel:
     """Choose the quickest channel for the event loop at hand."""
     if outbox is None:
         return SocketChannel(sock)
     loop = asyncio.get_running_loop()
-    _, channel = await loop.connect_accepted_socket(lambda: ProtocolChannel(session, outbox), sock)
+    _, channel = await loop.connect_accepted_socket(lambda: ProtocolChannel(session, outbox, max_pipelined_bytes), sock)
     return channel
 
 

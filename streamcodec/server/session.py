@@ -3,26 +3,36 @@
 A session is an event source like a connection, whose events are not what has come but what is to be done next: send,
 have a model called, or close; `NEED_DATA` asks for bytes as ever. Every driver does as it is told, however it waits; so
 what a request is answered, and in which order, stands here once. Time is the driver's: one that has waited long enough
-says `give_up`.
+says `give_up`, or `refuse_for_memory`.
+
+Before a request takes memory, the session asks the server's budget for it: by its head, when nothing of its body has
+been taken but what came in one read with the head; or, where only the JSON header tells how much it is, then. A request
+that is answered at once takes none but what is there already, and asks nobody.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
 from streamcodec.core.encoder import Part
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, EndOfMessage, NeedData
+from streamcodec.core.events import NEED_DATA, EndOfMessage, HeaderReceived, NeedData
 from streamcodec.core.rows import Rows
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.server import ServerConnection
+from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express, response_head
+from streamcodec.server.options import ServerOptions
+from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, Service, error_reply, unavailable_reply
 
 _SMALL_BYTES: Final = 64 << 10
+
+_PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
 
 logger = logging.getLogger(__name__)
 
@@ -34,21 +44,26 @@ class Step(Enum):
     """Send `outgoing`, all of it."""
     CALL = auto()
     """Have the model of `inference` called, and hand its reply to `answer`."""
+    WAIT = auto()
+    """Wait until `reservation` has been granted; or say `refuse_for_memory`, and send."""
     CLOSE = auto()
     """Close the connection."""
 
 
 class Admission:
-    """Which connections are served, and whether for much longer.
+    """Which connections are served, and whether for much longer; and what their requests may take.
 
     Attributes:
+        budget: the memory of all their requests.
         is_stopping: whether each connection ends with the request that is under way.
     """
 
-    def __init__(self, max_connections: int) -> None:
-        """Serve so many connections at once."""
-        self._max_connections = max_connections
+    def __init__(self, options: ServerOptions) -> None:
+        """Serve as many connections as the options say."""
+        self._max_connections = options.max_connections
+        self._max_requests = options.max_requests_per_connection
         self._served: set[Session] = set()
+        self.budget = Budget(options.max_memory_bytes)
         self.is_stopping = False
 
     def admits(self, session: Session) -> bool:
@@ -57,13 +72,18 @@ class Admission:
             self._served.add(session)
         return session in self._served
 
+    def keeps_another(self, session: Session) -> bool:
+        """Whether it may bring another request and then still another."""
+        return session.request_count + 1 < self._max_requests and not self.is_stopping and self.admits(session)
+
     def keeps(self, session: Session) -> bool:
         """Whether the connection may bring another request."""
-        return not self.is_stopping and self.admits(session)
+        return not self.is_stopping and session.request_count < self._max_requests and self.admits(session)
 
     def forget(self, session: Session) -> None:
-        """Give the place of a connection that has ended to others."""
+        """Give the place of a connection that has ended to others, and its memory."""
         self._served.discard(session)
+        session.reservation.release()
 
 
 class Session:
@@ -73,6 +93,8 @@ class Session:
         connection: where bytes go and come from.
         inference: waits for its model, after `Step.CALL`.
         outgoing: what is to be sent, after `Step.SEND`.
+        reservation: the memory of the current request.
+        request_count: requests whose head has come.
         is_small: whether that is all there and so little that it may be joined, after `answer_at_once`.
     """
 
@@ -88,6 +110,9 @@ class Session:
         self._express = express
         self._admission = admission
         self._head: RequestHead | None = None
+        self._once_granted: Callable[[], Step | None] | None = None
+        self.reservation = Reservation(admission.budget)
+        self.request_count = 0
         self.connection = ServerConnection(service.limits)
         self.inference: Inference | None = None
         self.outgoing: list[Part] = []
@@ -101,8 +126,20 @@ class Session:
     @property
     def is_idle(self) -> bool:
         """Whether no request has begun."""
+        return self.phase is Phase.IDLE
+
+    @property
+    def phase(self) -> Phase:
+        """How far the request has come that is being received."""
         incoming = self.connection.incoming
-        return incoming.state is State.HEAD and not incoming.has_input
+        if incoming.state is State.HEAD:
+            return Phase.HEAD if incoming.has_input else Phase.IDLE
+        return Phase.BODY if self.inference is None or self.inference.has_header else Phase.HEADER
+
+    @property
+    def received(self) -> int:
+        """Bytes that have come."""
+        return self.connection.incoming.received
 
     def answer_at_once(self) -> bool:
         """Answer the next request, if all of it is there and nothing takes long; `outgoing` is the answer then.
@@ -113,11 +150,12 @@ class Session:
             Whether there was such a request.
         """
         incoming = self.connection.incoming
-        if incoming.state is not State.HEAD or not incoming.has_input or not self._admission.keeps(self):
+        if incoming.state is not State.HEAD or not incoming.has_input or not self._admission.keeps_another(self):
             return False
         answer = self._express.reply(incoming)
         if answer is None:
             return False
+        self.request_count += 1
         head, reply = answer
         reply = self._finished(reply, head)
         self.outgoing = [response_head(reply.status, tuple(reply.headers), reply.body_length), *reply.buffers]
@@ -129,6 +167,10 @@ class Session:
         if self.answer_at_once():
             return Step.SEND
         try:
+            if self._once_granted is not None:
+                go_on, self._once_granted = self._once_granted, None
+                if step := go_on():
+                    return step
             self.connection.end_response()
             while (event := self.connection.next_event()) is not NEED_DATA:
                 if step := self._take(event):
@@ -142,18 +184,39 @@ class Session:
         reply = self._finished(reply, self._head)
         headers = reply.headers if self._admission.keeps(self) else [*reply.headers, ("Connection", "close")]
         self.outgoing = [*self.connection.send_response(reply.status, headers, reply.buffers)]
-        self._head = self.inference = None
+        self._head = self.inference = self._once_granted = None
         return Step.SEND
 
+    def has_sent(self) -> None:
+        """Tell that `outgoing` has been sent: the request is over, if that was its answer."""
+        if self.inference is None:
+            self.reservation.release()
+
     def give_up(self) -> Step:
-        """Refuse a request that does not come to its end: the driver has waited long enough for more of it."""
+        """Refuse a request that does not come to its end: the driver has waited long enough for more of it.
+
+        There is nobody to be told where none has begun, nor where it has been answered before.
+        """
+        if self.phase is Phase.IDLE or (self.phase is Phase.BODY and self.inference is None):
+            return Step.CLOSE
         return self.answer(error_reply(self.too_slow()))
+
+    def refuse_for_memory(self) -> Step:
+        """Refuse a request that has waited long enough for memory."""
+        return self.answer(unavailable_reply("other requests have taken the server's memory", retry_after=1))
 
     def too_slow(self) -> RemoteProtocolError:
         """Return the error for such a request; the connection is of no further use."""
-        part = "head" if self.connection.incoming.state is State.HEAD else "body"
+        part = _PARTS[self.phase]
         msg = f"the {part} of the request comes too slowly"
         error = RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
+        self.connection.give_up(error)
+        return error
+
+    def lost(self) -> RemoteProtocolError:
+        """Return the error for a request whose connection has broken."""
+        msg = "the connection broke before the request had ended"
+        error = RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED)
         self.connection.give_up(error)
         return error
 
@@ -168,21 +231,41 @@ class Session:
         if isinstance(event, ConnectionClosed) or self.inference is None:
             return Step.CLOSE
         self.inference.receive(event)
-        if self.inference.is_windowed:
-            return Step.CALL
+        if isinstance(event, HeaderReceived):
+            return self._with_memory(self.inference, self._after_header)
         if not isinstance(event, EndOfMessage):
             return None
         return self.answer(self.inference.run()) if self.inference.is_inline else Step.CALL
 
     def _begin(self, head: RequestHead) -> Step | None:
         self._head = head
+        self.request_count += 1
         if not self._admission.admits(self):
             return self.answer(unavailable_reply("the server has as many connections as it may have", retry_after=1))
-        outcome = self._service.begin(head)
+        outcome = self._service.begin(head, pause_after_header=True)
         if isinstance(outcome, Reply):
             return self.answer(outcome)
         self.inference = outcome
-        interim = self.connection.receive_body(outcome.decoder)
+        return self._with_memory(outcome, self._receive_body)
+
+    def _with_memory(self, inference: Inference, go_on: Callable[[], Step | None]) -> Step | None:
+        """Go on when the request has the memory that it takes, as far as that is known.
+
+        Raises:
+            LimitExceededError: it takes more than the server has.
+        """
+        if self.reservation.ask(inference.memory_bytes):
+            return go_on()
+        self._once_granted = go_on
+        return Step.WAIT
+
+    def _after_header(self) -> Step | None:
+        return Step.CALL if self.inference is not None and self.inference.is_windowed else None
+
+    def _receive_body(self) -> Step | None:
+        if self.inference is None:
+            return None
+        interim = self.connection.receive_body(self.inference.decoder)
         if not interim:
             return None
         self.outgoing = [interim]

@@ -91,13 +91,13 @@ class Opening:
         """
         return self._is_inline and nbytes <= _MAX_INLINE_BYTES
 
-    def begin(self) -> Inference:
-        """Begin a request.
+    def begin(self, *, pause_after_header: bool = False) -> Inference:
+        """Begin a request; for the argument see `Service.begin`.
 
         Raises:
             RemoteProtocolError: the head alone is reason enough to refuse.
         """
-        return Inference(self)
+        return Inference(self, pause_after_header=pause_after_header)
 
     def check(self, header: RequestHeader) -> None:
         """Refuse a request that does not fit the model.
@@ -119,7 +119,9 @@ class Opening:
         """Call the model, and have a reply made of its outputs; whatever goes wrong is a reply, too."""
         try:
             return reply(cast("Outputs", self.model.predict(request)), request.header)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
+        except KeyboardInterrupt:  # may be meant for the program
+            raise
+        except BaseException as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
             return self.failure(error)
 
     def failure(self, error: BaseException) -> Reply:
@@ -168,7 +170,7 @@ class Inference:
         decoder: receives the body.
     """
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, *, pause_after_header: bool = False) -> None:
         """Prepare for the body.
 
         Raises:
@@ -177,12 +179,37 @@ class Inference:
         self.opening = opening
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
-        self.decoder = _decoder(opening)
+        self.decoder = _decoder(opening, pause_after_header=pause_after_header and not self._is_known)
 
     @property
     def is_inline(self) -> bool:
         """Whether `run` is quick enough for an event loop."""
         return self.opening.is_inline(self.decoder.offset)
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the JSON header has come."""
+        return self._header is not None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory that the request takes, as far as it is known now.
+
+        It is asked before the body is read, and again when the JSON header has come. What counts is the body,
+        decompressed; of a model that takes windows, the JSON header and the windows.
+        """
+        opening = self.opening
+        if self._is_known:
+            return opening.head.content_length or 0
+        if self._header is not None:
+            return self.decoder.offset + sum(_placed_bytes(spec, opening.model) for spec in self._header.tensors)
+        most = opening.headers.limits.max_header_bytes if opening.header_length is None else opening.header_length
+        return most if opening.head.body_length is None else min(most, opening.head.body_length)
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether the head tells how much memory is taken."""
+        return self.opening.head.body_length is not None and self.opening.model.windows is None
 
     @property
     def is_windowed(self) -> bool:
@@ -240,7 +267,14 @@ class Inference:
         return self.opening.call(self.request(windows), self.opening.reply)
 
 
-def _decoder(opening: Opening) -> Decoder[RequestHeader]:
+def _placed_bytes(spec: TensorSpec, model: Model) -> int:
+    """Return the memory that a binary tensor takes; what came as JSON is in the header's bytes."""
+    if model.windows is None:
+        return spec.nbytes
+    return min(spec.nbytes, model.windows.max_window_bytes * model.windows.buffer_count)
+
+
+def _decoder(opening: Opening, *, pause_after_header: bool) -> Decoder[RequestHeader]:
     model, head = opening.model, opening.head
     if opening.header_length == 0:
         # Without the field there is no body, which is no tensor of 0 bytes.
@@ -254,6 +288,7 @@ def _decoder(opening: Opening) -> Decoder[RequestHeader]:
         check=opening.check,
         place=opening.place,
         headers=opening.headers,
+        pause_after_header=pause_after_header,
     )
 
 

@@ -22,6 +22,7 @@ from streamcodec.service import classification
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.inference import Inference, Opening
 from streamcodec.service.models import Model, ModelRegistry, TensorMetadata
+from streamcodec.service.placing import guarded
 from streamcodec.service.replies import Reply, error_reply, json_reply, unavailable_reply
 from streamcodec.service.routes import Resource, Route, find_route
 
@@ -73,7 +74,7 @@ class Service:
         self.models = models
         self.limits = limits
         pool = Pool()
-        self._place = place or (lambda _: pool)
+        self._place = (lambda _: pool) if place is None else guarded(place)
         self._headers = RememberedHeaders(parse_request_header, limits)
         self.is_ready = True
         self._nonfinite = nonfinite
@@ -85,8 +86,13 @@ class Service:
         self._vary = ", ".join(name for name, varies in varying if varies)
         self._adds_fields = bool(self._vary or self._cors.origins)
 
-    def begin(self, head: RequestHead) -> Reply | Inference:
+    def begin(self, head: RequestHead, *, pause_after_header: bool = False) -> Reply | Inference:
         """Decide on a request by its head.
+
+        Args:
+            head: of the request.
+            pause_after_header: whether the decoder is paused after a JSON header by which it first becomes known how
+                much memory the request takes (`Inference.memory_bytes`); see `request_decoder`.
 
         Returns:
             An `Inference` if its body is wanted, else the reply. A body that nobody wants need not be read.
@@ -95,7 +101,7 @@ class Service:
         if isinstance(outcome, Reply):
             return outcome
         try:
-            return outcome.begin()
+            return outcome.begin(pause_after_header=pause_after_header)
         except RemoteProtocolError as error:
             return error_reply(error)
 

@@ -83,19 +83,6 @@ async def _take_turn(
     return event
 
 
-async def read(sock: socket.socket, source: EventSource[object], *, timeout: float | None = None) -> None:
-    """Wait until a non-blocking socket is readable, and read once; the arguments are those of `next_event`.
-
-    Raises:
-        TimeoutError: nothing came for `timeout` seconds.
-        OSError: the connection is broken.
-    """
-    with anyio.fail_after(timeout):
-        await anyio.wait_readable(sock)
-    with suppress(BlockingIOError):  # a false alarm, which the system is free to raise
-        received(source, receive(sock, source))
-
-
 async def send(sock: socket.socket, parts: Parts, *, timeout: float | None = None) -> None:
     """Send the parts of a message over a non-blocking socket.
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from streamcodec.cli import main
+from streamcodec.cli.arguments import size, size_text
 from streamcodec.client import Client, ServerError
 from tests.server.programs import Program, serving
 from tests.server.wire import Answer, Wire, floats, head, infer_request, post
@@ -85,3 +87,36 @@ def test_no_headerless(plain: Program, optioned: Program) -> None:
     assert _send(optioned, _headerless()).status == 400
     with Client(optioned.url) as client, pytest.raises(ServerError, match="no model 'nobody'"):
         client.infer("nobody", {"x": [1]})
+
+
+def test_limits() -> None:
+    limits = ("--max-header", "1K", "--max-tensor", "512", "--max-message", "1200", "--max-connections", "1")
+    with serving("--max-memory", "1M", "--max-workers", "1", "--model-timeout", "5", *limits) as program:
+        with Wire(program.address) as wire:
+            assert floats(wire.send(infer_request(count=128)).response()) == list(range(128))
+            assert wire.send(infer_request(count=129)).response().status == 413
+            assert _send(program, infer_request()).status == 503
+        assert _send(program, post(b" " * 1025)).status == 413
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "complaint"),
+    [
+        ("--max-memory", "0", "is not a size: an integer above 0"),
+        ("--max-memory", "8X", "is not a size: an integer above 0"),
+        ("--max-memory", "G", "is not a size: an integer above 0"),
+        ("--max-memory", "9" * 5000, "is not a size: an integer above 0"),
+        ("--max-workers", "0", "is not an integer above 0"),
+        ("--max-workers", "+1", "is not an integer above 0"),
+        ("--model-timeout", "0", "is not a number of seconds above 0"),
+    ],
+)
+def test_limits_that_cannot_be_meant(flag: str, value: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", flag, value])
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "nbytes"), [("1", 1), ("1023", 1023), ("1K", 1024), ("3M", 3 << 20), ("2T", 2 << 40)])
+def test_sizes(text: str, nbytes: int) -> None:
+    assert (size(text), size(text.lower()), size_text(nbytes)) == (nbytes, nbytes, text)

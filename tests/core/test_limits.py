@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from streamcodec import DEFAULT_LIMITS, ErrorCode, LimitExceededError, Limits, LocalProtocolError
+from streamcodec import (
+    DATATYPES,
+    DEFAULT_LIMITS,
+    ErrorCode,
+    LimitExceededError,
+    Limits,
+    LocalProtocolError,
+    TensorSpec,
+    raw_request_decoder,
+)
 from streamcodec.core.record import field_names
 from tests.core.messages import Message, binary, json_message, jsonic, message, request, response
 from tests.core.triad import accept, decode, refuse
@@ -16,6 +25,9 @@ TEXT = json_message({"inputs": [jsonic("INT8", [1], [5])]})
 BINARY = request(binary("INT32", [2], 8), payload=bytes(8))
 TWO = request(binary("INT32", [1], 4, name="a"), binary("INT32", [1], 4, name="b"), payload=bytes(8))
 STRINGS = request(binary("BYTES", [3], 15), payload=b"\1\0\0\0a" * 3)
+UNEVEN = request(binary("BYTES", [3], 17), payload=b"\1\0\0\0a\4\0\0\0abcd\0\0\0\0")
+TEXTS = request(jsonic("BYTES", [2, 2], [["a", "b"], ["c", "four"]]))
+SIZE_PATH = "$.inputs[0].parameters.binary_data_size"
 
 
 @pytest.mark.parametrize(
@@ -50,6 +62,15 @@ STRINGS = request(binary("BYTES", [3], 15), payload=b"\1\0\0\0a" * 3)
         pytest.param(
             "max_tensor_bytes", STRINGS, 15, "$.inputs[0].parameters.binary_data_size", None, id="strings-bytes"
         ),
+        pytest.param("max_json_tensor_bytes", TEXT, 1, "$.inputs[0].data", None, id="json-tensor"),
+        pytest.param(
+            "max_json_tensor_bytes", request(jsonic("FP64", [2, 3], [0] * 6)), 48, "$.inputs[0].data", None, id="floats"
+        ),
+        pytest.param("max_json_tensor_bytes", TEXTS, 32, "$.inputs[0].data", None, id="json-strings"),
+        pytest.param("max_bytes_elements", TEXTS, 4, "$.inputs[0].data", None, id="json-string-count"),
+        pytest.param("max_element_bytes", TEXTS, 4, "$.inputs[0].data", None, id="json-element"),
+        pytest.param("max_element_bytes", STRINGS, 1, SIZE_PATH, None, id="element-on-average"),
+        pytest.param("max_element_bytes", UNEVEN, 4, None, len(UNEVEN.body) - 12, id="element"),
         pytest.param("max_bytes_elements", STRINGS, 3, "$.inputs[0].parameters.binary_data_size", None, id="strings"),
     ],
 )
@@ -62,6 +83,21 @@ def test_message_at_a_limit_passes_and_one_beyond_is_refused(
     assert (error.code, error.limit) == (ErrorCode.LIMIT_EXCEEDED, limit)
     assert (error.path, error.offset) == (path, offset)
     assert error.status_hint == (400 if limit == "max_json_depth" else 413)
+
+
+def test_raw_element_at_its_limit_passes_and_one_beyond_is_refused() -> None:
+    spec = TensorSpec(name="x", datatype=DATATYPES["BYTES"], shape=(1,), nbytes=5, offset=0, is_single_element=True)
+    decoder = raw_request_decoder(spec, limits=Limits(max_element_bytes=5))
+    assert decoder.feed(b"12345") == 5
+    decoder = raw_request_decoder(spec, limits=Limits(max_element_bytes=4))
+    with pytest.raises(LimitExceededError, match="5 bytes, 4 are allowed") as caught:
+        decoder.next_event()
+    assert (caught.value.limit, decoder.offset) == ("max_element_bytes", 0)
+
+
+def test_no_element_is_too_long_where_there_is_none() -> None:
+    accept(request(binary("BYTES", [0], 0)).under(max_element_bytes=0))
+    accept(request(jsonic("BYTES", [0], [])).under(max_element_bytes=0))
 
 
 def test_header_of_unknown_length_is_not_read_far_beyond_its_limit() -> None:

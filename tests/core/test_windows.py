@@ -67,11 +67,11 @@ def make(message: Message, placement: Placement) -> Decoder[RequestHeader]:
 
 def windows_of(outcome: Outcome) -> list[tuple[object, ...]]:
     """Names, first rows and shapes."""
-    return [(name, row, description[1], last) for name, row, description, last in outcome.windows]  # type: ignore[index] # as `collect` has made them
+    return [(name, row, description[1], last) for name, row, description, last in outcome.windows]
 
 
 def content(outcome: Outcome, name: str) -> bytes:
-    return b"".join(description[2] for other, _, description, _ in outcome.windows if other == name)  # type: ignore[index] # as `collect` has made them
+    return b"".join(description[2] for other, _, description, _ in outcome.windows if other == name)
 
 
 @pytest.mark.parametrize("buffer_count", [1, 2])

@@ -73,11 +73,15 @@ def server_here(
     backend: str = "asyncio",
     listener: socket.socket | None = None,
 ) -> Iterator[tuple[Server, tuple[str, int]]]:
-    """Run a server in a thread of this process; stop it, and wait for it, when the block ends."""
+    """Run a server in a thread of this process; stop it, and wait for it, when the block ends.
+
+    The backend is anyio's, or "uvloop".
+    """
     service = served if isinstance(served, Service) else Service(served)
     listener = listener or open_listener("127.0.0.1", 0)
     address = listener.getsockname()
-    with start_blocking_portal(backend) as portal:
+    settings = {"use_uvloop": True} if backend == "uvloop" else None
+    with start_blocking_portal("asyncio" if settings else backend, settings) as portal:
         server = portal.call(Server, service, options)
         serving_task = portal.start_task_soon(server.serve, listener)
         try:

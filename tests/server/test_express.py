@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from streamcodec import DATATYPES, NEED_DATA, Tensor, encode_request
+from streamcodec.server import ServerOptions
 from streamcodec.server.express import Express
 from streamcodec.server.session import Admission, Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
@@ -43,7 +44,7 @@ class Counting(Express):
 
 def answers(service: Service, express: Express, message: bytes) -> list[bytes]:
     """Send a request over a connection of its own, and the end after it; return what is sent, step by step."""
-    session = Session(service, express, Admission(1))
+    session = Session(service, express, Admission(ServerOptions(max_connections=1)))
     sent, taken = [], 0
     while True:
         step = session.next_event()
@@ -94,7 +95,7 @@ def test_requests_in_one_write_are_answered_one_by_one(field: str) -> None:
 def test_a_request_in_two_pieces_is_answered_by_either_way(cut: int) -> None:
     service = Service(demo_models())
     express, message = Counting(service), infer_request()
-    session = Session(service, express, Admission(1))
+    session = Session(service, express, Admission(ServerOptions(max_connections=1)))
     assert session.connection.feed(message[:cut]) == cut
     assert session.next_event() is NEED_DATA
     session.connection.feed(message[cut:])
@@ -106,7 +107,7 @@ def test_a_model_that_is_not_quick_is_left_to_the_ordinary_way() -> None:
     service = Service(demo_models())
     service.models.add(Model(name="slow", predict=lambda request: request.inputs))
     express = Counting(service)
-    session = Session(service, express, Admission(1))
+    session = Session(service, express, Admission(ServerOptions(max_connections=1)))
     session.connection.feed(infer_request("slow"))
     assert session.next_event() is Step.CALL
     assert express.count == 0

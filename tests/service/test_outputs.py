@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -164,13 +165,27 @@ SECRET = "the password is swordfish"  # noqa: S105 - what must not leak
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError(SECRET), OSError(SECRET), MemoryError(SECRET), StopIteration(SECRET), SystemExit(SECRET)]
+    "error",
+    [
+        ValueError(SECRET),
+        OSError(SECRET),
+        MemoryError(SECRET),
+        StopIteration(SECRET),
+        SystemExit(SECRET),
+        GeneratorExit(SECRET),
+        CancelledError(SECRET),
+    ],
 )
 def test_a_model_that_raises_is_500_and_says_no_more(error: BaseException) -> None:
     result = ask(service_of(_raising(error)))
     assert result.status == 500
     assert result.error == f"model 'm' failed with {type(error).__name__}"
     assert result.cause is error
+
+
+def test_what_may_be_a_key_that_somebody_pressed_goes_on() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ask(service_of(_raising(KeyboardInterrupt())))
 
 
 @pytest.mark.parametrize("status", [400, 422, 429, 503])

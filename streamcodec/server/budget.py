@@ -1,0 +1,114 @@
+"""Budget: the memory that the requests of one server may take together. Sans-IO: it counts, and others wait.
+
+What counts is the body of a request, decompressed, or for a model that takes windows the JSON header and the windows.
+So it is known by the head where the body's length is declared, and by the JSON header where it is not. Before memory is
+taken, the bytes are *asked* for. Who cannot have them waits, in order of arrival: a large request is not passed over
+for ever by small ones. What has been given is given back when the request is over, however it ends.
+
+Not counted is what is bounded by the number of connections: scratch memory, and small requests that are answered from
+there at once. Nor is what a model makes. JSON takes more memory than its text while it is parsed, up to 12 times as
+much; where strangers send it, `max_header_bytes` is the limit to lower.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from streamcodec.core.errors import LimitExceededError
+
+
+class Budget:
+    """Counts the bytes of all reservations.
+
+    Attributes:
+        max_bytes: how many there may be at once.
+        reserved: how many there are.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        """Begin with nothing reserved."""
+        self.max_bytes = max_bytes
+        self.reserved = 0
+        self._waiting: deque[Reservation] = deque()
+
+    def admit(self, reservation: Reservation) -> None:
+        """Let a reservation have what it wants, now or when its turn has come."""
+        self._waiting.append(reservation)
+        self.go_on()
+
+    def forget(self, reservation: Reservation) -> None:
+        """Let a reservation wait no longer; those behind it may fit now."""
+        self._waiting.remove(reservation)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Give to those who wait, as far as it reaches."""
+        waiting = self._waiting
+        while waiting and self.reserved + waiting[0].missing <= self.max_bytes:
+            waiting.popleft().grant()
+
+
+class Reservation:
+    """What one request has of a budget.
+
+    Attributes:
+        nbytes: what it has.
+        missing: what it waits for; 0 if it does not.
+        on_granted: called when it has waited and has got it.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        """Begin with nothing."""
+        self._budget = budget
+        self.nbytes = 0
+        self.missing = 0
+        self.on_granted: Callable[[], object] | None = None
+
+    def ask(self, nbytes: int) -> bool:
+        """Ask for so many bytes in all, more than before or fewer.
+
+        Returns:
+            Whether they are there; if not, it waits for them.
+
+        Raises:
+            LimitExceededError: there will never be so many; status 413.
+        """
+        most = self._budget.max_bytes
+        if nbytes > most:
+            msg = f"the request takes {nbytes} bytes of memory, the server has {most} for all requests together"
+            raise LimitExceededError(msg, limit="max_memory_bytes")
+        if nbytes <= self.nbytes:
+            self._give_back(self.nbytes - nbytes)
+            return True
+        self.missing = nbytes - self.nbytes
+        self._budget.admit(self)
+        return not self.missing
+
+    def grant(self) -> None:
+        """Have what it waits for; called by the budget."""
+        self._budget.reserved += self.missing
+        self.nbytes += self.missing
+        self.missing = 0
+        if self.on_granted is not None:
+            self.on_granted()
+
+    def release(self) -> None:
+        """Give everything back, and wait no longer."""
+        self.on_granted = None
+        if self.missing:
+            self.missing = 0
+            self._budget.forget(self)
+        if self.nbytes:
+            self._give_back(self.nbytes)
+
+    def handed_over(self) -> Reservation:
+        """Return another reservation that has what this one had."""
+        other = Reservation(self._budget)
+        other.nbytes, self.nbytes = self.nbytes, 0
+        return other
+
+    def _give_back(self, nbytes: int) -> None:
+        self.nbytes -= nbytes
+        self._budget.reserved -= nbytes
+        self._budget.go_on()

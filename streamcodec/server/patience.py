@@ -1,0 +1,126 @@
+"""Patience: how long a server waits for a client, in every phase of a request. Time is an argument: no clock here.
+
+Whoever waits *looks* now and then, at least four times within the shortest limit. A look costs no timer of its own: it
+finds out how far the request has come, and so when its phase began, which is never asked of the path that answers. So
+a limit may be overstepped by a look, a quarter of the shortest one.
+
+Two kinds of limits meet here. A client that sends nothing is given up soon (`read_timeout`). One that sends a byte
+every so often is not stopped by that; so head, JSON header and whole request have limits in total, and tensors, whose
+size is nearly free to choose, must come at a minimum rate. Only time that was spent waiting counts for the rate: a
+model that takes windows, and takes its time, is not the client's fault.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from streamcodec.server.options import ServerOptions
+
+_LOOKS: Final = 4
+"""So often within the shortest limit somebody looks whether one has passed."""
+
+
+class Phase(Enum):
+    """How far the request has come that the server waits for."""
+
+    IDLE = auto()
+    """Nothing has come of it."""
+    HEAD = auto()
+    """A part of its head."""
+    HEADER = auto()
+    """Its head, and perhaps a part of its JSON header."""
+    BODY = auto()
+    """All that; its tensors are coming, or what is left of a request that has been answered."""
+
+
+class Waited(Protocol):
+    """What is waited for: a session."""
+
+    @property
+    def phase(self) -> Phase:
+        """How far the next request has come."""
+        ...
+
+    @property
+    def request_count(self) -> int:
+        """Requests whose head has come."""
+        ...
+
+    @property
+    def received(self) -> int:
+        """Bytes that have come, in all."""
+        ...
+
+
+class Patience:
+    """With one connection."""
+
+    def __init__(self, options: ServerOptions, session: Waited) -> None:
+        """Begin before its first request."""
+        self._options = options
+        self._session = session
+        times = (options.idle_timeout, options.head_timeout, options.header_timeout, options.read_timeout)
+        self._interval = min(*times, options.request_timeout) / _LOOKS
+        self._phase: Phase | None = None
+        self._count = -1
+        self._phase_began = self._request_began = self._looked = self._moved = 0.0
+        self._received = self._phase_received = 0
+        self._waited = 0.0
+        self._is_resumed = True
+
+    def resume(self) -> None:
+        """Tell that time has passed since the last look in which nobody has waited for the client."""
+        self._is_resumed = True
+
+    def look(self, now: float) -> float:
+        """Look how far it has come.
+
+        Args:
+            now: seconds, on any clock.
+
+        Returns:
+            Seconds until the next look is due.
+
+        Raises:
+            TimeoutError: the client has had its time.
+        """
+        self._observe(now)
+        end = self._end(now)
+        if end <= now:
+            raise TimeoutError
+        return min(end - now, self._interval)
+
+    def _observe(self, now: float) -> None:
+        session = self._session
+        phase, count, received = session.phase, session.request_count, session.received
+        if not self._is_resumed:
+            self._waited += now - self._looked
+        if self._is_resumed or received != self._received:
+            self._moved = now
+        if phase is not self._phase or count != self._count:
+            if phase in {Phase.IDLE, Phase.HEAD} or not self._goes_on(count):
+                self._request_began = now
+            self._phase, self._count = phase, count
+            self._phase_began, self._phase_received, self._waited = now, received, 0.0
+        self._received, self._looked, self._is_resumed = received, now, False
+
+    def _goes_on(self, count: int) -> bool:
+        """Whether the last look saw the same request, perhaps before its head was complete."""
+        return count == self._count + (self._phase is Phase.HEAD)
+
+    def _end(self, now: float) -> float:
+        """Return when the client has had its time, if nothing more comes."""
+        options = self._options
+        if self._phase is Phase.IDLE:
+            return self._phase_began + options.idle_timeout
+        end = min(self._moved + options.read_timeout, self._request_began + options.request_timeout)
+        if self._phase is Phase.HEAD:
+            return min(end, self._phase_began + options.head_timeout)
+        if self._phase is Phase.HEADER:
+            return min(end, self._phase_began + options.header_timeout)
+        if not options.min_rate:
+            return end
+        # What has come so far is enough for so long.
+        enough = options.read_timeout + (self._received - self._phase_received) / options.min_rate
+        return min(end, now + enough - self._waited)

@@ -1,0 +1,366 @@
+"""Times: how long a server waits for a client or a model, in each phase; a byte every so often does not help."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcodec import Windows
+from streamcodec.server import Server, ServerOptions
+from streamcodec.server.patience import Patience, Phase
+from streamcodec.service import InferenceRequest, Model, ModelRegistry
+from streamcodec.service.models import Outputs
+from tests.server.models import models
+from tests.server.programs import server_here
+from tests.server.wire import GET_LIVE, Answer, Wire, head, infer_request
+
+Address = tuple[str, int]
+LONG = 30.0
+"""Seconds of a limit that is not to be the one that is hit."""
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "trio"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# Patience itself: time is an argument
+
+
+@dataclass
+class Client:
+    """What a session tells of a client."""
+
+    phase: Phase = Phase.IDLE
+    request_count: int = 0
+    received: int = 0
+
+
+OPTIONS = ServerOptions(
+    idle_timeout=100, head_timeout=20, header_timeout=30, read_timeout=10, min_rate=100, request_timeout=1000
+)
+
+
+def _seconds_until_given_up(options: ServerOptions, client: Client, act: Callable[[float], None]) -> float:
+    """Look every second from 0 on; return when it has been enough."""
+    patience = Patience(options, client)
+    for second in range(5000):
+        act(second)
+        try:
+            assert 0 < patience.look(second) <= 2.5, "a quarter of the shortest limit"
+        except TimeoutError:
+            return second
+    return -1
+
+
+def test_each_phase_has_its_limit_in_total_however_the_bytes_come() -> None:
+    client = Client()
+
+    def drip(_: float) -> None:
+        client.received += 1
+
+    def enough(_: float) -> None:
+        client.received += 100
+
+    client.phase = Phase.IDLE
+    assert _seconds_until_given_up(OPTIONS, client, lambda _: None) == 100
+    client.phase = Phase.HEAD
+    assert _seconds_until_given_up(OPTIONS, client, enough) == 20
+    client.phase = Phase.HEADER
+    assert _seconds_until_given_up(OPTIONS, client, enough) == 30
+    client.phase = Phase.BODY
+    assert _seconds_until_given_up(OPTIONS, client, enough) == 1000
+    assert _seconds_until_given_up(OPTIONS, client, drip) == 11
+
+
+@pytest.mark.parametrize("phase", [Phase.HEAD, Phase.HEADER, Phase.BODY])
+def test_silence_is_borne_for_a_shorter_time(phase: Phase) -> None:
+    assert _seconds_until_given_up(OPTIONS, Client(phase), lambda _: None) == 10
+
+
+def test_the_rate_is_an_average_and_0_is_none() -> None:
+    client = Client(Phase.BODY)
+
+    def hurry_first(now: float) -> None:
+        client.received = 5000 if now else 0
+        client.received += int(now)
+
+    # 5000 bytes are enough for 50 seconds after the first 10, those that drip in for half a second more.
+    assert _seconds_until_given_up(OPTIONS, client, hurry_first) == 61
+    none = ServerOptions(read_timeout=10, min_rate=0, head_timeout=20, header_timeout=30, request_timeout=1000)
+    assert _seconds_until_given_up(none, Client(Phase.BODY), lambda _: None) == 10
+    client = Client(Phase.BODY)
+    assert _seconds_until_given_up(none, client, hurry_first) == 1000
+
+
+def test_time_that_nobody_waited_does_not_count_for_the_rate() -> None:
+    client = Client(Phase.BODY)
+    patience = Patience(OPTIONS, client)
+    now = 0.0
+    for _ in range(90):  # a window each 10 seconds, of which the client takes 1
+        now += 9
+        patience.resume()
+        patience.look(now)
+        now += 1
+        client.received += 100
+        patience.look(now)
+    patience.resume()
+    with pytest.raises(TimeoutError):  # the whole request has its limit all the same
+        patience.look(1010.0)
+
+
+def test_each_request_has_its_own_time() -> None:
+    client = Client()
+    patience = Patience(OPTIONS, client)
+    now = 0.0
+    for number in range(1, 100):
+        for client.phase, seconds in ((Phase.HEAD, 9), (Phase.HEADER, 9), (Phase.BODY, 9)):
+            client.request_count = number - (client.phase is Phase.HEAD)
+            client.received += 1000
+            patience.look(now)
+            now += seconds
+    client.received += 1000
+    patience.look(now)
+
+
+def test_heads_that_are_answered_between_two_looks_are_not_one_long_head() -> None:
+    client = Client(Phase.HEAD)
+    patience = Patience(OPTIONS, client)
+    for second in range(1000):
+        client.request_count += 1
+        client.received += 100
+        patience.look(float(second))
+
+
+def test_a_request_that_begins_between_two_looks_has_its_whole_time() -> None:
+    client = Client(Phase.BODY, request_count=1)
+    patience = Patience(OPTIONS, client)
+    for second in range(500):
+        client.received += 100
+        patience.look(float(second))
+    client.request_count = 2
+    for second in range(500, 1499):
+        client.received += 100
+        patience.look(float(second))
+    with pytest.raises(TimeoutError):
+        patience.look(1500.0)
+
+
+# Over sockets
+
+
+def _registry() -> ModelRegistry:
+    """Return the test models, and one that takes anything, in a thread."""
+    registry = models()
+    registry.add(Model(name="plain", predict=lambda request: dict(request.inputs)))
+    return registry
+
+
+REQUEST = infer_request("plain", count=4000)
+HEAD_BYTES = REQUEST.index(b"\r\n\r\n") + 4
+TENSOR = REQUEST.index(b"]", HEAD_BYTES) + 200
+
+PATIENT = {
+    "idle_timeout": LONG,
+    "head_timeout": LONG,
+    "header_timeout": LONG,
+    "read_timeout": LONG,
+    "min_rate": 0.0,
+    "request_timeout": LONG,
+}
+
+
+def _patient(**changes: float) -> ServerOptions:
+    options: dict[str, Any] = PATIENT | changes
+    return ServerOptions(**options)
+
+
+def _drip(wire: Wire, data: bytes) -> Answer:
+    """Send a byte every so often until there is an answer."""
+    for byte in data:
+        wire.send(bytes([byte]))
+        if select.select([wire.sock], [], [], 0.02)[0]:
+            return wire.response()
+    pytest.fail("the server took all of it")
+
+
+SLOW = {
+    "head": ({"head_timeout": 0.4}, 10, "the head of the request comes too slowly"),
+    "JSON header": ({"header_timeout": 0.4}, HEAD_BYTES + 10, "the JSON header of the request comes too slowly"),
+    "tensor": ({"read_timeout": 0.4, "min_rate": 10_000.0}, TENSOR, "the body of the request comes too slowly"),
+    "head, whole request": ({"request_timeout": 0.4}, 10, "the head of the request comes too slowly"),
+    "tensor, whole request": ({"request_timeout": 0.4}, TENSOR, "the body of the request comes too slowly"),
+}
+
+
+@pytest.mark.parametrize("part", SLOW)
+def test_a_byte_every_so_often_ends_in_408(backend: str, part: str) -> None:
+    changes, start, error = SLOW[part]
+    options = _patient(**changes)
+    rest = b"x" * 1000 if "head" in part else REQUEST[start:]  # a head without end
+    begin = head("/v2", "Host: y")[:start] if part.startswith("head") else REQUEST[:start]
+    with server_here(_registry(), options, backend=backend) as (server, address), Wire(address) as wire:
+        answer = _drip(wire.send(begin), rest)
+        assert (answer.status, answer.is_last, answer.error) == (408, True, error)
+        assert server.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("part", SLOW)
+def test_what_is_as_slow_is_served_where_there_is_time(backend: str, part: str) -> None:
+    changes, start, _ = SLOW[part]
+    changes = {"min_rate": 1.0} if "min_rate" in changes else dict.fromkeys(changes, LONG)
+    with (
+        server_here(_registry(), _patient(**changes), backend=backend) as (_, address),
+        Wire(address) as wire,
+    ):
+        wire.send(REQUEST[:start])
+        for byte in REQUEST[start : start + 25]:
+            wire.send(bytes([byte]))
+            time.sleep(0.02)
+        assert wire.send(REQUEST[start + 25 :]).response().status == 200
+
+
+def test_windows_come_at_a_minimum_rate_too(backend: str) -> None:
+    def count(request: InferenceRequest) -> Outputs:
+        return {"y": np.array([sum(len(window) for window in request.rows["x"].windows)])}  # type: ignore[union-attr,misc] # not asynchronous
+
+    registry = _registry()
+    registry.add(Model(name="windows", predict=count, windows=Windows(max_window_bytes=64)))
+    request = infer_request("windows", count=4000)
+    options = _patient(read_timeout=0.4, min_rate=10_000.0)
+    with server_here(registry, options, backend=backend) as (_, address), Wire(address) as wire:
+        assert _drip(wire.send(request[:-10_000]), request[-10_000:]).status == 408
+
+
+def test_the_rest_of_a_refused_request_has_no_more_time_than_others_and_no_second_answer(backend: str) -> None:
+    options = _patient(read_timeout=0.2)
+    with server_here(_registry(), options, backend=backend) as (_, address), Wire(address) as wire:
+        answer = wire.send(head("/v2/models/nobody/infer", "Content-Length: 1000")).response()
+        assert (answer.status, answer.is_last) == (404, False)
+        assert wire.send(b"some").is_closed()
+
+
+def test_an_answer_that_is_taken_slowly_ends_with_its_connection(backend: str) -> None:
+    options = _patient(request_timeout=0.3, write_timeout=LONG)
+    count = 1 << 22
+    with server_here(_registry(), options, backend=backend) as (server, address), Wire(address) as wire:
+        wire.send(infer_request("plain", count=count))
+        received = 0
+        for _ in range(60):
+            received += len(wire.sock.recv(1000))
+            time.sleep(0.01)
+        with suppress(ConnectionError):  # the connection is broken off, or just ends
+            while chunk := wire.sock.recv(1 << 20):
+                received += len(chunk)
+        assert received < 4 * count
+        assert server.reserved_bytes == 0
+
+
+# Models
+
+
+@contextmanager
+def _stuck(backend: str, options: ServerOptions) -> Iterator[tuple[Server, Address, threading.Event]]:
+    """Serve a model "stuck" that returns when it is told to."""
+    may_go = threading.Event()
+
+    def wait(request: InferenceRequest) -> Outputs:
+        assert may_go.wait(LONG)
+        return dict(request.inputs)
+
+    def take_windows(request: InferenceRequest) -> Outputs:
+        assert may_go.wait(LONG)
+        return {"y": np.array([len(list(request.rows["x"].windows))])}  # type: ignore[arg-type] # not asynchronous
+
+    registry = _registry()
+    registry.add(Model(name="stuck", predict=wait))
+    registry.add(Model(name="stuck windows", predict=take_windows, windows=Windows(max_window_bytes=4096)))
+    with server_here(registry, options, backend=backend) as (server, address):
+        try:
+            yield server, address, may_go
+        finally:
+            may_go.set()
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert holds()
+
+
+@pytest.mark.parametrize("model", ["stuck", "stuck%20windows"])
+def test_a_model_that_does_not_return_is_answered_504_and_counted(backend: str, model: str) -> None:
+    with _stuck(backend, ServerOptions(model_timeout=0.2)) as (server, address, may_go), Wire(address) as wire:
+        answer = wire.send(infer_request(model, count=4)).response()
+        assert answer.status == 504
+        assert answer.error == f"model '{model.replace('%20', ' ')}' has not answered within 0.2 seconds"
+        assert (server.abandoned_calls, server.unfinished_calls) == (1, 1)
+        may_go.set()
+        _wait_until(lambda: server.unfinished_calls == 0 and server.reserved_bytes == 0)
+        assert server.abandoned_calls == 1
+
+
+def test_the_connection_is_good_for_other_requests_then(backend: str) -> None:
+    with _stuck(backend, ServerOptions(model_timeout=0.2)) as (_, address, _), Wire(address) as wire:
+        assert not wire.send(infer_request("stuck")).response().is_last
+        assert wire.send(infer_request("plain")).response().status == 200
+
+
+def test_threads_that_were_given_up_keep_their_places_and_others_are_told_to_come_back(backend: str) -> None:
+    options = ServerOptions(model_timeout=0.2, max_workers=2)
+    with _stuck(backend, options) as (server, address, may_go), Wire(address) as wire:
+        for _ in range(2):
+            assert wire.send(infer_request("stuck")).response().status == 504
+        answer = wire.send(infer_request("plain")).response()
+        assert (answer.status, answer.fields["retry-after"]) == (503, "1")
+        assert wire.send(GET_LIVE).response().status == 200
+        may_go.set()
+        _wait_until(lambda: server.unfinished_calls == 0)
+        _wait_until(lambda: wire.send(infer_request("plain")).response().status == 200)
+        assert server.abandoned_calls == 2
+
+
+def test_an_async_model_is_ended_and_not_given_up(backend: str) -> None:
+    ended = threading.Event()
+
+    async def sleep(request: InferenceRequest) -> Outputs:
+        import anyio  # noqa: PLC0415 - only here
+
+        try:
+            await anyio.sleep(LONG)
+        finally:
+            ended.set()
+        return dict(request.inputs)
+
+    registry = _registry()
+    registry.add(Model(name="sleeps", predict=sleep))
+    with server_here(registry, ServerOptions(model_timeout=0.2), backend=backend) as (server, address):
+        with Wire(address) as wire:
+            assert wire.send(infer_request("sleeps")).response().status == 504
+        assert ended.is_set()
+        assert server.abandoned_calls == 0
+
+
+def test_the_time_in_which_a_model_waits_for_its_client_is_not_its_own(backend: str) -> None:
+    def count(request: InferenceRequest) -> Outputs:
+        return {"y": np.array([sum(len(window) for window in request.rows["x"].windows)])}  # type: ignore[union-attr,misc] # not asynchronous
+
+    registry = _registry()
+    registry.add(Model(name="windows", predict=count, windows=Windows(max_window_bytes=64)))
+    request = infer_request("windows", count=400)
+    with (
+        server_here(registry, ServerOptions(model_timeout=1), backend=backend) as (_, address),
+        Wire(address) as wire,
+    ):
+        wire.send(request[:-100])
+        time.sleep(1.3)
+        assert wire.send(request[-100:]).response().status == 200

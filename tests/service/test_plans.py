@@ -1,0 +1,121 @@
+"""Plans: a header that has been seen before is answered as one that has not, or is left to the ordinary way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcodec import Elements, EncodedMessage, Limits, RemoteProtocolError, Tensor, encode_request
+from streamcodec.service import InferenceRequest, Opening, Predict, Service
+from streamcodec.service.models import Outputs
+from streamcodec.service.plan import Plan, Plans
+from tests.service.requests import Array, answer, head, infer, service_of
+
+TARGET = "/v2/models/m/infer"
+
+
+def _identity(request: InferenceRequest) -> Outputs:
+    return dict(request.inputs)
+
+
+def _body(message: EncodedMessage) -> bytes:
+    return b"".join(message.buffers)
+
+
+def _message(array: Array, **options: Any) -> EncodedMessage:  # noqa: ANN401 - those of encode_request
+    return encode_request([Tensor(name="x", array=array, **options)], parameters={"binary_data_output": True})
+
+
+def _opening(service: Service, message: EncodedMessage) -> Opening:
+    opening = service.open(head(TARGET, "POST", message.headers, message.body_length))
+    assert isinstance(opening, Opening)
+    return opening
+
+
+def _plan(service: Service, message: EncodedMessage, plans: Plans | None = None) -> Plan | None:
+    return (plans or Plans()).find(_opening(service, message), _body(message))
+
+
+@pytest.mark.parametrize(
+    "predict",
+    [
+        _identity,
+        lambda request: {"y": request.inputs["x"].astype(">f4"), "z": request.inputs["x"][::2]},
+        lambda request: {"y": request.inputs["x"][::2]},
+        lambda _: {"y": [1, 2, 3]},
+        lambda _: {"y": np.zeros(0)},
+        lambda _: {"y": np.array([b"a", b"bc"], object)},
+        lambda _: {"y": Elements([b"a", b"bc"])},
+        lambda _: {"wrong": 1 / 0},
+    ],
+    ids=["identity", "byte order and steps", "steps", "list", "empty", "objects", "elements", "failure"],
+)
+def test_a_planned_answer_is_the_ordinary_one(predict: Predict) -> None:
+    service, message, plans = service_of(predict), _message(np.arange(6, dtype=np.float32)), Plans()
+    wanted = infer(service, TARGET, message)
+    for _ in range(3):
+        plan = _plan(service, message, plans)
+        assert plan is not None
+        found = answer(plan.run(_body(message)))
+        assert (found.status, found.fields, found.body) == (wanted.status, wanted.fields, wanted.body)
+
+
+def test_a_plan_is_made_once_for_a_header() -> None:
+    service, plans = service_of(_identity), Plans()
+    first, other = _message(np.zeros(6)), _message(np.ones(6))
+    assert _plan(service, first, plans) is _plan(service, other, plans)
+
+
+def test_a_plan_answers_outputs_of_many_forms() -> None:
+    service = service_of(lambda request: {"y": np.zeros(int(request.inputs["x"][0]), np.uint8)})
+    message = _message(np.array([1.0]))
+    plan = _plan(service, message)
+    assert plan is not None
+    for _ in range(2):
+        for count in range(1, 20):
+            body = _body(_message(np.array([float(count)])))
+            assert answer(plan.run(body)).outputs["y"].shape == (count,)
+
+
+def test_a_header_that_can_be_changed_is_not_remembered() -> None:
+    service, plans = service_of(_identity), Plans()
+    message = encode_request([Tensor(name="x", array=np.zeros(2))], parameters={"list": [1]})
+    first = _plan(service, message, plans)
+    assert first is not None
+    assert _plan(service, message, plans) is not first
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        _message(np.zeros(2), is_binary=False),
+        _message(np.zeros(2, np.bool_)),
+        _message(np.array([b"a"], object)),
+    ],
+    ids=["JSON", "BOOL", "BYTES"],
+)
+def test_what_has_to_be_looked_at_is_not_planned(message: EncodedMessage) -> None:
+    assert _plan(service_of(_identity), message) is None
+
+
+def test_what_does_not_fit_is_not_planned() -> None:
+    message, plans = _message(np.zeros(2)), Plans()
+    service = service_of(_identity)
+    opening, body = _opening(service, message), _body(message)
+    assert plans.find(opening, body[:-1]) is None
+    assert plans.find(opening, body) is not None
+    assert plans.find(opening, body + b"x") is None
+    for limits in (Limits(max_header_bytes=message.header_length - 1), Limits(max_message_bytes=len(body) - 1)):  # type: ignore[operator] # it has binary tensors
+        assert _plan(service_of(_identity, limits=limits), message) is None
+    headerless = service.open(head(TARGET, "POST", [], len(body)))
+    assert isinstance(headerless, Opening)
+    assert plans.find(headerless, body) is None
+
+
+def test_what_is_refused_is_not_planned() -> None:
+    message = _message(np.zeros(2))
+    service = service_of(_identity, inputs=())
+    with pytest.raises(RemoteProtocolError):
+        _plan(service, message)
