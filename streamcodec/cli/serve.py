@@ -133,7 +133,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "what the machine can spare beside its models",
         "max_message_bytes": "a whole request body; larger ones get 413, as of the next two",
         "max_tensor_bytes": "one binary tensor",
-        "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes up to 12 times as much "
+        "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes 4 to 24 times as much "
         "memory, and holds up other requests for 10 ms per MB",
     }
     counts = {

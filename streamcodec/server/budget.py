@@ -6,8 +6,9 @@ taken, the bytes are *asked* for. Who cannot have them waits, in order of arriva
 for ever by small ones. What has been given is given back when the request is over, however it ends.
 
 Not counted is what is bounded by the number of connections: scratch memory, and small requests that are answered from
-there at once. Nor is what a model makes. JSON takes more memory than its text while it is parsed, up to 12 times as
-much; where strangers send it, `max_header_bytes` is the limit to lower.
+there at once. Nor is what a model makes. JSON takes more memory than its text while it is parsed: 4 times as much where
+floats are written with all their digits, 14 times with digits alone, 24 times with texts of one letter; where strangers
+send it, `max_header_bytes` is the limit to lower.
 """
 
 from __future__ import annotations
