@@ -301,7 +301,7 @@ def _entries(root: dict[str, Any], key: str, limits: Limits) -> list[Any] | None
 
 def _unique_name(entry: Any, path: str, names: set[str]) -> str:  # noqa: ANN401 - any JSON value
     if not isinstance(entry, dict):
-        msg = f"an object belongs here, not a {_JSON_NAMES[type(entry)]}"
+        msg = f"an object belongs here, not a JSON {_JSON_NAMES[type(entry)]}"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=path)
     name = _optional(entry, "name", str, path)
     if name is None:
@@ -354,7 +354,7 @@ def _optional(members: Mapping[str, Any], key: str, kind: type[_T], path: str) -
     value = members.get(key)
     if value is None or type(value) is kind:
         return value
-    msg = f"{key} is a JSON {_JSON_NAMES[type(value)]}, not a {_JSON_NAMES[kind]}"
+    msg = f"{key} is a JSON {_JSON_NAMES[type(value)]}, not a JSON {_JSON_NAMES[kind]}"
     raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=f"{path}.{key}")
 
 

@@ -398,7 +398,7 @@ class Machine(Generic[HeaderT]):
             raise self._truncated(missing)
 
     def _truncated(self, missing: int) -> RemoteProtocolError:
-        msg = f"the message ends {missing} bytes too early"
+        msg = f"the message ends {missing} byte{'s' * (missing != 1)} too early"
         return RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset)
 
     def _trailing_bytes(self) -> RemoteProtocolError:

@@ -339,6 +339,27 @@ def _start(body: bytes) -> tuple[Decoder[RequestHeader], weakref.ref[Any]]:
     return decoder, weakref.ref(array)
 
 
+def test_a_decoder_that_pauses_after_the_header_has_placed_nothing_until_it_goes_on() -> None:
+    placed: list[str] = []
+
+    def place(spec: TensorSpec) -> Placement:
+        placed.append(spec.name)
+        return new_array(spec)
+
+    decoder = request_decoder(
+        header_length=MIXED.header_length, body_length=MIXED.body_length, place=place, pause_after_header=True
+    )
+    taken = decoder.feed(MIXED.body)
+    assert taken == MIXED.header_length
+    assert isinstance(decoder.next_event(), HeaderReceived)
+    assert decoder.is_paused
+    assert not decoder.needs_data
+    assert not placed
+    assert decoder.next_event() is NEED_DATA  # says to go on
+    assert decoder.feed(MIXED.body[taken:]) == len(MIXED.body) - taken
+    assert placed == ["a", "b", "d", "e"]
+
+
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("body", [b"\1\2\1", b"\1"], ids=["refused", "truncated"])
 def test_memory_of_a_refused_message_is_free_at_once(body: bytes) -> None:

@@ -154,3 +154,34 @@ def test_generic_records() -> None:
     event = HeaderReceived[RequestHeader](header=RequestHeader(tensors=()))
     assert type(event) is HeaderReceived
     assert Box[int](content=3).content == 3
+
+
+def test_a_record_is_made_of_its_class_anew() -> None:
+    def check(self: Any) -> None:  # noqa: ANN401 - of the class below
+        checked.append((type(self), self.left, self.right))
+
+    checked: list[tuple[type, int, int]] = []
+
+    def made_by(make: Any, **members: Any) -> Any:  # noqa: ANN401 - a class that no type checker has seen
+        return make(type("Made", (), members))
+
+    body: dict[str, Any] = {"__annotations__": {"left": int, "right": int}, "right": 5, "__post_init__": check}
+    variants: list[dict[str, bool]] = [{}, {"eq": True}, {"kw_only": False}]
+    for options in variants:
+        made = made_by(record(**options), **body)
+        value = made(left=3)
+        assert (type(value), value.left, value.right) == (made, 3, 5)
+        assert (repr(value), field_names(made)) == ("Made(left=3, right=5)", ("left", "right"))
+        assert checked.pop() == (made, 3, 5)
+        assert made.__match_args__ == (() if options.get("kw_only", True) else ("left", "right"))
+        assert (value == made(left=3)) is bool(options.get("eq"))
+        with pytest.raises(AttributeError, match="a Made cannot be changed; make another one with another left"):
+            value.left = 4
+        with pytest.raises(TypeError, match="left"):
+            made()
+        assert (made.__new__.__module__, made.__new__.__qualname__) == (made.__module__, "Made.__new__")
+        assert made.__new__.__annotations__ == {"left": int, "right": int}
+    with pytest.raises(TypeError, match="positional"):
+        made_by(record(), **body)(3)
+    assert made_by(record(kw_only=False), **body)(3).left == 3
+    assert repr(made_by(record(), __annotations__={})()) == "Made()"

@@ -76,7 +76,7 @@ def test_tail_of_the_wrong_size_is_refused_and_the_next_request_works(
 @pytest.mark.interop(feature="errors")
 @pytest.mark.parametrize(
     ("surplus", "text"),
-    [(-1, "the message ends 1 bytes too early"), (1, "the body goes on after the message has ended")],
+    [(-1, "the message ends 1 byte too early"), (1, "the body goes on after the message has ended")],
 )
 def test_tail_of_the_wrong_size_in_chunks_is_refused(client: Caller, surplus: int, text: str) -> None:
     answer = client.infer({"x": floats()}, chunk_bytes=10, surplus=surplus)

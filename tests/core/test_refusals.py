@@ -1,0 +1,434 @@
+"""What a refusal says: its code, its words and its place, for one example of each rule.
+
+People read these words in logs and in answers, and programs log them, so they are a part of the product and change on
+purpose only. Syntax errors that Python's versions word differently are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from streamcodec import LimitExceededError
+from tests.core.messages import Message, binary, json_message, jsonic, message, request
+from tests.core.triad import refuse
+
+ONE = binary("UINT8", [2], 2)
+
+REFUSALS: list[tuple[Message, str, str]] = [
+    (
+        request(ONE, payload=b"\0"),
+        "body-length-mismatch",
+        "the body has 102 bytes, its header and tensors need 103 (byte 102)",
+    ),
+    (
+        request(ONE, payload=b"\0\0\0"),
+        "body-length-mismatch",
+        "the body has 104 bytes, its header and tensors need 103 (byte 103)",
+    ),
+    (
+        request(binary("BOOL", [3], 3), payload=b"\0\1\2"),
+        "invalid-bool",
+        "a byte of a BOOL tensor is neither 0 nor 1 (byte 102)",
+    ),
+    (
+        request(binary("BYTES", [2], 6), payload=b"\2\0\0\0ab"),
+        "binary-size-mismatch",
+        (
+            "binary_data_size is 6, datatype and shape need at least 8: a 4-byte length for each of 2 elements "
+            "($.inputs[0].parameters.binary_data_size)"
+        ),
+    ),
+    (
+        request(binary("BYTES", [1], 5), payload=b"\2\0\0\0a"),
+        "invalid-elements",
+        "element 0 of 1 declares 2 bytes, 1 are left (byte 101)",
+    ),
+    (
+        request(binary("FP32", [2], 7), payload=bytes(7)),
+        "binary-size-mismatch",
+        (
+            "binary_data_size is 7, datatype and shape need 8: 2 elements of 4 bytes "
+            "($.inputs[0].parameters.binary_data_size)"
+        ),
+    ),
+    (
+        request(binary("FP33", [2], 8), payload=bytes(8)),
+        "unknown-datatype",
+        "'FP33' is not a datatype of the protocol ($.inputs[0].datatype)",
+    ),
+    (
+        request(binary("fp32", [2], 8), payload=bytes(8)),
+        "unknown-datatype",
+        "'fp32' is not a datatype of the protocol; datatypes are upper case ($.inputs[0].datatype)",
+    ),
+    (
+        request(binary("UINT8", [-1], 1), payload=b"a"),
+        "invalid-shape",
+        "a dimension is not an integer >= 0 ($.inputs[0].shape[0])",
+    ),
+    (
+        request(binary("UINT8", [True], 1), payload=b"a"),
+        "invalid-shape",
+        "a dimension is not an integer >= 0 ($.inputs[0].shape[0])",
+    ),
+    (
+        request({**ONE, "shape": 3}, payload=b"ab"),
+        "invalid-shape",
+        "shape is not an array ($.inputs[0].shape)",
+    ),
+    (
+        request({**ONE, "shape": "3"}, payload=b"ab"),
+        "invalid-shape",
+        "shape is not an array ($.inputs[0].shape)",
+    ),
+    (request({**ONE, "name": ""}, payload=b"ab"), "invalid-member", "the name is empty ($.inputs[0].name)"),
+    (
+        request({**ONE, "name": 3}, payload=b"ab"),
+        "invalid-member",
+        "name is a JSON integer, not a JSON string ($.inputs[0].name)",
+    ),
+    (
+        request({**ONE, "data": [1, 2]}, payload=b"ab"),
+        "ambiguous-source",
+        "the tensor has both data and parameters.binary_data_size ($.inputs[0])",
+    ),
+    (
+        request({"name": "x", "datatype": "UINT8", "shape": [1]}),
+        "missing-member",
+        "the tensor has neither data nor parameters.binary_data_size ($.inputs[0])",
+    ),
+    (
+        request({"name": "x", "shape": [1], "data": [1]}),
+        "missing-member",
+        "the member datatype is missing ($.inputs[0].datatype)",
+    ),
+    (
+        request({"datatype": "UINT8", "shape": [1], "data": [1]}),
+        "missing-member",
+        "the member name is missing ($.inputs[0].name)",
+    ),
+    (
+        request({"name": "x", "datatype": "UINT8", "data": [1]}),
+        "missing-member",
+        "the member shape is missing ($.inputs[0].shape)",
+    ),
+    (
+        request({"name": "x", "datatype": 5, "shape": [1], "data": [1]}),
+        "invalid-member",
+        "datatype is a JSON integer, not a JSON string ($.inputs[0].datatype)",
+    ),
+    (request(ONE, ONE, payload=b"abcd"), "duplicate-name", "the name 'x' is used twice ($.inputs[1].name)"),
+    (message({"inputs": [None]}), "invalid-member", "an object belongs here, not a JSON null ($.inputs[0])"),
+    (message({}), "missing-member", "the member inputs is missing ($.inputs)"),
+    (message({"inputs": [], "id": 7}), "invalid-member", "id is a JSON integer, not a JSON string ($.id)"),
+    (
+        message({"inputs": [], "outputs": [{}]}),
+        "missing-member",
+        "the member name is missing ($.outputs[0].name)",
+    ),
+    (
+        message({"inputs": [], "outputs": [{"name": "y"}, {"name": "y"}]}),
+        "duplicate-name",
+        "the name 'y' is used twice ($.outputs[1].name)",
+    ),
+    (
+        message({"inputs": [], "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}),
+        "invalid-member",
+        "binary_data is a JSON integer, not a JSON boolean ($.outputs[0].parameters.binary_data)",
+    ),
+    (
+        message({"inputs": [], "parameters": {"binary_data_output": "yes"}}),
+        "invalid-member",
+        "binary_data_output is a JSON string, not a JSON boolean ($.parameters.binary_data_output)",
+    ),
+    (
+        message({"model_name": 1, "outputs": []}, is_response=True),
+        "invalid-member",
+        "model_name is a JSON integer, not a JSON string ($.model_name)",
+    ),
+    (
+        message({"model_name": "m"}, is_response=True),
+        "missing-member",
+        "the member outputs is missing ($.outputs)",
+    ),
+    (message(b"[]"), "invalid-header", "the header is a JSON array, not an object ($)"),
+    (message(b"3"), "invalid-header", "the header is a JSON integer, not an object ($)"),
+    (message(b"null"), "invalid-header", "the header is a JSON null, not an object ($)"),
+    (message(b"true"), "invalid-header", "the header is a JSON boolean, not an object ($)"),
+    (message(b'"text"'), "invalid-header", "the header is a JSON string, not an object ($)"),
+    (
+        message(b'{"inputs": [], "inputs": []}'),
+        "duplicate-key",
+        "an object of the header has the member 'inputs' twice ($)",
+    ),
+    (
+        message(b'{"inputs": [], "parameters": {"a": {"b": 1, "b": 2}}}'),
+        "duplicate-key",
+        "an object of the header has the member 'b' twice ($.parameters.a)",
+    ),
+    (
+        message(b'{"inputs": [], "parameters": {"a": NaN}}'),
+        "non-finite-number",
+        "NaN and Infinity may stand only in the data of an FP32 or FP64 tensor ($.parameters.a)",
+    ),
+    (
+        message(b'{"inputs": [], "parameters": {"a": 1e999}}'),
+        "invalid-member",
+        "the number is larger than any double ($.parameters.a)",
+    ),
+    (
+        message(b'{"inputs": [], "parameters": {"a": [1, -Infinity]}}'),
+        "non-finite-number",
+        "NaN and Infinity may stand only in the data of an FP32 or FP64 tensor ($.parameters.a[1])",
+    ),
+    (message(b'{"inputs": []'), "invalid-json", "the header is not JSON: expecting ',' delimiter (byte 13)"),
+    (message(b'{"inputs": []} x'), "invalid-json", "the header is not JSON: extra data (byte 15)"),
+    (
+        message(b'{"inputs": [] "id": 1}'),
+        "invalid-json",
+        "the header is not JSON: expecting ',' delimiter (byte 14)",
+    ),
+    (
+        message(b"{inputs: []}"),
+        "invalid-json",
+        "the header is not JSON: expecting property name enclosed in double quotes (byte 1)",
+    ),
+    (message(b'{"inputs": [], "id": "\xff"}'), "invalid-utf8", "the header is not UTF-8 (byte 22)"),
+    (
+        message(b'\xef\xbb\xbf{"inputs": []}'),
+        "invalid-utf8",
+        "the header starts with a byte order mark, which RFC 8259 forbids (byte 0)",
+    ),
+    (
+        message(b'{"inputs": [], "id": "\\ud800"}'),
+        "invalid-utf8",
+        "a string of the header holds half of a surrogate pair ($.id)",
+    ),
+    (
+        message(b'{"inputs": [], "parameters": {"a key": {"\\udc00": 1}}}'),
+        "invalid-utf8",
+        "a string of the header holds half of a surrogate pair ($.parameters['a key'] (a member's name))",
+    ),
+    (
+        request(jsonic("INT8", [2], [1])),
+        "invalid-data",
+        "data has 1 values, the shape needs 2 ($.inputs[0].data)",
+    ),
+    (
+        request(jsonic("INT8", [2], [1, 128])),
+        "invalid-data",
+        "a value is not within INT8 ($.inputs[0].data[1])",
+    ),
+    (
+        request(jsonic("INT8", [2], [1, 1.5])),
+        "invalid-data",
+        "a value is not an integer ($.inputs[0].data[1])",
+    ),
+    (
+        request(jsonic("INT8", [2], [1, True])),
+        "invalid-data",
+        "a value is not an integer ($.inputs[0].data[1])",
+    ),
+    (
+        request(jsonic("UINT8", [2, 2], [[1, 2], [3, -4]])),
+        "invalid-data",
+        "a value is not within UINT8 ($.inputs[0].data[1][1])",
+    ),
+    (
+        request(jsonic("UINT8", [2, 2], [[1, 2], [3]])),
+        "invalid-data",
+        "data is not nested like the shape: here an array of 2 belongs ($.inputs[0].data[1])",
+    ),
+    (
+        request(jsonic("UINT8", [2, 2], [[1, 2], 3])),
+        "invalid-data",
+        "data is not nested like the shape: here an array of 2 belongs ($.inputs[0].data[1])",
+    ),
+    (request(jsonic("UINT8", [2], 3)), "invalid-data", "data is not an array ($.inputs[0].data)"),
+    (
+        request(jsonic("BOOL", [2], [True, 2])),
+        "invalid-data",
+        "a value is not true or false ($.inputs[0].data[1])",
+    ),
+    (
+        request(jsonic("BYTES", [2], ["a", 2])),
+        "invalid-data",
+        "a value is not a string ($.inputs[0].data[1])",
+    ),
+    (
+        request(jsonic("FP32", [2], [1, "x"])),
+        "invalid-data",
+        "a value is not a number ($.inputs[0].data[1])",
+    ),
+    (
+        request(jsonic("FP32", [2], [1, 1e39])),
+        "invalid-data",
+        "a value is not within FP32 ($.inputs[0].data[1])",
+    ),
+    (
+        request(jsonic("FP32", [2], [1, None])),
+        "invalid-data",
+        "a value is not a number ($.inputs[0].data[1])",
+    ),
+    (
+        request(jsonic("FP16", [1], [1])),
+        "json-not-supported",
+        "FP16 has no JSON form; send it as binary data with binary_data_size ($.inputs[0].data)",
+    ),
+    (
+        request(jsonic("BF16", [1], [1])),
+        "json-not-supported",
+        "BF16 has no JSON form; send it as binary data with binary_data_size ($.inputs[0].data)",
+    ),
+    (
+        replace(request(ONE, payload=b"ab"), header_length=2),
+        "invalid-json",
+        "the header is not JSON: unterminated string starting (byte 1)",
+    ),
+    (
+        replace(request(ONE, payload=b"ab"), header_length=500),
+        "header-exceeds-body",
+        "the declared header length 500 exceeds the body's 103 bytes (byte 0)",
+    ),
+    (
+        replace(request(ONE, payload=b"ab"), header_length=0),
+        "empty-body",
+        "the body is empty; an inference message starts with a JSON header (byte 0)",
+    ),
+    (
+        replace(request(ONE, payload=b"ab"), header_length=None),
+        "invalid-json",
+        "the header is not JSON: extra data (byte 101)",
+    ),
+    (
+        replace(json_message(b""), body_length=None),
+        "empty-body",
+        "the body is empty; an inference message starts with a JSON header (byte 0)",
+    ),
+    (
+        json_message(b""),
+        "empty-body",
+        "the body is empty; an inference message starts with a JSON header (byte 0)",
+    ),
+    (
+        message(b""),
+        "empty-body",
+        "the body is empty; an inference message starts with a JSON header (byte 0)",
+    ),
+    (
+        replace(request(ONE, payload=b"a"), body_length=None),
+        "truncated",
+        "the message ends 1 byte too early (byte 102)",
+    ),
+    (
+        replace(request(ONE, payload=b"ab").headerless(), body_length=None, body=request(ONE, payload=b"abc").body),
+        "trailing-bytes",
+        "the body goes on after the message has ended (byte 103)",
+    ),
+]
+"""A message, the code, and the words with the place; the status is 400."""
+
+LIMITED: list[tuple[Message, str, int, str]] = [
+    (
+        request(ONE, payload=b"ab").under(max_header_bytes=20),
+        "the header has 101 bytes or more, 20 are allowed (byte 0)",
+        413,
+        "max_header_bytes",
+    ),
+    (
+        request(ONE, payload=b"ab").chunked().under(max_header_bytes=20),
+        "the header has 101 bytes or more, 20 are allowed (byte 0)",
+        413,
+        "max_header_bytes",
+    ),
+    (
+        request(ONE, payload=b"ab").under(max_message_bytes=20),
+        "the message has 103 bytes or more, 20 are allowed (byte 0)",
+        413,
+        "max_message_bytes",
+    ),
+    (
+        request(ONE, payload=b"ab").chunked().headerless().under(max_header_bytes=20),
+        "the header has 21 bytes or more, 20 are allowed (byte 0)",
+        413,
+        "max_header_bytes",
+    ),
+    (
+        request(ONE, payload=b"ab").chunked().under(max_message_bytes=100),
+        "the message has 101 bytes or more, 100 are allowed (byte 0)",
+        413,
+        "max_message_bytes",
+    ),
+    (
+        request(ONE, payload=b"ab").under(max_tensor_bytes=1),
+        "the tensor has 2 bytes, 1 are allowed ($.inputs[0].parameters.binary_data_size)",
+        413,
+        "max_tensor_bytes",
+    ),
+    (
+        request(ONE, payload=b"ab").under(max_elements=1),
+        "the shape has more than 1 elements ($.inputs[0].shape)",
+        413,
+        "max_elements",
+    ),
+    (
+        request(ONE, payload=b"ab").under(max_rank=0),
+        "the shape has 1 dimensions, 0 are allowed ($.inputs[0].shape)",
+        413,
+        "max_rank",
+    ),
+    (
+        request(ONE, ONE, payload=b"ab").under(max_tensors=1),
+        "inputs has 2 entries, 1 are allowed ($.inputs)",
+        413,
+        "max_tensors",
+    ),
+    (
+        message({"inputs": [], "outputs": [{"name": "a"}, {"name": "b"}]}).under(max_tensors=1),
+        "outputs has 2 entries, 1 are allowed ($.outputs)",
+        413,
+        "max_tensors",
+    ),
+    (
+        message(b'{"inputs": [[[]]]}').under(max_json_depth=3),
+        "the header nests deeper than 3 arrays and objects (byte 13)",
+        400,
+        "max_json_depth",
+    ),
+    (
+        request(jsonic("BYTES", [2], ["a", "b"])).under(max_bytes_elements=1),
+        "the BYTES tensor has 2 elements, 1 are allowed ($.inputs[0].data)",
+        413,
+        "max_bytes_elements",
+    ),
+    (
+        request(binary("BYTES", [2], 8), payload=bytes(8)).under(max_bytes_elements=1),
+        "the BYTES tensor has 2 elements, 1 are allowed ($.inputs[0].parameters.binary_data_size)",
+        413,
+        "max_bytes_elements",
+    ),
+]
+"""A message, the words with the place, the status, and the limit."""
+
+
+@pytest.mark.parametrize(("source", "code", "words"), REFUSALS, ids=range(len(REFUSALS)))
+def test_a_refusal_says_what_was_found_what_was_expected_and_where(source: Message, code: str, words: str) -> None:
+    error = refuse(source)
+    assert (error.code, str(error), error.status_hint) == (code, words, 400)
+
+
+@pytest.mark.parametrize(("source", "words", "status", "limit"), LIMITED, ids=range(len(LIMITED)))
+def test_a_limit_is_named_with_what_was_found(source: Message, words: str, status: int, limit: str) -> None:
+    error = refuse(source)
+    assert isinstance(error, LimitExceededError)
+    assert (error.code, str(error), error.status_hint, error.limit) == ("limit-exceeded", words, status, limit)
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, f"'{'n' * 60}'"), (61, f"'{'n' * 60}'...")])
+def test_a_peers_words_are_shown_up_to_60_characters(length: int, shown: str) -> None:
+    tensor = binary("UINT8", [1], 1, name="n" * length)
+    assert str(refuse(request(tensor, tensor, payload=b"ab"))) == f"the name {shown} is used twice ($.inputs[1].name)"
+    unknown = binary("n" * length, [1], 1)
+    assert f"{shown} is not a datatype of the protocol" in str(refuse(request(unknown, payload=b"a")))

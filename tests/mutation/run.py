@@ -1,0 +1,152 @@
+"""Mutation testing of `streamcodec.core`: which small changes of its code would no test notice?
+
+    python -m tests.mutation.run framing prefixes      # these modules; without names, all of them
+    python -m tests.mutation.run --sample 100 machine  # some of its mutants, chosen by a seed
+
+The mutants are mutmut's (`pip install mutmut`, 3.8 or later): this room copies the checkout to a temporary folder, has
+mutmut put every variant of every function behind a switch there, and starts pytest with `plugin.py`, which throws the
+switches. mutmut's own runner starts pytest anew for each mutant, which for a thousand short tests costs more than all
+of them; here they are collected once.
+
+What mutmut does not change: statements outside of functions, decorated functions (properties), the arguments of `len`
+and `isinstance`, annotations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from mutmut.mutation.file_mutation import mutate_file_contents
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "streamcodec.core"
+CORE = Path(*PACKAGE.split("."))
+_FOUND = ("killed", "timeout", "crashed")
+"""What becomes of a mutant that the tests notice; crashed is the process, by a signal."""
+
+
+def main() -> None:
+    """Parse the command line, test the mutants, print the table and the survivors."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", help="of streamcodec.core; all of them by default")
+    parser.add_argument("--sample", type=int, help="so many of the mutants, at random")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument(
+        "--seconds", type=float, default=4, help="tests for one mutant take so much at most, undisturbed"
+    )
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--control", action="store_true", help="test functions as they are: all have to survive")
+    parser.add_argument("--folder", type=Path, default=Path("mutants"), help="the copy; used again if it is there")
+    arguments = parser.parse_args()
+    names_by_module = _prepared(arguments.folder.absolute())
+    modules = arguments.modules or names_by_module
+    names = [name for module in modules for name in names_by_module[module] if arguments.only in name]
+    if arguments.control:
+        names = sorted({name.rpartition("__mutmut_")[0] + "__mutmut_orig" for name in names})
+    wanted = _sample(names, arguments.sample, arguments.seed)
+    _test(wanted, arguments)
+    report(wanted)
+
+
+def _prepared(folder: Path) -> dict[str, list[str]]:
+    """Have a copy with mutants in `folder`, and go there; return their names by module.
+
+    Tests are copied each time. The code stays as it was when the folder was made, and so do the results.
+    """
+    index = folder / "mutants.json"
+    is_new = not index.exists()
+    for name in ("streamcodec", "tests") if is_new else ("tests",):
+        shutil.rmtree(folder / name, ignore_errors=True)
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "benchmarks"))
+    settings = (ROOT / "pyproject.toml").read_text() + f'\n[tool.mutmut]\nsource_paths = ["{CORE}"]\n'
+    (folder / "pyproject.toml").write_text(settings)
+    os.chdir(folder)  # where mutmut looks for its settings
+    if is_new:
+        index.write_text(json.dumps({path.stem: _mutate(path) for path in sorted(CORE.glob("[!_]*.py"))}))
+    names: dict[str, list[str]] = json.loads(index.read_text())
+    return names
+
+
+def _mutate(path: Path) -> list[str]:
+    """Put the mutants of a module into it; return their names."""
+    mutated = mutate_file_contents(str(path), path.read_text())
+    path.write_text(mutated.code)
+    return [f"{PACKAGE}.{path.stem}.{name}" for name in mutated.mutant_names]
+
+
+def _sample(names: list[str], count: int | None, seed: int) -> list[str]:
+    if count is None or count >= len(names):
+        return names
+    return random.Random(seed).sample(names, count)  # noqa: S311 - a sample, no secret
+
+
+def _results() -> dict[str, str]:
+    place = Path("results.jsonl")
+    return dict(map(json.loads, place.read_text().splitlines())) if place.exists() else {}
+
+
+def _test(wanted: list[str], arguments: argparse.Namespace) -> None:
+    """Test those that have not been killed yet."""
+    results = _results()
+    left = [name for name in wanted if results.get(name) not in _FOUND]
+    task = {"mutants": left, "seconds": arguments.seconds, "processes": arguments.processes}
+    Path("task.json").write_text(json.dumps(task))
+    # In-memory failures of a mutant are many and expected: no cache, no report of hangs.
+    options = [
+        "-p",
+        "tests.mutation.plugin",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "faulthandler_timeout=0",
+        "--tb=native",
+        "-sq",
+    ]
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    subprocess.run([sys.executable, "-m", "pytest", *options, "tests/core"], env=environment, check=True)
+
+
+def report(wanted: list[str]) -> None:
+    """Print the survivors, and how many there are of which."""
+    results = _results()
+    statuses = ("killed", "timeout", "crashed", "survived", "no tests", "suspicious")
+    table: dict[str, Counter[str]] = {}
+    for name in wanted:
+        status = results.get(name, "not tested")
+        module, function = name.split(".")[2:]
+        if status not in _FOUND:
+            print(f"{status}: {name}\n{_difference((CORE / f'{module}.py').read_text(), function)}\n")
+        table.setdefault(module, Counter())[status] += 1
+    table["all"] = sum(table.values(), Counter())
+    print(f"{'module':<14}" + "".join(f"{status:>10}" for status in (*statuses, "total", "score")))
+    for module, counts in table.items():
+        score = sum(counts[status] for status in _FOUND) / max(1, counts.total())
+        numbers = "".join(f"{count:>10}" for count in (*(counts[status] for status in statuses), counts.total()))
+        print(f"{module:<14}{numbers}{score:>10.1%}")
+
+
+def _difference(code: str, mutant: str) -> str:
+    """Return the lines that a mutant changes."""
+    original = mutant.rpartition("__mutmut_")[0] + "__mutmut_orig"
+    old, new = (_function(code, name).replace(name, "").splitlines() for name in (original, mutant))
+    return "\n".join(line for line in difflib.ndiff(old, new) if line[0] in "+-")
+
+
+def _function(code: str, name: str) -> str:
+    start = code.index(f"def {name}(")
+    end = min(found for found in (code.find("\ndef ", start), code.find("\n    def ", start), len(code)) if found > 0)
+    return code[start:end].partition("\nmutants_")[0]
+
+
+if __name__ == "__main__":
+    main()
