@@ -19,7 +19,7 @@ import pathlib, sys
 corpus, *options = sys.argv[1:]
 options = dict(option.lstrip("-").split("=", 1) for option in options)
 assert "print_final_stats" in options and pathlib.Path(corpus).is_dir()
-print("#1024\\tNEW    cov: 1")
+print("#1024\\tNEW    cov: 1", flush=True)
 runs = pathlib.Path(corpus) / "runs"
 count = len(runs.read_text()) if runs.exists() else 0
 runs.write_text("x" * (count + 1))
