@@ -1,12 +1,14 @@
 """Program: the real server in a process of its own, with a hook by which a test learns what it holds.
 
 The hook is here and not in the product: a socket that this program gets from whoever starts it. Each byte that comes is
-answered with one line of JSON, by the server's own event loop, after a full garbage collection.
+answered with one line of JSON, by the server's own event loop, after a full garbage collection, and when the C library
+has given back what it only kept for later: how much that is, depends on which large requests once came together.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 import logging
@@ -78,7 +80,14 @@ async def _answer(server: Server, control: socket.socket) -> None:
             server.stop()
             return
         gc.collect()
+        _trim()
         control.sendall(json.dumps(_held(server)).encode() + b"\n")
+
+
+def _trim() -> None:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc only
+    if trim is not None:
+        trim(0)
 
 
 def _held(server: Server) -> dict[str, Any]:
