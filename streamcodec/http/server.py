@@ -148,10 +148,10 @@ class ServerConnection:
             raise LocalProtocolError(msg)
         remaining = self._unread()
         body = list(parts)
+        length = length_of(body)
         fields = [*headers]
-        declared = next((value for name, value in fields if name.lower() == "content-length"), None)
-        if declared is None and status not in _BODILESS:
-            fields.append(("Content-Length", str(length_of(body))))
+        if status not in _BODILESS and not any(name.lower() == "content-length" for name, _ in fields):
+            fields.append(("Content-Length", str(length)))
         if remaining is None or remaining > self._limits.max_drain_bytes:
             fields.append(("Connection", "close"))
         try:
@@ -159,8 +159,9 @@ class ServerConnection:
         except NOT_HTTP as error:
             raise LocalProtocolError(str(error)) from None
         has_body = status not in _BODILESS and not (self._head and self._head.method == "HEAD")
-        if has_body and declared is not None and int(declared) != length_of(body):  # after which h11 would be of no use
-            msg = f"Content-Length is {declared}, the body has {length_of(body)} bytes"
+        declared = [int(value) for name, value in response.headers if name == b"content-length"]
+        if has_body and declared != [length]:  # h11 would say so too late to be of use for another response
+            msg = f"Content-Length is {declared[0]}, the body has {length} bytes"
             raise LocalProtocolError(msg)
         sent = write_message(self._h11, response, body if has_body else [])
         self._is_answering = Rows in map(type, sent)

@@ -159,10 +159,13 @@ def test_a_response_has_a_final_status(status: int) -> None:
     assert "status" in raises_local(lambda: connection.send_response(status))
 
 
+@pytest.mark.parametrize("declared", ["5", "5, 5"])
 @pytest.mark.parametrize("buffers", [[b"12345678"], [b"1"], []])
-def test_a_response_has_the_length_it_declares(buffers: list[bytes]) -> None:
+def test_a_response_has_the_length_it_declares(declared: str, buffers: list[bytes]) -> None:
     connection = server_at_end()
-    assert "Content-Length" in raises_local(lambda: connection.send_response(200, [("Content-Length", "5")], buffers))
+    fields = [("Content-Length", declared)]
+    assert "Content-Length is 5, " in raises_local(lambda: connection.send_response(200, fields, buffers))
+    assert b"".join(connection.send_response(200, fields, [b"12", b"345"])).endswith(b"Content-Length: 5\r\n\r\n12345")
 
 
 def test_a_tunnel_cannot_be_granted() -> None:
