@@ -34,6 +34,8 @@ from streamcodec.http.connection import State
 KIB: Final = 1 << 10
 _READ_BYTES: Final = 64 * KIB
 _LIMITS: Final = Limits()
+_LIMITS_OF_HEADS: Final = Limits(max_head_bytes=1 << 20, max_head_fields=1 << 20)
+"""With the defaults, the larger of two attacks would be refused as early as the smaller."""
 
 Attack = Callable[[int], tuple[int, Callable[[], object]]]
 """Makes an attack of so many units, some kilobytes each; returns its bytes, and what has the receiver take them."""
@@ -142,7 +144,7 @@ def _serve(data: bytes, size: int) -> Callable[[], object]:
     pieces = _pieces(data, size)
 
     def run() -> None:
-        connection = ServerConnection()
+        connection = ServerConnection(_LIMITS_OF_HEADS)
         for piece in pieces:
             left = piece
             while left and connection.incoming.state is not State.CLOSED:

@@ -7,7 +7,8 @@ time is linear: whatever a peer sends, it pays for it in bytes. What grows with 
 The garbage collector is off meanwhile, as in `timeit`: when it goes through all objects depends on those of the whole
 process. It does so each time that their number has grown by a quarter, so it takes a constant time for each, too.
 
-The tests count calls in the same attacks, so that no release can do more work than this.
+The tests count calls in the same attacks, so that a release that makes more of them is noticed. Work within one call
+shows here only.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.processes import forget_peak, peak_resident, resident
+from tests.processes import forget_peak, peak_resident, resident
 
 _Array = np.ndarray[Any, Any]
 

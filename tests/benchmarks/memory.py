@@ -22,7 +22,7 @@ from streamcodec import EncodedMessage, Rows, Tensor, encode_request
 from tests.benchmarks import load
 from tests.benchmarks.figures import MIB, OURS, Bound, Chart, Figures, Options, Scenario, at_most
 from tests.benchmarks.peers import KSERVE, TRITON, Missing
-from tests.benchmarks.processes import forget_peak, peak_resident, resident
+from tests.processes import forget_peak, peak_resident, resident
 
 _GIB: Final = 1 << 30
 _PIECE: Final = np.full(MIB // 4, 1.5, np.float32)

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.benchmarks.processes import cpu_clock
 from tests.interop.servers.processes import running
+from tests.processes import cpu_clock
 
 _ROOT: Final = Path(__file__).parents[2]
 _MODELS: Final = "tests.benchmarks.models:models"

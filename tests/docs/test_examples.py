@@ -16,6 +16,7 @@ import pytest
 
 from streamcodec import Tensor, encode_request
 from streamcodec.client import Client, ServerError
+from tests.processes import peak_resident
 
 _EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 _TIMEOUT = 60
@@ -110,10 +111,6 @@ def _call_windowed_model(url: str, rows: int) -> list[str]:
     return result.stdout.replace(",", "").split()
 
 
-def _peak_bytes(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) << 10
-
-
 def test_windowed_model() -> None:
     """Rows of any number come back as they should, also such as do not fill a window."""
     with _windowed_model() as (url, _), Client(url) as client:
@@ -129,9 +126,9 @@ def test_windowed_model_needs_windows_only() -> None:
     """64 MiB go through either process in the memory of a few windows of 1 MiB."""
     with _windowed_model() as (url, pid):
         _call_windowed_model(url, 1)  # what is imported with the first request is no part of it
-        before = _peak_bytes(pid)
+        before = peak_resident(pid)
         words = _call_windowed_model(url, 1 << 14)
-        assert _peak_bytes(pid) - before < 16 << 20
+        assert peak_resident(pid) - before < 16 << 20
     peak, peak_before = int(words[6]), int(words[8])
     assert peak - peak_before < 16
 

@@ -18,6 +18,7 @@ def named_tests() -> Iterator[tuple[str, str]]:
         if not line.startswith("| ") or line.startswith(("| Attack", "| Misuse", "| ---")):
             continue
         file = ""
+        assert "`" in line.split("|")[-2], f"no test is named: {line}"
         for quoted in _QUOTED.findall(line.split("|")[-2]):
             path, _, test = quoted.partition("::")
             file = path or file

@@ -7,14 +7,15 @@ was there, at most, and how many bytes came out before it was refused.
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 from streamcodec import NEED_DATA, Limits, RemoteProtocolError, request_decoder
 from streamcodec.http import RequestHead, ServerConnection
 from tests.http.messages import chunked, length, post
+from tests.processes import forget_peak, peak_resident
 
 MIB = 1 << 20
 GIGABYTE = 1 << 30
@@ -52,11 +53,6 @@ def bomb(name: str) -> tuple[bytes, list[bytes]]:
     return make(), fields
 
 
-def _peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
-
-
 def explode(message: bytes) -> int:
     """Bring a request to a server's connection until it is refused; return the bytes that came out by then."""
     connection = ServerConnection(LIMITS)
@@ -80,10 +76,10 @@ def main() -> None:
     """See the module."""
     body, fields = bomb(sys.argv[1])
     for message in (post(length(body), *fields) + body, post(b"Transfer-Encoding: chunked", *fields) + chunked(body)):
-        Path("/proc/self/clear_refs").write_text("5")
-        before = _peak()
+        forget_peak(os.getpid())
+        before = peak_resident(os.getpid())
         given = explode(message)
-        sys.stdout.write(f"{_peak() - before} {given}\n")
+        sys.stdout.write(f"{peak_resident(os.getpid()) - before} {given}\n")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
     python -m tests.mutation.run framing prefixes      # these modules; without names, all of them
     python -m tests.mutation.run --sample 100 machine  # some of its mutants, chosen by a seed
 
-The mutants are mutmut's (`pip install mutmut`, 3.8 or later): this room copies the checkout to a temporary folder, has
-mutmut put every variant of every function behind a switch there, and starts pytest with `plugin.py`, which throws the
-switches. mutmut's own runner starts pytest anew for each mutant, which for a thousand short tests costs more than all
-of them; here they are collected once.
+The mutants are mutmut's (`pip install mutmut`, 3.8 or later): this room copies the package and its tests to `mutants/`,
+which is used again, has mutmut put every variant of every function behind a switch there, and starts pytest with
+`plugin.py`, which throws the switches. mutmut's own runner starts pytest anew for each mutant, which for a thousand
+short tests costs more than all of them; here they are collected once.
 
 What mutmut does not change: statements outside of functions, decorated functions (properties), the arguments of `len`
 and `isinstance`, annotations.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import forget_peak, peak_resident, resident
 from tests.server.programs import MODELS, Program, serving
 from tests.server.wire import GET_LIVE, TIMEOUT, Wire, floats, head, infer_request, post
 
@@ -37,18 +38,10 @@ def flooded() -> Iterator[Program]:
         assert "connection failed" not in program.complaints()
 
 
-def _resident(program: Program, field: str = "VmRSS") -> int:
-    """Return the memory of a server in bytes: now, or at most (`VmHWM`)."""
-    status = Path(f"/proc/{program.process.pid}/status").read_text()
-    found = re.search(rf"^{field}:\s+([0-9]+) kB$", status, re.MULTILINE)
-    assert found
-    return int(found[1]) << 10
-
-
-def _forget_peak(program: Program) -> int:
-    """Begin a new measurement; return what is in use now."""
-    Path(f"/proc/{program.process.pid}/clear_refs").write_text("5")
-    return _resident(program)
+def _begin(program: Program) -> int:
+    """Begin a new measurement; return how many bytes of memory the server uses now."""
+    forget_peak(program.process.pid)
+    return resident(program.process.pid)
 
 
 def _assert_serves(program: Program) -> None:
@@ -70,12 +63,12 @@ BEGINNINGS = {
 def test_many_connections_at_once_cost_one_scratch_memory_each(flooded: Program, beginning: bytes) -> None:
     with Wire(flooded.address) as early, ExitStack() as stack:
         assert early.send(GET_LIVE).response().status == 200
-        before = _forget_peak(flooded)
+        before = _begin(flooded)
         for _ in range(CONNECTIONS):
             stack.enter_context(Wire(flooded.address)).send(beginning)
         assert early.send(GET_LIVE).response().status == 200
         _assert_serves(flooded)
-        assert _resident(flooded, "VmHWM") - before < CONNECTIONS * (SCRATCH + (48 << 10)) + 8 * MIB
+        assert peak_resident(flooded.process.pid) - before < CONNECTIONS * (SCRATCH + (48 << 10)) + 8 * MIB
     _assert_serves(flooded)
 
 
@@ -90,9 +83,9 @@ def test_connections_that_come_and_go_leave_nothing(flooded: Program) -> None:
         _assert_serves(flooded)
 
     come_and_go(300)
-    before, open_before = _forget_peak(flooded), files()
+    before, open_before = _begin(flooded), files()
     come_and_go(1000)
-    assert _resident(flooded, "VmHWM") - before < 8 * MIB
+    assert peak_resident(flooded.process.pid) - before < 8 * MIB
     assert files() <= open_before + 5  # of connections whose end the server is about to notice
 
 
@@ -126,12 +119,12 @@ def _send_until_full(sock: socket.socket, request: bytes) -> int:
 def test_a_client_that_asks_and_asks_and_does_not_listen_is_made_to_wait(flooded: Program, request_: bytes) -> None:
     with Wire(flooded.address) as flood, Wire(flooded.address) as good:
         good.send(GET_LIVE).response()
-        before = _forget_peak(flooded)
+        before = _begin(flooded)
         sent = _send_until_full(flood.sock, request_)
         assert sent < 64 * MIB
         assert good.send(GET_LIVE).response().status == 200
         _assert_serves(flooded)
-        assert _resident(flooded, "VmHWM") - before < 8 * MIB
+        assert peak_resident(flooded.process.pid) - before < 8 * MIB
         answers = [flood.response().status for _ in range(min(sent // len(request_), 300))]
         assert len(set(answers)) == 1
     _assert_serves(flooded)

@@ -28,11 +28,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of what connections do (default: %(default)s)")
     parser.add_argument("--loop", choices=loops, default=best, help="event loop of the server (default: %(default)s)")
     parser.add_argument("--pause", type=float, default=0.1, help="mean seconds between two acts (default: %(default)s)")
+    parser.add_argument("--memory-mib", type=int, default=80, help="for requests in flight (default: %(default)s)")
     parser.add_argument("--max-health-ms", type=float, default=50, help="at p99 (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here, too")
     arguments = vars(parser.parse_args())
     file = arguments.pop("json")
-    arguments["warm_up"] = arguments["warm_up"] or max(30, arguments["seconds"] / 5)
+    if arguments["connections"] < 2:
+        parser.error("two processes share the connections: --connections is 2 or more")
+    if arguments["warm_up"] is None:
+        arguments["warm_up"] = max(30, arguments["seconds"] / 5)
     with tempfile.TemporaryDirectory() as folder:
         report = soak(Plan(**arguments), Path(folder))
     print(report.table())

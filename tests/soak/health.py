@@ -22,8 +22,7 @@ class HealthChecks:
 
     Attributes:
         seconds: how long each answer took.
-        late: how much later than it wanted to this thread woke up, each time, and as much of those times is the
-            machine's: nothing that takes its turn on it is quicker.
+        late: how much later than asked this thread woke up, each time: what the machine adds to every answer's time.
         failures: what came instead of one.
     """
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tests.benchmarks.processes import peak_resident, resident
+from tests.processes import peak_resident, resident
 from tests.soak.wire import Address
 
 _ROOT = Path(__file__).parents[2]

@@ -24,7 +24,7 @@ import anyio
 from streamcodec import Limits, Pool
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import Service
-from tests.benchmarks.processes import resident
+from tests.processes import resident
 from tests.soak.models import models
 
 MAX_MESSAGE_BYTES = 128 << 20
