@@ -1,7 +1,8 @@
 """Assertions: what must hold for every message and every decoder, put together from the other rooms.
 
-Each raises `AssertionError`, which says in which run, with the fewest cuts that still show it, and where the first
-difference is. They hold for right and for wrong messages alike: an error is an outcome too, with its place and text.
+Each raises `AssertionError`, which says in which run, with the fewest cuts found that still show it, and where the
+first difference is. They hold for right and for wrong messages alike: an error is an outcome too, with its place and
+text.
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
-from streamcodec.core.datatypes import datatype_of, to_wire
 from streamcodec.core.decoder import request_decoder
 from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_request
-from streamcodec.core.rows import Rows, collect
+from streamcodec.core.rows import Rows, Window
 from streamcodec.testing.chunkings import chunkings as all_chunkings
 from streamcodec.testing.differences import first_difference
 from streamcodec.testing.oracle import OracleRefusal, read_message
@@ -74,7 +74,7 @@ def assert_split_invariant(
         >>> assert_split_invariant(make, text).arrays
         [array([ 1, -1], dtype=int8)]
     """
-    outcome = runs[0](make_decoder, [body], has_eof=has_eof)
+    outcome = _told(runs[0], make_decoder, [body], has_eof=has_eof)
     expected = outcome.log
     for chunks in chunkings(body):
         for run in runs:
@@ -101,7 +101,7 @@ def assert_push_equals_pull(
     pull = partial(_log, run_pull, make_decoder, has_eof=has_eof)
     for chunks in chunkings(body):
         _compare(pull, push, chunks, "run_pull", "run_push")
-    return run_push(make_decoder, [body], has_eof=has_eof)
+    return _told(run_push, make_decoder, [body], has_eof=has_eof)
 
 
 def assert_stops_at_end(make_decoder: Make, body: bytes, *, runs: Sequence[Run] = (run_push, run_pull)) -> None:
@@ -116,11 +116,11 @@ def assert_stops_at_end(make_decoder: Make, body: bytes, *, runs: Sequence[Run] 
         AssertionError: the message is not complete at its end, or bytes behind it changed something.
     """
     for run in runs:
-        alone = run(make_decoder, [body], has_eof=False)
+        alone = _told(run, make_decoder, [body], has_eof=False)
         if alone.end is None:
             msg = f"{_name(run)}: the message is not complete when its last byte has come"
             raise AssertionError(msg)
-        followed = run(make_decoder, [body + _NEXT_MESSAGE], has_eof=False)
+        followed = _told(run, make_decoder, [body + _NEXT_MESSAGE], has_eof=False)
         if difference := first_difference(followed.log, alone.log):
             msg = f"{_name(run)} of a message with another behind it differs: {difference}"
             raise AssertionError(msg)
@@ -129,10 +129,10 @@ def assert_stops_at_end(make_decoder: Make, body: bytes, *, runs: Sequence[Run] 
 def assert_read_as_by_oracle(
     outcome: Outcome, body: bytes, header_length: int | None, *, is_response: bool | None = None
 ) -> None:
-    """Assert that the oracle reads an accepted message alike; one that was refused is not looked at.
+    """Assert that the oracle reads an accepted message alike; one that was not accepted is not looked at.
 
     Args:
-        outcome: of a run.
+        outcome: what a run returned.
         body: the message.
         header_length: bytes of its JSON header; None if it is JSON and nothing else.
         is_response: whether it is a response; None if that is to be seen from the header.
@@ -158,22 +158,21 @@ def assert_expected(outcome: Outcome, message: ExpectedMessage) -> None:
     """Assert that what came out is what a sample says has to come out.
 
     Args:
-        outcome: of a run, the end of input included.
-        message: of `strategies`, or one of your own.
+        outcome: what a run returned that told of the end of input.
+        message: one of the strategies, or one of your own.
 
     Raises:
         AssertionError: a wrong message was accepted, or refused with a code that does not fit; a right one was refused,
-            or read differently.
+            or read differently; nothing was decided.
     """
     if message.refusals:
         codes = " or ".join(sorted(message.refusals))
         if outcome.error is None or outcome.error.code not in message.refusals:
-            found = "it was accepted" if outcome.error is None else f"it was refused with {outcome.error.code}"
-            msg = f"the message is wrong ({message.mutation}) and to be refused with {codes}, but {found}"
+            msg = f"the message is wrong ({message.mutation}) and to be refused with {codes}, but {_verdict(outcome)}"
             raise AssertionError(msg) from outcome.error
         return
     if outcome.end is None:
-        msg = f"the message is right (mutation: {message.mutation}), but it was refused: {outcome.error}"
+        msg = f"the message is right (mutation: {message.mutation}), but {_verdict(outcome)}"
         raise AssertionError(msg) from outcome.error
     assert_read_as_by_oracle(outcome, message.body, message.header_length, is_response=message.is_response)
     if message.tensors is not None:
@@ -182,6 +181,12 @@ def assert_expected(outcome: Outcome, message: ExpectedMessage) -> None:
         if difference := first_difference(found_tensors, expected):
             msg = f"the decoder differs from what was written: {difference}"
             raise AssertionError(msg)
+
+
+def _verdict(outcome: Outcome) -> str:
+    if outcome.error is not None:
+        return f"it was refused with {outcome.error.code}: {outcome.error}"
+    return "it was neither accepted nor refused" if outcome.end is None else "it was accepted"
 
 
 def _usual_decoder(message: EncodedMessage) -> TwoFaced:
@@ -216,7 +221,7 @@ def assert_round_trip(
         msg = f"what was encoded is refused: {outcome.error}"
         raise AssertionError(msg)
     found = [_reading(event.spec.name, event.array, event.spec.datatype.name) for event in outcome.tensors]
-    if difference := first_difference(found, [_as_received(tensor) for tensor in tensors]):
+    if difference := first_difference(found, [_as_sent(tensor) for tensor in tensors]):
         msg = f"what came back differs from what was sent: {difference}"
         raise AssertionError(msg)
     assert_read_as_by_oracle(outcome, body, message.header_length)
@@ -233,20 +238,51 @@ def _reading(name: str, array: np.ndarray[Any, Any], datatype: str = "") -> Read
     return name, datatype, array.shape, array.reshape(-1).tolist() if array.dtype.hasobject else array.tobytes()
 
 
-def _as_received(tensor: Tensor) -> Reading:
-    array = collect(tensor.array) if isinstance(tensor.array, Rows) else tensor.array
-    array = array.array if isinstance(array, Elements) else array
-    datatype = datatype_of(array.dtype)
-    if datatype.is_bytes:
+_WORDS: Final = {"i": "INT", "u": "UINT", "f": "FP"}
+"""Beginnings of datatypes' names, by numpy's kinds; the bits of an item follow."""
+
+
+def _as_sent(tensor: Tensor) -> Reading:
+    """Return what must come back: by numpy alone, since the core could make the same mistake in both directions."""
+    array, datatype = _whole(tensor.array)
+    if datatype == "BYTES":
         elements = [value.encode() if isinstance(value, str) else bytes(value) for value in array.reshape(-1).tolist()]
-        return tensor.name, datatype.name, array.shape, elements
-    if datatype.kind == "f" and not tensor.is_binary:
+        return tensor.name, datatype, array.shape, elements
+    if array.dtype.kind == "f" and not tensor.is_binary:
         array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
-    return _reading(tensor.name, to_wire(array), datatype.name)
+    return _reading(tensor.name, array.astype(array.dtype.newbyteorder("<")), datatype)
+
+
+def _whole(values: np.ndarray[Any, Any] | Elements | Rows) -> tuple[np.ndarray[Any, Any], str]:
+    if isinstance(values, Rows):
+        windows = [np.asarray(window).reshape(-1) for window in cast("Iterable[Window]", values.windows)]
+        return np.concatenate(windows or [np.empty(0)]).reshape(values.shape), values.datatype
+    array = values.array if isinstance(values, Elements) else values
+    return array, _datatype_name(array.dtype)
+
+
+def _datatype_name(dtype: np.dtype[Any]) -> str:
+    if dtype.kind in "OSU":
+        return "BYTES"
+    if dtype.name == "bfloat16" or "BF16" in (dtype.metadata or {}).values():
+        return "BF16"
+    return "BOOL" if dtype.kind == "b" else f"{_WORDS.get(dtype.kind)}{8 * dtype.itemsize}"
+
+
+def _told(run: Run, make_decoder: Make, chunks: list[bytes], *, has_eof: bool) -> Outcome:
+    """Run; what goes wrong in it says in which run it does, and with which cuts."""
+    try:
+        return run(make_decoder, chunks, has_eof=has_eof)
+    except AssertionError as failure:
+        msg = f"{_name(run)} of {_sizes(chunks)}: {failure}"
+        raise AssertionError(msg) from failure
+    except Exception as failure:
+        failure.add_note(f"The message came as {_sizes(chunks)}.")
+        raise
 
 
 def _log(run: Run, make_decoder: Make, chunks: list[bytes], *, has_eof: bool) -> Log:
-    return run(make_decoder, chunks, has_eof=has_eof).log
+    return _told(run, make_decoder, chunks, has_eof=has_eof).log
 
 
 def _name(run: Run) -> str:
@@ -254,42 +290,40 @@ def _name(run: Run) -> str:
 
 
 def _compare(found: Read, expected: Read, chunks: list[bytes], name: str, other: str) -> None:
-    """Insist that two runs agree on some chunks; if not, tell of the fewest cuts that show it."""
-    if _finding(found, expected, chunks) is None:
-        return
-    fewest = _fewest_cuts(chunks, lambda fewer: _finding(found, expected, fewer) is not None)
-    finding = _finding(found, expected, fewest)
-    msg = f"{name} of {_sizes(fewest)} differs from {other}: {finding}"
-    raise AssertionError(msg)
+    """Insist that two runs keep their promises and agree on some chunks; if not, tell of few cuts that show it."""
+
+    def finding(chunks: list[bytes]) -> str | None:
+        try:
+            log, wanted = found(chunks), expected(chunks)
+        except AssertionError as failure:
+            return str(failure)
+        difference = None if log == wanted else first_difference(log, wanted)
+        return difference and f"{name} of {_sizes(chunks)} differs from {other}: {difference}"
+
+    if (told := finding(chunks)) is not None:
+        raise AssertionError(_with_fewest_cuts(chunks, finding, told))
 
 
-def _finding(found: Read, expected: Read, chunks: list[bytes]) -> str | None:
-    try:
-        log = found(chunks)
-    except AssertionError as failure:
-        return str(failure)
-    except Exception as failure:
-        failure.add_note(f"The message came as {_sizes(chunks)}.")
-        raise
-    wanted = expected(chunks)
-    return None if log == wanted else first_difference(log, wanted)
+_MOST_RUNS: Final = 500
+"""Runs to find the fewest cuts: where each of thousands is needed, there would be more runs than that."""
 
 
-def _fewest_cuts(chunks: list[bytes], fails: Callable[[list[bytes]], bool]) -> list[bytes]:
-    """Leave out cuts, many at once at first, for as long as it still fails."""
+def _with_fewest_cuts(chunks: list[bytes], finding: Callable[[list[bytes]], str | None], told: str) -> str:
+    """Leave out cuts, many at once at first, for as long as something is found; return what was found last."""
     data = b"".join(chunks)
     places = [*accumulate(map(len, chunks))][:-1]
-    step = len(places)
+    step, count = len(places), 0
     while step:
         start = 0
-        while start < len(places):
+        while start < len(places) and count < _MOST_RUNS:
+            count += 1
             fewer = places[:start] + places[start + step :]
-            if fails([*_cut(data, fewer)]):
-                places = fewer
+            if (found := finding([*_cut(data, fewer)])) is not None:
+                places, told = fewer, found
             else:
                 start += step
         step //= 2
-    return [*_cut(data, places)]
+    return told
 
 
 def _cut(data: bytes, places: list[int]) -> Iterator[bytes]:
@@ -298,7 +332,7 @@ def _cut(data: bytes, places: list[int]) -> Iterator[bytes]:
 
 
 _MANY: Final = 8
-"""Sizes that are told."""
+"""Sizes of chunks that are told."""
 
 
 def _sizes(chunks: list[bytes]) -> str:

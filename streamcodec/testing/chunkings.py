@@ -7,6 +7,7 @@ one border, and there some cut in two shows it; byte by byte shows what depends 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from random import Random
 
 
@@ -15,14 +16,15 @@ def two_way(data: bytes, *, at_most: int | None = None) -> Iterator[list[bytes]]
 
     Args:
         data: the bytes of a message.
-        at_most: so many cuts only, evenly spread; None for all. All cuts of n bytes are n*n bytes to be received.
+        at_most: so many cuts only, evenly spread; 0 for none, None for all. All cuts of n bytes are n*n bytes to be
+            received.
 
     Example:
         >>> list(two_way(b"abc"))
         [[b'a', b'bc'], [b'ab', b'c']]
     """
     step = 1 if at_most is None else max(1, -(-(len(data) - 1) // max(1, at_most)))
-    for place in range(1, len(data), step):
+    for place in islice(range(1, len(data), step), at_most):
         yield [data[:place], data[place:]]
 
 
@@ -41,7 +43,7 @@ def seeded(data: bytes, *, seed: int, count: int) -> Iterator[list[bytes]]:
 
     Args:
         data: the bytes of a message.
-        seed: of the chance.
+        seed: of the random places.
         count: how many chunkings.
 
     Example:
@@ -62,9 +64,9 @@ def chunkings(data: bytes, *, seed: int = 0, count: int = 20, at_most: int | Non
 
     Args:
         data: the bytes of a message.
-        seed: of the random ones.
-        count: how many random ones.
-        at_most: so many cuts in two only, evenly spread; None for all.
+        seed: of the random places.
+        count: how many chunkings at random places.
+        at_most: so many cuts in two only, evenly spread; 0 for none, None for all.
 
     Example:
         >>> for chunks in chunkings(b"abc", count=0):

@@ -1,7 +1,8 @@
 """Descriptions: headers, arrays and errors as tuples that are equal where nothing at all differs.
 
 Arrays cannot be compared by `==` inside of a larger value, and equal floats need not have equal bits. Here everything
-becomes a named or plain tuple of things that can be compared, and that read well where they differ.
+becomes a named or plain tuple of things that can be compared, and that read well where they differ. What JSON allows in
+`parameters` becomes text: there 1, true and 1.0 are three things, to Python's `==` one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class SpecDescription(NamedTuple):
     is_single_element: bool
     data: ArrayDescription | None
     parameters: str
-    """As text: NaN is unequal to itself."""
+    """The tensor's `parameters` as text: 1, true and 1.0 are equal, but not the same."""
 
 
 class HeaderDescription(NamedTuple):
@@ -43,7 +44,9 @@ class HeaderDescription(NamedTuple):
     tensors: tuple[SpecDescription, ...]
     id: str | None
     parameters: str
-    outputs: tuple[RequestedOutput, ...] | None
+    """The message's `parameters` as text."""
+    outputs: tuple[tuple[str, bool | None, str], ...] | None
+    """Name, `binary_data` and `parameters`, the latter as text, of each output that is asked for."""
     model_name: str | None
     model_version: str | None
 
@@ -86,15 +89,20 @@ def describe_spec(spec: TensorSpec) -> SpecDescription:
 
 
 def describe_header(header: RequestHeader | ResponseHeader) -> HeaderDescription:
-    """Describe a header."""
+    """Describe everything that a header says."""
     tensors, parameters = tuple(map(describe_spec, header.tensors)), repr(header.parameters)
     if isinstance(header, RequestHeader):
-        return HeaderDescription(tensors, header.id, parameters, header.outputs, None, None)
+        outputs = None if header.outputs is None else tuple(map(_describe_output, header.outputs))
+        return HeaderDescription(tensors, header.id, parameters, outputs, None, None)
     return HeaderDescription(tensors, header.id, parameters, None, header.model_name, header.model_version)
 
 
+def _describe_output(output: RequestedOutput) -> tuple[str, bool | None, str]:
+    return output.name, output.binary_data, repr(output.parameters)
+
+
 def describe_error(error: RemoteProtocolError) -> ErrorDescription:
-    """Describe an error."""
+    """Describe everything that an error says."""
     return ErrorDescription(
         kind=type(error).__name__,
         code=str(error.code),

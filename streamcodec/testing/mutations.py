@@ -32,6 +32,14 @@ def mutate(draft: Draft, name: str, choose: Choose) -> ExpectedMessage:
         name: one of `applicable`.
         choose: decides what there is to decide.
 
+    Returns:
+        The changed message, with the codes it may be refused with.
+
+    Raises:
+        KeyError: there is no mutation of that name.
+        Exception: the mutation does not apply, so there is no target: what `choose` raises when it is given no choices,
+            `IndexError` if it is `random.choice`.
+
     Example:
         >>> from random import Random
         >>> entry = {"name": "x", "datatype": "INT8", "shape": [1], "data": [5]}

@@ -1,9 +1,10 @@
 """Running: one message through one decoder, by one of its faces, with everything that came out of it.
 
 A run plays the caller, and an unpleasant one: what was fed is overwritten and its memory given back at once, buffers
-are filled to their very end, events are asked for after every step. What the faces promise is looked at on the way: a
-buffer is a writable view of bytes, is never empty and never reaches past the message; bytes are taken while they are
-needed and not afterwards; a message that is complete or refused stays so.
+are filled as far as the bytes go, events are asked for after every step. What the faces promise is looked at on the
+way: a buffer is a writable view of bytes, is never empty and, where a message ends by itself, never reaches past it;
+bytes are taken while they are needed and not afterwards; when the input has ended, the message is complete or refused,
+and stays so.
 
 It needs nothing of a decoder but its two faces, so it runs any object that has them. An `AssertionError` says what was
 broken. What a peer's bytes have done wrong is no exception here, but part of the outcome.
@@ -41,7 +42,7 @@ class TwoFaced(Protocol):
 
     @property
     def needs_data(self) -> bool:
-        """Whether it can take bytes now."""
+        """Whether the decoder can take bytes now."""
         ...
 
     def feed(self, chunk: bytearray, /) -> int:
@@ -49,11 +50,11 @@ class TwoFaced(Protocol):
         ...
 
     def get_buffer(self, sizehint: int = -1, /) -> memoryview:
-        """Return memory for the next bytes."""
+        """Return memory for the next bytes, and none past a message that is complete without the end of input."""
         ...
 
     def buffer_updated(self, nbytes: int, /) -> None:
-        """Tell that bytes were written there."""
+        """Tell that bytes were written to the start of that memory."""
         ...
 
     def next_event(self) -> object:
@@ -82,9 +83,13 @@ class WindowDescription(NamedTuple):
     """A window with its content, which does not stay where it was."""
 
     name: str
+    """The tensor's name."""
     row: int
+    """Number of the window's first row in the tensor."""
     array: ArrayDescription
+    """The rows, as they were when the window came."""
     is_last: bool
+    """Whether it is the tensor's last."""
 
 
 class Log(NamedTuple):
@@ -105,19 +110,19 @@ class Outcome:
     header: RequestHeader | ResponseHeader | None = None
     """What the message says of itself, once it has come."""
     tensors: list[TensorReceived] = field(default_factory=list)
-    """Those that have come, in order."""
+    """The tensors that have come, in order."""
     windows: list[WindowDescription] = field(default_factory=list)
-    """Those that have come, in order."""
+    """The windows that have come, in order."""
     end: EndOfMessage | None = None
     """The end, if the message was accepted."""
     error: RemoteProtocolError | None = None
-    """Why it was refused, if it was."""
+    """Why the message was refused, if it was."""
     taken: int = 0
     """Bytes that the decoder said were its own."""
 
     @property
     def log(self) -> Log:
-        """All of it, every field and every bit, in a form that can be compared; made anew at every call."""
+        """The whole outcome, every field and every bit, in a form that can be compared; made anew at every call."""
         return Log(
             header=None if self.header is None else describe_header(self.header),
             tensors=tuple((describe_spec(event.spec), describe_array(event.array)) for event in self.tensors),
@@ -188,6 +193,9 @@ def run_push(make_decoder: Make, chunks: Iterable[bytes], *, has_eof: bool = Tru
         chunks: the bytes as they arrive; empty ones are left out. What the message does not take is left.
         has_eof: whether the end of input is told, as by the end of a connection.
 
+    Returns:
+        What came out of the decoder.
+
     Raises:
         AssertionError: the decoder broke a promise of its faces.
 
@@ -203,7 +211,15 @@ def run_push(make_decoder: Make, chunks: Iterable[bytes], *, has_eof: bool = Tru
 
 
 def run_pull(make_decoder: Make, chunks: Iterable[bytes], *, has_eof: bool = True) -> Outcome:
-    """Bring a message as `recv_into` would, by `get_buffer` and `buffer_updated`; arguments as of `run_push`.
+    """Bring a message as `recv_into` would, by `get_buffer` and `buffer_updated`.
+
+    Args:
+        make_decoder: makes the decoder.
+        chunks: as of `run_push`.
+        has_eof: as of `run_push`.
+
+    Returns:
+        What came out of the decoder.
 
     Raises:
         AssertionError: the decoder broke a promise of its faces.
@@ -214,7 +230,13 @@ def run_pull(make_decoder: Make, chunks: Iterable[bytes], *, has_eof: bool = Tru
 def run_scatter(make_decoder: Callable[[], ManyTargeted], chunks: Iterable[bytes], *, has_eof: bool = True) -> Outcome:
     """Bring a message as `recvmsg_into` would, by `get_buffers` and `buffer_updated`.
 
-    The arguments are those of `run_push`; the decoder has `get_buffers` and `offset` too.
+    Args:
+        make_decoder: makes the decoder, which has `get_buffers` and `offset` too.
+        chunks: as of `run_push`.
+        has_eof: as of `run_push`.
+
+    Returns:
+        What came out of the decoder.
 
     Raises:
         AssertionError: the decoder broke a promise of its faces.
@@ -223,29 +245,34 @@ def run_scatter(make_decoder: Callable[[], ManyTargeted], chunks: Iterable[bytes
 
 
 class _Step(Protocol):
-    """Brings the beginning of some bytes to a decoder; returns how many."""
+    """Brings the beginning of some bytes to a decoder; returns how many, and how many its buffers have room for."""
 
-    def __call__(self, decoder: Any, data: memoryview, /) -> int: ...  # noqa: ANN401 - has the face that the step is for
+    def __call__(self, decoder: Any, data: memoryview, /) -> tuple[int, int]: ...  # noqa: ANN401 - has the face that the step is for
 
 
 def _run(decoder: TwoFaced, step: _Step, chunks: Iterable[bytes], *, has_eof: bool) -> Outcome:
-    outcome = Outcome()
+    outcome, reach = Outcome(), 0
     outcome.collect(decoder)
     for chunk in chunks:
         rest = memoryview(chunk)
         while rest and not outcome.is_over and decoder.needs_data:
-            taken = step(decoder, rest)
+            taken, room = step(decoder, rest)
+            reach = max(reach, outcome.taken + room)
             outcome.taken += taken
             rest = rest[taken:]
             outcome.collect(decoder)
+    if outcome.end is not None:  # by itself; who has to be told of the end cannot know how far it is
+        past = reach - outcome.end.nbytes
+        _expect(past <= 0, f"a buffer reached {past} bytes past the message, where the next one would be lost")
     if has_eof:
         decoder.receive_eof()
         outcome.collect(decoder)
+        _expect(outcome.is_over, "the input has ended, but the message is neither complete nor refused")
     _check_over(decoder, outcome)
     return outcome
 
 
-def _push(decoder: TwoFaced, data: memoryview) -> int:
+def _push(decoder: TwoFaced, data: memoryview) -> tuple[int, int]:
     chunk = bytearray(data)
     taken = decoder.feed(chunk)
     chunk[:] = _POISON * len(chunk)
@@ -257,31 +284,32 @@ def _push(decoder: TwoFaced, data: memoryview) -> int:
     _expect(0 <= taken <= len(data), f"feed() took {taken} bytes of {len(data)}")
     _expect(taken > 0 or not decoder.needs_data, "feed() took nothing, but needs_data is true")
     _expect(taken == len(data) or not decoder.needs_data, "feed() left bytes, but needs_data is true")
-    return taken
+    return taken, 0
 
 
-def _pull(decoder: TwoFaced, data: memoryview) -> int:
+def _pull(decoder: TwoFaced, data: memoryview) -> tuple[int, int]:
     buffer = decoder.get_buffer()
     _check_buffer(buffer)
     count = min(len(buffer), len(data))
     buffer[:count] = data[:count]
     decoder.buffer_updated(count)
-    return count
+    return count, len(buffer)
 
 
-def _scatter(decoder: ManyTargeted, data: memoryview) -> int:
-    before, count = decoder.offset, 0
+def _scatter(decoder: ManyTargeted, data: memoryview) -> tuple[int, int]:
+    before, count, room = decoder.offset, 0, 0
     for buffer in decoder.get_buffers():
         _check_buffer(buffer)
         part = data[count : count + len(buffer)]
         buffer[: len(part)] = part
         count += len(part)
+        room += len(buffer)
     decoder.buffer_updated(count)
     # What was written behind the place of an error is not the message's.
     taken = decoder.offset - before
     _expect(0 < taken <= count, f"{count} bytes were written to the buffers, but the offset grew by {taken}")
     _expect(taken == count or not decoder.needs_data, "bytes were written that the decoder passed over")
-    return taken
+    return taken, room
 
 
 def _check_buffer(buffer: memoryview) -> None:

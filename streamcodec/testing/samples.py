@@ -29,11 +29,11 @@ class ExpectedTensor:
     """What has to be read of one tensor."""
 
     name: str
-    """Of the tensor."""
+    """Name of the tensor."""
     datatype: str
-    """One of the specification's 14."""
+    """The tensor's datatype, one of the specification's 14."""
     array: np.ndarray[Any, Any]
-    """The values; BF16 as uint16, BYTES as objects."""
+    """The tensor's values; BF16 as uint16, BYTES as objects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +47,13 @@ class ExpectedMessage:
     body_length: int | None
     """Value of `Content-Length`; None if the length is not known beforehand."""
     is_response: bool
-    """Whether it is a response."""
+    """Whether the message is a response."""
     mutation: str = "none"
     """Name of what was changed in a valid message."""
     refusals: frozenset[ErrorCode] = frozenset()
     """The message is to be refused with one of these codes; empty if it is to be accepted."""
     tensors: tuple[ExpectedTensor, ...] | None = None
-    """What is to be read; None if that is left to the oracle, or nothing is to be read."""
+    """What is to be read of each tensor; None if that is left to the oracle, or nothing is to be read."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -63,7 +63,7 @@ class ExpectedMessage:
         return {"Content-Type": kind} | {name: str(value) for name, value in fields.items() if value is not None}
 
     def make_decoder(self, limits: Limits | None = None) -> Decoder[RequestHeader] | Decoder[ResponseHeader]:
-        """Make the library's own decoder for it."""
+        """Make the library's own decoder for the message."""
         make = response_decoder if self.is_response else request_decoder
         return make(header_length=self.header_length, body_length=self.body_length, limits=limits)
 
@@ -79,7 +79,7 @@ class Draft:
     payloads: list[bytes]
     """The bytes of each tensor; none of one whose values stand in the header."""
     tensors: tuple[ExpectedTensor, ...] | None
-    """What is to be read."""
+    """What is to be read of each tensor; None if that is left to the oracle."""
     padding: int = 0
     """Spaces behind the JSON text."""
     has_header_length: bool = True
@@ -87,11 +87,11 @@ class Draft:
     has_body_length: bool = True
     """Whether it is told where the body ends."""
     is_ascii: bool = False
-    """Whether other characters are escaped in JSON."""
+    """Whether characters that are not ASCII are escaped in the JSON header."""
     indent: int | None = None
-    """Of the JSON text."""
+    """Indentation of the JSON text; None for a text of one line."""
     insertion: str = ""
-    """Goes into the JSON text behind the first brace, as it is."""
+    """Text that goes into the JSON header behind the first brace, as it is."""
     header_length: int | None = None
     """What is told of the JSON's length, if that is not to be the truth."""
     raw_text: bytes | None = None
@@ -127,6 +127,9 @@ class Draft:
         Args:
             mutation: name of what was changed.
             refusals: the codes that fit; none if the message is valid.
+
+        Returns:
+            The message, with the verdict on it.
         """
         text, codes = self.text, frozenset(refusals)
         body = text + self.payload

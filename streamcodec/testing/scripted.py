@@ -89,7 +89,7 @@ class ScriptedSocket(socket.socket):
 
     @property
     def sent(self) -> bytes:
-        """All that has been written."""
+        """All that has been written to the socket."""
         return bytes(self._script.sent)
 
     @property
@@ -98,18 +98,18 @@ class ScriptedSocket(socket.socket):
         return not self._script.incoming
 
     def close(self) -> None:
-        """Close it."""
+        """Close the socket, and the other end of its pair."""
         self._other.close()
         super().close()
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:  # noqa: ARG002 - the signature is the socket's
-        """Read."""
+        """Read what the script brings next."""
         data = self._script.read(bufsize)
         self.reads.append(len(data))
         return data
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ANN401, ARG002 - the socket's
-        """Read into a buffer."""
+        """Read what the script brings next into a buffer."""
         return self.recvmsg_into([memoryview(buffer).cast("B")[: nbytes or None]])[0]
 
     def recvmsg_into(
@@ -119,7 +119,7 @@ class ScriptedSocket(socket.socket):
         flags: int = 0,  # noqa: ARG002 - the same
         /,
     ) -> tuple[int, list[Any], int, None]:
-        """Read into several buffers."""
+        """Read what the script brings next into several buffers."""
         views = [memoryview(buffer).cast("B") for buffer in buffers]
         rest = memoryview(self.recv(sum(map(len, views))))
         count = len(rest)
@@ -129,7 +129,7 @@ class ScriptedSocket(socket.socket):
         return count, [], 0, None
 
     def send(self, data: Any, flags: int = 0, /) -> int:  # noqa: ANN401, ARG002 - the signature is the socket's
-        """Write, as far as the script takes it."""
+        """Write data, as far as the script takes them."""
         count = self._script.write(bytes(data))
         self.writes.append(count)
         return count
@@ -139,7 +139,7 @@ class ScriptedSocket(socket.socket):
         return self.send(b"".join(buffers))
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:  # noqa: ANN401, ARG002 - the signature is the socket's
-        """Write until all has been taken."""
+        """Write data until the script has taken all."""
         rest = bytes(data)
         while rest:
             rest = rest[self.send(rest) :]
@@ -164,47 +164,48 @@ class ScriptedTransport(asyncio.Transport):
         *,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Wait for `connect`."""
+        """Prepare the script, which begins with `connect`."""
         super().__init__(dict(extra or {}))
         self._script = _Script(incoming, outgoing)
         self._kept: deque[memoryview] = deque()
         self._low, self._high = 16 << 10, 64 << 10  # asyncio's
-        self._is_scheduled = self._is_reading_paused = self._is_writing_paused = False
+        self._is_connected = self._is_scheduled = self._is_reading_paused = self._is_writing_paused = False
         self._has_ended = self._is_closing = self._is_lost = False
         self.has_written_eof = False
         """Whether `write_eof` has been called."""
 
     @property
     def sent(self) -> bytes:
-        """All that has been taken."""
+        """All that has been written and taken."""
         return bytes(self._script.sent)
 
     def connect(self, protocol: asyncio.BufferedProtocol | asyncio.Protocol) -> None:
-        """Give itself to a protocol, inside of a running event loop, and begin."""
+        """Give the transport to a protocol, inside of a running event loop, and begin with the script."""
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
+        self._is_connected = True
         protocol.connection_made(self)
         self._wake()
 
     # What a protocol reads
 
     def is_reading(self) -> bool:
-        """Tell whether it would bring bytes."""
+        """Tell whether the transport would bring bytes in its next turn."""
         return not (self._is_reading_paused or self._has_ended or self._is_closing)
 
     def pause_reading(self) -> None:
-        """Bring nothing until told so."""
+        """Bring nothing until `resume_reading`."""
         self._is_reading_paused = True
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Bring bytes again, after `pause_reading`."""
         self._is_reading_paused = False
         self._wake()
 
     # What a protocol writes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write, as far as the script takes it at once; keep the rest."""
+        """Write data, as far as the script takes them at once; keep the rest."""
         if self._is_closing or not data:
             return
         self._kept.append(memoryview(data).cast("B"))
@@ -223,37 +224,38 @@ class ScriptedTransport(asyncio.Transport):
         self.has_written_eof = True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set how much may be kept before the protocol is told to pause."""
+        """Set how much is kept before the protocol is told to pause, and how little before it is told to resume."""
         self._high = (64 << 10 if low is None else 4 * low) if high is None else high
         self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Return how little and how much may be kept."""
+        """Return how little is kept before the protocol is told to resume, and how much before it is told to pause."""
         return self._low, self._high
 
     def get_write_buffer_size(self) -> int:
-        """Return how much is kept."""
+        """Return how many bytes are kept."""
         return sum(map(len, self._kept))
 
     # The end
 
     def is_closing(self) -> bool:
-        """Tell whether it is closed, or will be when all has been taken."""
+        """Tell whether the transport is closed, or will be when all has been taken."""
         return self._is_closing
 
     def close(self) -> None:
-        """Close when all has been taken."""
+        """Close the connection when all that was written has been taken."""
         self._is_closing = True
         self._wake()
 
     def abort(self) -> None:
-        """Close at once."""
-        self._lose(None)
+        """Close the connection without what was written and has not been taken."""
+        self._kept.clear()
+        self.close()
 
     # The script
 
     def _wake(self) -> None:
-        if not self._is_scheduled and not self._is_lost:
+        if self._is_connected and not self._is_scheduled and not self._is_lost:
             self._is_scheduled = True
             self._loop.call_soon(self._turn)
 
@@ -273,8 +275,6 @@ class ScriptedTransport(asyncio.Transport):
         """Do a step; what goes wrong breaks the connection, as asyncio does it, be it the protocol's own fault."""
         try:
             step()
-        except BlockingIOError:
-            pass
         except Exception as failure:  # noqa: BLE001 - as said
             self._lose(failure)
 
@@ -285,7 +285,10 @@ class ScriptedTransport(asyncio.Transport):
             self._loop.call_soon(self._protocol.connection_lost, failure)
 
     def _write(self) -> None:
-        count = self._script.write(b"".join(self._kept))
+        try:
+            count = self._script.write(b"".join(self._kept))
+        except BlockingIOError:
+            return
         while count and count >= len(self._kept[0]):
             count -= len(self._kept.popleft())
         if count:
@@ -298,12 +301,22 @@ class ScriptedTransport(asyncio.Transport):
         protocol = self._protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
             buffer = memoryview(protocol.get_buffer(-1)).cast("B")
-            if data := self._script.read(len(buffer)):
+            if not buffer:
+                msg = "get_buffer() returned an empty buffer"  # asyncio's words
+                raise RuntimeError(msg)
+            if data := self._incoming(len(buffer)):
                 buffer[: len(data)] = data
                 protocol.buffer_updated(len(data))
-        elif data := self._script.read(_READ_BYTES):
+        elif data := self._incoming(_READ_BYTES):
             protocol.data_received(data)
-        if not data:
+        if data == b"":
             self._has_ended = True
             if not protocol.eof_received():
                 self.close()
+
+    def _incoming(self, nbytes: int) -> bytes | None:
+        """Return what comes next; None for a false alarm. One that the protocol raises is a fault as any other."""
+        try:
+            return self._script.read(nbytes)
+        except BlockingIOError:
+            return None

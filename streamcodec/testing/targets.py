@@ -18,14 +18,14 @@ from streamcodec.testing.samples import Draft, Members
 _T = TypeVar("_T")
 
 Codes = Iterable[ErrorCode]
-"""That a message may be refused with; none if it is valid."""
+"""Codes that a message may be refused with; none if it is valid."""
 
 
 class Choose(Protocol):
-    """Chooses one of several."""
+    """Chooses one of several things: `random.choice`, or a draw of Hypothesis."""
 
     def __call__(self, choices: Sequence[_T], /) -> _T:
-        """Return one of them."""
+        """Return one of the choices."""
         ...
 
 
@@ -35,12 +35,13 @@ Change = Callable[[Draft, Any, Choose], Codes]
 
 @dataclass(frozen=True)
 class Mutation:
-    """One thing that can be changed."""
+    """One thing that can be changed in a draft."""
 
-    targets: Targets
-    """Where, in a draft."""
-    change: Change
-    """Changes the draft at one of the targets."""
+    targets: Callable[[Draft], Sequence[Any]]
+    """Finds the places in a draft where it can be changed."""
+    change: Callable[[Draft, Any, Choose], Iterable[ErrorCode]]
+    """Changes a draft at one of its targets; returns the codes that the message may now be refused with, none if it is
+    still valid."""
 
 
 Catalogue = dict[str, Mutation]
@@ -91,7 +92,7 @@ def such(fits: Callable[[Members], object]) -> Targets:
 
 
 def of(targets: Targets, datatypes: Iterable[str]) -> Targets:
-    """Return those of some datatypes."""
+    """Return the targets that are tensors of some datatypes."""
     return lambda draft: [index for index in targets(draft) if draft.entries[index]["datatype"] in datatypes]
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from streamcodec import EncodedMessage, ErrorCode, Rows, Tensor, encode_request, encode_response, response_decoder
+from streamcodec.core.datatypes import to_wire
 from streamcodec.testing import (
     ExpectedMessage,
+    Outcome,
     assert_expected,
     assert_push_equals_pull,
     assert_read_as_by_oracle,
     assert_round_trip,
     assert_split_invariant,
     assert_stops_at_end,
+    bytewise,
     first_difference,
     run_push,
     run_scatter,
@@ -71,10 +75,25 @@ def test_faces_that_differ_are_found_with_the_byte_where_they_do() -> None:
         assert_split_invariant(Making(wrappers.PullsDifferently), MESSAGE.body)
 
 
-def test_a_broken_promise_is_told_with_the_cut_that_shows_it() -> None:
-    with pytest.raises(AssertionError, match=r"run_push of \d+ \+ \d+ bytes .*: feed\(\) took nothing") as caught:
-        assert_split_invariant(Making(LosesSecondChunk), MESSAGE.body)
-    assert "the whole" in str(caught.value)
+@pytest.mark.parametrize("check", [assert_split_invariant, assert_push_equals_pull])
+def test_a_broken_promise_is_told_with_the_run_and_the_cut_that_show_it(check: Callable[..., Outcome]) -> None:
+    with pytest.raises(AssertionError, match=r"^run_push of \d+ \+ \d+ bytes: feed\(\) took nothing"):
+        check(Making(LosesSecondChunk), MESSAGE.body, chunkings=lambda data: [bytewise(data)])
+    with pytest.raises(AssertionError, match=rf"^run_push of {len(MESSAGE.body)} bytes: feed\(\) took nothing"):
+        check(Making(wrappers.TakesNothing), MESSAGE.body)
+
+
+def test_the_fewest_cuts_are_not_searched_for_without_end() -> None:
+    """It fails when, and only when, the message comes byte by byte, so that not one cut can be left out."""
+    runs: list[int] = []
+
+    def run(make_decoder: object, chunks: Iterable[bytes], *, has_eof: bool = True) -> Outcome:  # noqa: ARG001 - a run's
+        runs.append(len([*chunks]))
+        return Outcome(taken=runs[-1] // 2000)
+
+    with pytest.raises(AssertionError, match=r"^run of 1 \+ .* differs from run of the whole: .taken: 1 instead of 0$"):
+        assert_split_invariant(MESSAGE.decoder, bytes(2000), chunkings=lambda data: [bytewise(data)], runs=[run])
+    assert 400 < len(runs) < 600
 
 
 class LosesSecondChunk(Wrapper):
@@ -145,6 +164,24 @@ def test_round_trips() -> None:
     )
 
 
+BIG_ENDIAN = np.arange(6, dtype=">i4").reshape(3, 2)
+
+
+@pytest.mark.parametrize("values", [BIG_ENDIAN, Rows("INT32", (3, 2), [BIG_ENDIAN[:1], BIG_ENDIAN[1:]])])
+def test_a_core_that_writes_arrays_as_they_lie_is_found(
+    values: np.ndarray[Any, Any] | Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has imported the function: what is expected must not come from what is looked at."""
+    assert_round_trip([Tensor(name="x", array=values)])
+    monkeypatch.setattr(to_wire, "__code__", _as_it_lies.__code__)
+    with pytest.raises(AssertionError, match=r"came back differs from what was sent: .*byte 4 of 24 is 0x00"):
+        assert_round_trip([Tensor(name="x", array=values)])
+
+
+def _as_it_lies(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(array)
+
+
 def swapping(tensors: Sequence[Tensor]) -> EncodedMessage:
     arrays = [tensor.array for tensor in tensors]
     return encode_request(
@@ -180,8 +217,11 @@ def test_verdicts_are_compared_with_what_came_out() -> None:
         assert_expected(right, expected(MESSAGE, refusals=refusal))
     with pytest.raises(AssertionError, match="refused with truncated, but it was refused with invalid-bool"):
         assert_expected(wrong, expected(WRONG, refusals=frozenset({ErrorCode.TRUNCATED})))
-    with pytest.raises(AssertionError, match=r"right .*, but it was refused: a byte of a BOOL"):
+    with pytest.raises(AssertionError, match=r"right .*, but it was refused with invalid-bool: a byte of a BOOL"):
         assert_expected(wrong, expected(WRONG))
+    for message in (expected(MESSAGE), expected(MESSAGE, refusals=refusal)):
+        with pytest.raises(AssertionError, match=r"but it was neither accepted nor refused$"):
+            assert_expected(run_push(MESSAGE.decoder, [MESSAGE.body[:-1]], has_eof=False), message)
     tensors = (ExpectedTensor(name="a", datatype="INT16", array=right.arrays[0]),)
     with pytest.raises(AssertionError, match="differs from what was written: : 2 items instead of 1"):
         assert_expected(right, expected(MESSAGE, tensors=tensors))

@@ -85,6 +85,16 @@ def test_logs_differ_with_every_part_of_an_outcome(run: Run) -> None:
     assert all(one != other for one in [log, *logs] for other in [log, *logs] if one is not other)
 
 
+def test_logs_tell_values_apart_that_are_equal_in_python() -> None:
+    headers = []
+    for value in (1, True, 1.0):
+        message = request(jsonic("BOOL", [0], []), outputs=[{"name": "y", "parameters": {"p": value}}])
+        headers.append(run_push(message.decoder, [message.body]).log.header)
+    assert [header.outputs for header in headers if header is not None] == [
+        (("y", None, f"mappingproxy({{'p': {text}}})"),) for text in ("1", "True", "1.0")
+    ]
+
+
 def entries() -> list[dict[str, object]]:
     return [
         binary("INT16", [2, 2], 8, name="a"),
@@ -119,6 +129,8 @@ BROKEN: list[tuple[Run, type[wrappers.Wrapper], str]] = [
     (run_pull, wrappers.GivesConstantBuffers, "no writable view of bytes"),
     (run_pull, wrappers.GivesSignedBuffers, "no writable view of bytes: format 'b'"),
     (run_pull, wrappers.GivesBuffersAfterTheEnd, "complete, but get_buffer"),
+    (run_pull, wrappers.GivesTooLongBuffers, "a buffer reached 3 bytes past the message"),
+    (run_scatter, wrappers.GivesTooLongBuffers, "a buffer reached 3 bytes past the message"),
     (run_scatter, wrappers.WritesPastOffset, "that the decoder passed over"),
     (run_scatter, wrappers.CountsTwice, "offset grew by"),
 ]
@@ -141,6 +153,19 @@ def test_broken_promises_are_found(run: Run, kind: type[wrappers.Wrapper], expec
 def test_broken_promises_after_an_error_are_found(kind: type[wrappers.Wrapper], expected: str) -> None:
     with pytest.raises(AssertionError, match=expected):
         run_pull(lambda: wrapped(kind, WRONG), [WRONG.body])
+
+
+@every_run
+def test_a_message_that_is_never_over_is_found(run: Run) -> None:
+    chunked = MESSAGE.chunked()
+    with pytest.raises(AssertionError, match="ended, but the message is neither complete nor refused"):
+        run(lambda: wrapped(wrappers.IgnoresTheEndOfInput, chunked), [chunked.body[:-1]])
+
+
+@every_run
+def test_who_is_not_told_of_the_end_beforehand_may_have_room_for_more(run: Run) -> None:
+    headerless = Message(body=b'{"inputs":[]}', header_length=None, body_length=None)
+    assert run(lambda: wrapped(wrappers.GivesTooLongBuffers, headerless), [headerless.body]).end is not None
 
 
 def test_bytes_that_follow_and_are_taken_are_found() -> None:

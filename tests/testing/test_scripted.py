@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -270,6 +271,72 @@ def test_a_fault_of_the_protocol_breaks_its_connection_too() -> None:
 
     [failure] = turns(ScriptedTransport([b"ab", b"c"]), Faulty())
     assert isinstance(failure, ValueError)
+
+
+def test_a_false_alarm_that_the_protocol_raises_breaks_its_connection() -> None:
+    class Faulty(Recorder):
+        def data_received(self, data: bytes) -> None:
+            raise BlockingIOError(data)
+
+        def resume_writing(self) -> None:
+            raise BlockingIOError
+
+    def write() -> None:
+        transport.set_write_buffer_limits(high=0)
+        transport.pause_reading()
+        transport.write(b"abc")
+
+    transport = ScriptedTransport([b"ab"])
+    assert [type(failure) for failure in turns(transport, Faulty())] == [BlockingIOError]
+    transport = ScriptedTransport([], [0])
+    assert [type(call) for call in turns(transport, Faulty(), write)] == [str, BlockingIOError]
+
+
+def test_an_empty_buffer_breaks_the_connection_as_in_asyncio() -> None:
+    class Faulty(asyncio.BufferedProtocol):
+        def __init__(self) -> None:
+            self.lost = asyncio.get_running_loop().create_future()
+
+        def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - asyncio's
+            return bytearray()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.lost.set_result(repr(exc))
+
+    async def main(connect: Callable[[Faulty], Awaitable[object]]) -> str:
+        protocol = Faulty()
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        await connect(protocol)
+        return str(await asyncio.wait_for(protocol.lost, 10))
+
+    async def scripted(protocol: Faulty) -> None:
+        ScriptedTransport([b"ab"]).connect(protocol)
+
+    async def real(protocol: Faulty) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.send(b"ab")
+            await asyncio.get_running_loop().create_connection(lambda: protocol, sock=ours)
+
+    assert asyncio.run(main(scripted)) == asyncio.run(main(real))
+
+
+@pytest.mark.parametrize("act", [ScriptedTransport.close, ScriptedTransport.abort])
+def test_a_transport_may_be_closed_before_it_is_connected(act: Callable[[ScriptedTransport], None]) -> None:
+    transport = ScriptedTransport([b"ab"])
+    act(transport)
+    assert transport.is_closing()
+    assert turns(transport, Recorder()) == [None]
+
+
+def test_a_transport_that_is_aborted_forgets_what_was_not_taken() -> None:
+    def abort() -> None:
+        transport.write(b"abc")
+        transport.abort()
+
+    transport = ScriptedTransport([b"ab"], [1, 0, 2])
+    assert turns(transport, Recorder(), abort) == [None]
+    assert transport.sent == b"a"
 
 
 def test_a_transport_can_be_paused_closed_and_aborted() -> None:

@@ -119,6 +119,14 @@ def test_mutations_lead_to_most_of_the_codes_of_a_message() -> None:
     assert of_message <= codes | {ErrorCode.TRUNCATED}
 
 
+def test_what_cannot_be_changed_is_told() -> None:
+    draft = Draft(members={"inputs": []}, is_response=False, payloads=[], tensors=None)
+    with pytest.raises(KeyError, match="no such thing"):
+        mutate(draft, "no such thing", seeded("none"))
+    with pytest.raises(IndexError):
+        mutate(draft, "name twice", seeded("none"))
+
+
 def test_a_draft_is_valid_as_it_is() -> None:
     for is_response in (False, True):
         check(rich_draft(is_response=is_response).finish())

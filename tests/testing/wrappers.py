@@ -167,6 +167,25 @@ class ReturnsNoEvent(Wrapper):
         return NEED_DATA if self.inner.next_event() is NEED_DATA else "event"
 
 
+class IgnoresTheEndOfInput(Wrapper):
+    def receive_eof(self) -> None:
+        pass
+
+
+class GivesTooLongBuffers(Wrapper):
+    """Has memory of its own, with room for more than the message, and passes on what has come there."""
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        self.memory = bytearray(len(self.inner.get_buffer(sizehint)) + 3)
+        return memoryview(self.memory)
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        return [self.get_buffer(sizehint)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.inner.feed(self.memory[:nbytes])
+
+
 class EndsEarly(Wrapper):
     """Says of its end what is not so."""
 
