@@ -83,13 +83,19 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write everything for a run, a folder per target")
-    parser.add_argument("targets", nargs="*", default=TARGETS, metavar="TARGET", help=f"of: {', '.join(TARGETS)}")
+    parser.add_argument(
+        "targets", nargs="*", metavar="TARGET", help=f"with --into: which ones; all without: {', '.join(TARGETS)}"
+    )
     arguments = parser.parse_args()
+    if unknown := set(arguments.targets) - set(TARGETS):
+        parser.error(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
+    if arguments.targets and arguments.into is None:
+        parser.error("targets can be chosen with --into only; the committed corpora are written together")
     if arguments.into is None:
         for name, seeds in SEEDS.items():
             sys.stdout.write(f"{name}: {write(CORPUS / name, seeds())} seeds\n")
         return
-    for target in arguments.targets:
+    for target in arguments.targets or TARGETS:
         sys.stdout.write(f"{target}: {fill(arguments.into / target, target)} files\n")
 
 

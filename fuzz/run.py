@@ -101,10 +101,12 @@ class Campaign:
         self.processor_seconds += usage.ru_utime + usage.ru_stime
         self.peak_bytes = max(self.peak_bytes, usage.ru_maxrss << 10)
         words = log.read_text("utf-8", errors="replace")
-        self.executions += executions_of(words)
-        reason = reason_of(words)
+        executions = executions_of(words)
+        self.executions += executions
+        reason = reason_of(words) if process.returncode or executions else "nothing was executed"
         new = sorted(set((self.folder / "findings").iterdir()) - before)
-        if process.returncode and not new and reason not in {finding.reason for finding in self.findings}:
+        has_failed = process.returncode or not executions
+        if has_failed and not new and reason not in {finding.reason for finding in self.findings}:
             self.findings.append(Finding(log, reason))
         self.findings += [Finding(path, reason) for path in new]
         self._leave_out(new)
@@ -216,6 +218,10 @@ def main() -> int:
     targets = arguments.targets or list(TARGETS)
     if unknown := set(targets) - set(TARGETS):
         parser.error(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
+    if not arguments.seconds >= 1:  # nor is NaN
+        parser.error("--seconds must be at least 1")
+    if arguments.jobs < 1:
+        parser.error("--jobs must be at least 1")
     work = arguments.work or Path(tempfile.mkdtemp(prefix="fuzz-"))
     campaigns = [_campaign(target, arguments.seconds, work / target) for target in targets]
     count = run(campaigns, arguments.jobs, lambda words: sys.stdout.write(f"{words}\n"))

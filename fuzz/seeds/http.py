@@ -32,6 +32,9 @@ def seeds() -> Iterator[tuple[str, Case]]:
 
 _CHUNKS = b"5\r\n12345\r\n14;a=b\r\n" + b"x" * 20 + b"\r\n0\r\n\r\n"
 _TE = b"Transfer-Encoding: chunked\r\n"
+_STORED = b"\1\5\0\xfa\xff12345"
+"""As deflate writes it without compressing, which is the same with every version of zlib."""
+_GZIP = b"\x1f\x8b\x08" + bytes(7) + _STORED + zlib.crc32(b"12345").to_bytes(4, "little") + b"\5\0\0\0"
 _REQUESTS: dict[str, tuple[bytes, bytes]] = {
     "length": (b"Content-Length: 5\r\n", b"12345"),
     "length-zero": (b"Content-Length: 0\r\n", b""),
@@ -71,11 +74,15 @@ _REQUESTS: dict[str, tuple[bytes, bytes]] = {
     "folded": (b"A: b\r\n c\r\nContent-Length: 5\r\n", b"12345"),
     "bare-lf": (b"A: b\nContent-Length: 5\r\n", b"12345"),
     "bare-cr": (b"A: b\rContent-Length: 5\r\n", b"12345"),
+    "fields-many": (b"A:\r\n" * 257, b""),
     "nul": (b"A: \0\r\n", b""),
     "no-colon": (b"A\r\n", b""),
     "long": (b"A: " + b"b" * 200 + b"\r\n", b""),
     "gzip": (b"Content-Encoding: gzip\r\nContent-Length: 5\r\n", b"12345"),
     "deflate": (b"Content-Encoding: deflate\r\nContent-Length: 11\r\n", zlib.compress(b"a" * 90)[:11]),
+    "gzip-whole": (b"Content-Encoding: x-gzip\r\nContent-Length: %d\r\n" % len(_GZIP), _GZIP),
+    "deflate-whole": (b"Content-Encoding: deflate\r\n" + _TE, b"%x\r\n%b\r\n0\r\n\r\n" % (len(_STORED), _STORED)),
+    "gzip-empty": (b"Content-Encoding: gzip\r\nContent-Length: 0\r\n", b""),
     "brotli": (b"Content-Encoding: br\r\nContent-Length: 5\r\n", b"12345"),
     "old": (b"GET / HTTP/1.0\r\nContent-Length: 5\r\n", b"12345"),
     "version-2": (b"GET / HTTP/2.0\r\nHost: x\r\n", b""),

@@ -28,14 +28,14 @@ from streamcodec import (
 from streamcodec.testing import describe_error
 from targets.choices import Choices, ChoicesWriter
 
+MAX_OUTPUT_BYTES: Final = 1 << 20
+"""More is not compared: the time would be zlib's."""
 _BOTH = (False, True)
 _SIZES = range(256)
 _PIECES: Final = 40
 _MAX_PIECE_BYTES: Final = 64 << 10
 _FREE_BYTES: Final = 64 << 10
 """Of output, for which no ratio counts."""
-_MAX_OUTPUT_BYTES: Final = 1 << 20
-"""More is not compared: the time would be zlib's."""
 _SMALL_RATIO: Final = 2
 _FILLINGS: Final = (0, 1, 100, 1000, 66_000, 132_000)
 """Zeros: the larger ones are more than is free of the ratio, and more than two pieces."""
@@ -197,7 +197,7 @@ def check(case: Case) -> None:
     assert whole.output == pieces.output, "a cut shows in the output"
     assert _error_parts(whole) == _error_parts(pieces), "a cut shows in the error"
     expected = ask_zlib(case.body, case.encoding)
-    if whole.is_cut_off or (expected is not None and len(expected) > _MAX_OUTPUT_BYTES):
+    if whole.is_cut_off or (expected is not None and len(expected) > MAX_OUTPUT_BYTES):
         return
     if whole.error is None:
         bound = _FREE_BYTES + case.limits.max_compression_ratio * len(case.body)
@@ -217,8 +217,8 @@ def inflate(case: Case, chunks: Iterable[bytes]) -> Outcome:
             for piece in inflater.inflate(chunk):
                 assert 0 < len(piece) <= _MAX_PIECE_BYTES, "a piece is larger than it may be"
                 output += piece
-                if len(output) > _MAX_OUTPUT_BYTES:
-                    return Outcome(bytes(output[:_MAX_OUTPUT_BYTES]), None, is_cut_off=True)
+                if len(output) > MAX_OUTPUT_BYTES:
+                    return Outcome(bytes(output[:MAX_OUTPUT_BYTES]), None, is_cut_off=True)
         inflater.finish()
     except RemoteProtocolError as error:  # damaged, or a bomb: the one answer to bad bytes
         return Outcome(bytes(output), error)
@@ -231,12 +231,12 @@ def ask_zlib(body: bytes, encoding: str) -> bytes | None:
     form = Form.GZIP if encoding == "gzip" else Form.ZLIB if is_zlib else Form.RAW
     output = b""
     try:
-        while len(output) <= _MAX_OUTPUT_BYTES:
+        while len(output) <= MAX_OUTPUT_BYTES:
             stream = zlib.decompressobj(form.value)
-            output += stream.decompress(body, _MAX_OUTPUT_BYTES + 1)
+            output += stream.decompress(body, MAX_OUTPUT_BYTES + 1)
             body = stream.unused_data
             if not stream.eof:
-                return output if len(output) > _MAX_OUTPUT_BYTES else None
+                return output if len(output) > MAX_OUTPUT_BYTES else None
             if not body:
                 return output
             if form is not Form.GZIP:

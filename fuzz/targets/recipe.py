@@ -2,6 +2,7 @@
 
 The truth about its values is bytes: a tensor's own, little-endian and row-major, or a list of elements. Everything else
 here is a way to give those to the encoder: as arrays of other byte orders and memory layouts, as `Elements`, as `Rows`.
+What the datatypes are stands here once more, so that a mistake in the library's table is seen.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcodec import DATATYPES, Datatype, Elements, NonFiniteOutput, Rows, Tensor
+from streamcodec import DATATYPES, Elements, NonFiniteOutput, Rows, Tensor
 from targets.choices import Choices, ChoicesWriter
 
 
@@ -45,11 +46,29 @@ class Form(Enum):
     """`Rows` of several at once, or `Elements` of payloads with nothing between them."""
 
 
+DTYPES: Final = {
+    "BOOL": "?",
+    "UINT8": "u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "INT8": "i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+    "BYTES": "O",
+    "BF16": "<u2",
+}
+"""Each datatype's items on the wire; of BF16 the bits."""
+_WITHOUT_JSON: Final = frozenset({"FP16", "BF16"})
 NAMES: Final = ("x", "y", 'é"\\\n', "", "\ud800")
 """The last two cannot be written."""
 PARAMETERS: Final[tuple[dict[str, Any] | None, ...]] = (None, {"k": [1.5, None, {"é": "\0"}]}, {"binary_data_size": 3})
 _BOTH = (False, True)
-_DATATYPES = tuple(DATATYPES)
+_DATATYPES = tuple(DTYPES)
 _LAYOUTS = tuple(Layout)
 _FORMS = tuple(Form)
 _RANKS = range(4)
@@ -103,9 +122,15 @@ class Recipe:
             choices.pick(_SIZES, size)
 
     @property
-    def datatype(self) -> Datatype:
-        """Of the tensor."""
-        return DATATYPES[self.datatype_name]
+    def dtype(self) -> np.dtype[Any]:
+        """Of its arrays; what BF16 has there depends on what is installed."""
+        is_bfloat = self.datatype_name == "BF16"
+        return DATATYPES["BF16"].dtype if is_bfloat else np.dtype(DTYPES[self.datatype_name])
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether its elements have lengths of their own."""
+        return self.datatype_name == "BYTES"
 
     @cached_property
     def elements(self) -> list[bytes]:
@@ -121,15 +146,15 @@ class Recipe:
     @cached_property
     def octets(self) -> bytes:
         """The truth of all others: the bytes that a tensor has on the wire."""
-        nbytes = math.prod(self.shape) * self.datatype.itemsize
+        nbytes = math.prod(self.shape) * np.dtype(DTYPES[self.datatype_name]).itemsize
         octets = np.resize(np.frombuffer(self.payload or b"\0", np.uint8), nbytes)
-        return (octets & 1 if self.datatype.kind == "b" else octets).tobytes()
+        return (octets & 1 if self.datatype_name == "BOOL" else octets).tobytes()
 
     @cached_property
     def plain(self) -> np.ndarray[Any, Any]:
         """The truth as an array of the datatype's own dtype."""
-        if not self.datatype.is_bytes:
-            return np.frombuffer(self.octets, self.datatype.dtype).reshape(self.shape)
+        if not self.is_bytes:
+            return np.frombuffer(self.octets, self.dtype).reshape(self.shape)
         flat = np.empty(len(self.elements), object)
         flat[:] = self.elements
         return flat.reshape(self.shape)
@@ -142,19 +167,19 @@ class Recipe:
         """Tell whether the tensor has no form in the protocol; its name aside."""
         if self.is_binary:
             return False
-        if self.datatype.is_bytes:
+        if self.is_bytes:
             return not all(map(_is_text, self.elements))
-        if not self.datatype.has_json:
+        if self.datatype_name in _WITHOUT_JSON:
             return True
         return nonfinite is NonFiniteOutput.ERROR and not bool(np.isfinite(self.plain).all())
 
     def is_same(self, found: np.ndarray[Any, Any], nonfinite: NonFiniteOutput) -> bool:
         """Tell whether an array that came back is what was sent, bit for bit as far as its form can say."""
-        if found.shape != self.shape or found.dtype != self.datatype.dtype:
+        if found.shape != self.shape or found.dtype != self.dtype:
             return False
-        if self.datatype.is_bytes:
+        if self.is_bytes:
             return bool(found.reshape(-1).tolist() == self.elements)
-        if self.is_binary or self.datatype.kind != "f":
+        if self.is_binary or self.dtype.kind != "f":
             return found.tobytes() == self.octets
         # JSON says only that a number is none.
         plain = self.plain
@@ -166,7 +191,7 @@ class Recipe:
         array = self._laid_out()
         if self.form is Form.ARRAY:
             return array
-        if self.datatype.is_bytes:
+        if self.is_bytes:
             return Elements(array) if self.form is Form.DECLARED else self._packed()
         step = 1 if self.form is Form.DECLARED else 2
         windows = [array[row : row + step] for row in range(0, len(array), step)] if self.shape else [array]

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from streamcodec import (
+    DATATYPES,
     EncodedMessage,
     LocalProtocolError,
     NonFiniteOutput,
@@ -123,7 +124,7 @@ class Case:
         """Whether something of it has no form in the protocol."""
         if self.kind is Kind.RAW:
             recipe = self.recipes[0]
-            return recipe.datatype.is_bytes and math.prod(recipe.shape) != 1
+            return recipe.is_bytes and math.prod(recipe.shape) != 1
         is_wrong = any(recipe.is_refused(self.nonfinite) for recipe in self.recipes)
         return is_wrong or self.id == _IDS[-1] or not all(are_named(self.recipes))
 
@@ -156,14 +157,13 @@ class Case:
 
     def _raw_spec(self, nbytes: int) -> TensorSpec:
         recipe = self.recipes[0]
-        is_bytes = recipe.datatype.is_bytes
         return TensorSpec(
             name=recipe.name,
-            datatype=recipe.datatype,
+            datatype=DATATYPES[recipe.datatype_name],
             shape=recipe.shape,
             nbytes=nbytes,
             offset=0,
-            is_single_element=is_bytes,
+            is_single_element=recipe.is_bytes,
         )
 
 
@@ -222,14 +222,14 @@ def _check_values(case: Case, outcome: Outcome) -> None:
     for recipe in case.recipes:
         if recipe.name in tensors:
             assert recipe.is_same(tensors[recipe.name].array, case.nonfinite), "a tensor came back differently"
-            if recipe.datatype.is_bytes:
+            if recipe.is_bytes:
                 elements = tensors[recipe.name].elements
                 assert [*elements] == [elements[index] for index in range(len(elements))] == recipe.elements
         else:
             windows = [window for window in outcome.windows if window.name == recipe.name]
             octets = b"".join(window.array.values for window in windows)
             assert windows, "a tensor did not come back"
-            array = np.frombuffer(octets, recipe.datatype.dtype).reshape(recipe.shape)
+            array = np.frombuffer(octets, recipe.dtype).reshape(recipe.shape)
             assert recipe.is_same(array, case.nonfinite), "windows came back differently"
             assert [window.is_last for window in windows] == [False] * (len(windows) - 1) + [True]
     if case.kind is not Kind.RAW:

@@ -7,21 +7,35 @@ without an opinion never finds.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 from targets import oracle as oracle_target
 
-from streamcodec import Decoder, ErrorCode, Inflater, RememberedHeaders, RemoteProtocolError
+from streamcodec import (
+    DATATYPES,
+    Decoder,
+    ErrorCode,
+    Inflater,
+    LimitExceededError,
+    Limits,
+    RememberedHeaders,
+    RemoteProtocolError,
+)
 from streamcodec.core import datatypes, deflating, encoder, jsontext
 from streamcodec.core import header as header_room
+from streamcodec.core.record import replaced
 from streamcodec.http import Collector, ServerConnection
 from streamcodec.http import chunks as chunks_room
 from streamcodec.http import heads as heads_room
 from streamcodec.http import server as server_room
 from tests.fuzz.inputs import CORPORA, failures
+
+SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security" / "index.md"
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -76,8 +90,19 @@ def integers_are_big_endian(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(datatypes._DTYPES, "INT16", np.dtype(">i2"))  # noqa: SLF001 - the one table
 
 
-def oracle_refuses_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(oracle_target, "read_message", lambda *_, **__: {})
+def more_than_one_dimension_is_over_the_limit(patch: pytest.MonkeyPatch) -> None:
+    check = header_room.check_rank
+    patch.setattr(header_room, "check_rank", lambda rank, _, path: check(rank, Limits(max_rank=1), path))
+    patch.setattr(header_room, "read_plainly", lambda *_: None)
+
+
+def not_a_number_is_refused_in_data_too(patch: pytest.MonkeyPatch) -> None:
+    def check(root: dict[str, Any], key: str, constants: int) -> None:
+        if constants:
+            path = jsontext.find(root, lambda value: type(value) is jsontext.NonFinite) or f"$.{key}[0].data[0]"
+            raise RemoteProtocolError("not a number", code=ErrorCode.NON_FINITE_NUMBER, path=path)
+
+    patch.setattr(header_room, "_check_constants", check)
 
 
 def chunks_may_end_with_anything(patch: pytest.MonkeyPatch) -> None:
@@ -101,6 +126,33 @@ def the_first_of_two_lengths_wins(patch: pytest.MonkeyPatch) -> None:
 def a_body_is_one_byte_shorter(patch: pytest.MonkeyPatch) -> None:
     length = heads_room.framing_length
     patch.setattr(server_room, "framing_length", lambda *a, **b: max(0, (length(*a, **b) or 0) - 1))
+
+
+def every_length_is_over_the_limit(patch: pytest.MonkeyPatch) -> None:
+    framing_length = heads_room.framing_length
+
+    def strict(*arguments: Any, **options: Any) -> int | None:  # noqa: ANN401 - those of the function
+        if length := framing_length(*arguments, **options):
+            raise LimitExceededError("too long", limit="max_message_bytes")
+        return length
+
+    patch.setattr(server_room, "framing_length", strict)
+
+
+def compressed_bodies_are_zeros(patch: pytest.MonkeyPatch) -> None:
+    inflate = Inflater.inflate
+
+    def zeros(self: Inflater, chunk: bytes) -> Iterator[bytes]:
+        return (bytes(len(piece)) for piece in inflate(self, chunk))
+
+    patch.setattr(Inflater, "inflate", zeros)
+
+
+def compressed_bodies_are_refused(patch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Inflater) -> NoReturn:
+        raise RemoteProtocolError("damaged", code=ErrorCode.INVALID_COMPRESSION)
+
+    patch.setattr(Inflater, "finish", refuse)
 
 
 def the_rest_of_a_refused_body_is_the_next_request(patch: pytest.MonkeyPatch) -> None:
@@ -133,6 +185,13 @@ def arrays_are_written_as_they_lie(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(encoder, "to_wire", np.ascontiguousarray)
 
 
+def doubles_have_no_form_in_json(patch: pytest.MonkeyPatch) -> None:
+    changed = replaced(DATATYPES["FP64"], has_json=False)
+    patch.setitem(DATATYPES, "FP64", changed)
+    for dtype in (changed.dtype, changed.dtype.newbyteorder(">")):
+        patch.setitem(datatypes._BY_DTYPE, dtype, changed)  # noqa: SLF001 - the other table
+
+
 def names_may_be_used_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(encoder, "_add_name", lambda *_: None)
 
@@ -146,10 +205,14 @@ BREAKS: list[tuple[str, Break]] = [
     ("oracle", shapes_are_read_from_behind),
     ("oracle", integers_are_big_endian),
     ("oracle", scalars_are_refused),
-    ("oracle", oracle_refuses_nothing),
+    ("oracle", more_than_one_dimension_is_over_the_limit),
+    ("oracle", not_a_number_is_refused_in_data_too),
     ("http", chunks_may_end_with_anything),
     ("http", the_first_of_two_lengths_wins),
     ("http", a_body_is_one_byte_shorter),
+    ("http", every_length_is_over_the_limit),
+    ("http", compressed_bodies_are_zeros),
+    ("http", compressed_bodies_are_refused),
     ("http", the_rest_of_a_refused_body_is_the_next_request),
     ("http", a_collector_forgets_a_byte),
     ("compression", compressed_bodies_may_be_cut_short),
@@ -157,7 +220,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("compression", pieces_are_as_large_as_they_come),
     ("compression", compressing_leaves_out_the_end),
     ("round_trip", arrays_are_written_as_they_lie),
-    ("round_trip", integers_are_big_endian),
+    ("round_trip", doubles_have_no_form_in_json),
     ("round_trip", names_may_be_used_twice),
 ]
 
@@ -165,6 +228,22 @@ BREAKS: list[tuple[str, Break]] = [
 @pytest.mark.parametrize(("target", "break_it"), BREAKS, ids=lambda value: getattr(value, "__name__", value))
 def test_a_break_is_found(target: str, break_it: Break, monkeypatch: pytest.MonkeyPatch) -> None:
     break_it(monkeypatch)
+    _assert_found(target, monkeypatch)
+
+
+def test_an_oracle_that_refuses_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle_target, "read_message", lambda *_, **__: {})
+    _assert_found("oracle", monkeypatch)
+
+
+def test_the_security_page_tells_how_many_ways_there_are() -> None:
+    told = re.search(r"break\s+the\s+library\s+in\s+([0-9]+)\s+quiet\s+ways", SECURITY_PAGE.read_text("utf-8"))
+    assert told is not None
+    assert int(told[1]) == len({break_it for _, break_it in BREAKS}) == len(BREAKS)
+
+
+def _assert_found(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Insist that the target complains of what has been broken, and of nothing once that is mended."""
     inputs = CORPORA[target].items()
     found = failures(target, inputs)
     assert any(words.startswith("AssertionError") for words in found.values())

@@ -96,6 +96,13 @@ def test_a_program_that_cannot_start_is_a_finding_and_is_not_tried_again(tmp_pat
     assert str(broken.findings[0].path) in said[1]
 
 
+def test_a_program_that_executes_nothing_is_a_finding_although_it_is_content(tmp_path: Path) -> None:
+    idle = run.Campaign("header", 1000, tmp_path, [sys.executable, "-c", "print('Done 0 runs')"])
+    said: list[str] = []
+    assert run.run([idle], 1, said.append) == 1
+    assert idle.findings == [run.Finding(tmp_path / "0.log", "nothing was executed")]
+
+
 def test_several_at_once_are_all_in_the_table(tmp_path: Path) -> None:
     campaigns = [campaign(tmp_path / str(index), "", seconds=1) for index in range(3)]
     said: list[str] = []
@@ -143,9 +150,14 @@ def test_replay_tells_a_finding_from_what_passes(monkeypatch: pytest.MonkeyPatch
     [
         ((run, "--help"), 0, "--seconds 60 --jobs 6"),
         ((run, "nothing"), 2, "no such target: nothing; there are header, decoder"),
+        ((run, "--seconds", "0.9"), 2, "--seconds must be at least 1"),
+        ((run, "--seconds", "nan"), 2, "--seconds must be at least 1"),
+        ((run, "--jobs", "0"), 2, "--jobs must be at least 1"),
         ((replay, "--help"), 0, "fuzz/corpus/http/request-chunked"),
         ((replay, "header", str(make_corpus.CORPUS / "header" / "plain")), 0, "-- passes"),
         ((make_corpus, "--help"), 0, "--into /tmp/seeds http"),
+        ((make_corpus, "http"), 2, "targets can be chosen with --into only"),
+        ((make_corpus, "--into", "nowhere", "nothing"), 2, "no such target: nothing; there are header, decoder"),
     ],
 )
 def test_programs_say_what_they_do(
