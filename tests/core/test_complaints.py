@@ -47,7 +47,7 @@ async def _later() -> AsyncIterator[np.ndarray[Any, Any]]:
 
 
 def _write(array: Any, **members: Any) -> None:  # noqa: ANN401 - also what is wrong
-    encode_request([Tensor(name="x", array=array, **members)])
+    encode_request([Tensor(**{"name": "x", "array": array, **members})])
 
 
 def _send(windows: Any, shape: tuple[int, ...] = (2, 3)) -> None:  # noqa: ANN401 - also what is wrong
@@ -95,6 +95,20 @@ def _update(nbytes: int, *, asks: bool = True) -> None:
     decoder.buffer_updated(nbytes)
 
 
+def _update_twice() -> None:
+    decoder = _decoder()
+    decoder.get_buffer()
+    decoder.buffer_updated(1)
+    decoder.buffer_updated(1)
+
+
+def _update_after_feed() -> None:
+    decoder = _decoder()
+    decoder.get_buffer()
+    decoder.feed(MESSAGE.body[:3])
+    decoder.buffer_updated(1)
+
+
 def _call_from_within() -> None:
     decoders: list[Decoder[RequestHeader]] = []
     decoders.append(_decoder(check=lambda _: decoders[0].feed(b"")))
@@ -124,6 +138,8 @@ COMPLAINTS: Final[list[tuple[str, Callable[[], object]]]] = [
         "a decoder cannot be used from its own callbacks, by two threads at once, or after one was interrupted",
         _call_from_within,
     ),
+    ("no buffer was asked for since the last bytes; get_buffer() comes before buffer_updated()", _update_twice),
+    ("no buffer was asked for since the last bytes; get_buffer() comes before buffer_updated()", _update_after_feed),
     ("0 bytes cannot have been written to a buffer of 190; the end of input is receive_eof()", lambda: _update(0)),
     ("-1 bytes cannot have been written to a buffer of 190", lambda: _update(-1)),
     ("191 bytes cannot have been written to a buffer of 190", lambda: _update(191)),
@@ -190,6 +206,13 @@ COMPLAINTS: Final[list[tuple[str, Callable[[], object]]]] = [
         lambda: encode_request([Tensor(name="x", array=FLOATS)] * 2),
     ),
     (FLAG, lambda: encode_request([], outputs=[RequestedOutput(name="x", parameters={"binary_data": 1})])),
+    (
+        (
+            "the header cannot be written as JSON: 'utf-8' codec can't encode character '\\ud800' in position 20: "
+            "surrogates not allowed"
+        ),
+        lambda: _write(FLOATS, name="\ud800"),
+    ),
     ("names of parameters are str", lambda: _write(FLOATS, parameters={3: 4})),
     (
         "a parameter has no form in JSON: Object of type object is not JSON serializable",

@@ -320,3 +320,8 @@ def test_bytes_behind_the_end_are_named() -> None:
     error = refused("deflate", [zlib.compress(PLAIN) + b"x"])
     assert str(error) == "bytes follow the end of the compressed body"
     assert str(refused("gzip", [gzip.compress(PLAIN)[:-1]])) == "the compressed body ends too early"
+
+
+def test_a_bomb_is_told_how_often_it_may_be_its_size() -> None:
+    error = refused("gzip", [gzip.compress(bytes(1 << 20))], Limits(max_compression_ratio=3))
+    assert str(error) == "the body decompresses to more than 3 times its size"

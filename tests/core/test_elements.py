@@ -153,7 +153,7 @@ def test_offsets_of_any_integers() -> None:
 
 def test_one_element_by_its_number() -> None:
     made = Elements(objects([b"a", b"", b"ccc", b"d"], 2, 2))
-    assert [made[2], made[-1], made[np.int64(1)]] == [b"ccc", b"d", b""]
+    assert [made[2], made[-1], made[-4], made[np.int64(1)]] == [b"ccc", b"d", b"a", b""]
     for index in (4, -5):
         with pytest.raises(IndexError, match=f"element {index} of 4"):
             made[index]
@@ -183,6 +183,10 @@ def test_objects_are_made_once_and_numpy_has_them() -> None:
     assert made.array is made.array
     assert np.asarray(made) is made.array
     assert np.asarray(made, "S2").tolist() == [b"a", b"b"]
+    assert made.__array__("S2").dtype == "S2"
+    assert made.__array__(copy=True) is not made.array
+    with pytest.raises(ValueError, match="copy"):
+        made.__array__("S2", copy=False)
     assert repr(made) == "Elements(<[2], 11 bytes>)"
 
 

@@ -122,6 +122,7 @@ def test_text_names_the_place(offset: int | None, path: str | None, text: str) -
     assert str(error) == text
     assert (error.message, error.code, error.offset, error.path) == ("no", ErrorCode.INVALID_JSON, offset, path)
     assert error.status_hint == 400
+    assert error.args == ("no",)
 
 
 def test_limit_says_which() -> None:

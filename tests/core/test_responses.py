@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from streamcodec import ErrorCode, ResponseHeader
+from streamcodec import (
+    ErrorCode,
+    LimitExceededError,
+    Limits,
+    RememberedHeaders,
+    ResponseHeader,
+    parse_response_header,
+    response_decoder,
+)
+from streamcodec.testing import run_push
 from tests.core.messages import Members, Message, binary, json_message, jsonic, message, response
 from tests.core.triad import accept, decode, refuse
 
@@ -175,3 +185,25 @@ def test_null_among_what_is_no_number_is_not_what_is_wrong() -> None:
 def test_null_of_a_request_is_no_number() -> None:
     error = refuse(json_message({"inputs": [jsonic("FP32", [2], [1, None])]}))
     assert (error.code, error.path) == (ErrorCode.INVALID_DATA, "$.inputs[0].data[1]")
+
+
+def test_a_decoder_of_responses_heeds_its_arguments() -> None:
+    body = b'{"model_name":"m","outputs":[]}'
+    seen: list[ResponseHeader] = []
+    decoder = response_decoder(header_length=None, body_length=len(body), check=seen.append)
+    decoder.feed(body)
+    assert [header.model_name for header in seen] == ["m"]
+    small = response_decoder(header_length=None, body_length=len(body), limits=Limits(max_header_bytes=9))
+    with pytest.raises(LimitExceededError, match="9 are allowed"):
+        small.next_event()
+    remembered = RememberedHeaders(parse_response_header, Limits(max_header_bytes=9))
+    smaller = response_decoder(header_length=None, body_length=len(body), headers=remembered)
+    with pytest.raises(LimitExceededError, match="9 are allowed"):
+        smaller.next_event()
+
+
+@pytest.mark.parametrize("arguments", [{}, {"allow_headerless": False}, {"allow_headerless": True}])
+def test_a_decoder_of_responses_looks_for_the_end_of_json_if_told_to(arguments: dict[str, Any]) -> None:
+    body = b'{"outputs":[{"name":"x","datatype":"INT8","shape":[1],"parameters":{"binary_data_size":1}}]}\1'
+    outcome = run_push(lambda: response_decoder(header_length=None, body_length=len(body), **arguments), [body])
+    assert (outcome.end is not None) is any(arguments.values())

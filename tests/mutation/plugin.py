@@ -1,8 +1,9 @@
 """The pytest plugin of mutation testing: collects the tests once, then runs them in a fork for each mutant.
 
 First one fork runs all tests, to see how long each takes and which functions it comes to. Then, for each mutant, a fork
-runs the tests that come to its function: those that have found others first, then the quick ones, up to a budget. So a
-survivor has seen all tests of its function, or the quickest of them.
+runs the tests that come to its function, up to a budget: those that have found others first, then one of each
+parametrized test, the quick ones first, then the others. So a survivor has seen all tests of its function, or the
+quickest of them.
 """
 
 from __future__ import annotations
@@ -195,11 +196,22 @@ def _chosen(tests: Timings, killers: Counter[str], module: str, seconds: float) 
     def cost(name: str) -> float:  # the module's own tests count little
         return tests[name] / 5 if f"test_{module}.py" in name else tests[name]
 
-    for name in sorted(tests.keys() - set(first), key=cost):
+    for name in _varied(sorted(tests.keys() - set(first), key=cost)):
         seconds -= cost(name)
         if seconds < 0:
             return
         yield name
+
+
+def _varied(names: list[str]) -> list[str]:
+    """Put the first of each test function's parameters in front, then the second: what one misses, others may too."""
+    counts: Counter[str] = Counter()
+    rounds = []
+    for name in names:
+        function = name.partition("[")[0]
+        rounds.append(counts[function])
+        counts[function] += 1
+    return [name for _, name in sorted(zip(rounds, names, strict=True), key=lambda pair: pair[0])]
 
 
 def _killer(mutant: str, items: Items) -> bytes:
