@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +24,11 @@ class Input:
     """-1 where any size will do."""
 
     @property
+    def has_elements(self) -> bool:
+        """Whether its samples have elements: without any, little can be wrong with it."""
+        return 0 not in self.shape
+
+    @property
     def is_open(self) -> bool:
         """Whether some size may be chosen."""
         return -1 in self.shape
@@ -36,26 +40,37 @@ class Input:
             shape[shape.index(-1)] = size
         return [1 if size == -1 else size for size in shape]
 
-    def sample(self, shape: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Return small values."""
-        count = math.prod(shape)
+    def shape_of(self, count: int) -> list[int]:
+        """Return a shape that the model takes, of so many elements, or as near to that as its fixed sizes let it be."""
+        fixed = math.prod(size for size in self.shape if size != -1)
+        return self.sample_shape(max(1, count // max(1, fixed)))
+
+    def sample(self, count: int) -> np.ndarray[Any, Any]:
+        """Return small values, counted up from 0."""
+        numbers = np.arange(count)
         if self.datatype.is_bytes:
-            return np.array([b"%d" % (index % 100) for index in range(count)], object).reshape(shape)
-        numbers = np.arange(count) % (2 if self.datatype.name == "BOOL" else 100)
+            return np.array([b"%d" % (number % 100) for number in numbers], object)
         if self.datatype.name == "BF16":
-            return (0x3F80 + numbers).astype("<u2").reshape(shape)  # their bits
-        return numbers.astype(self.datatype.dtype).reshape(shape)
+            return (0x3F80 + numbers % 100).astype("<u2")  # their bits
+        return (numbers % (2 if self.datatype.name == "BOOL" else 100)).astype(self.datatype.dtype)
 
-    def to_bytes(self, array: np.ndarray[Any, Any]) -> bytes:
-        """Return values as they are on the wire."""
+    def varied(self, count: int) -> np.ndarray[Any, Any]:
+        """Return other values: never 0 or 1 but for BOOL, negative and no integers where the datatype has such."""
+        numbers = np.arange(count) % 97
         if self.datatype.is_bytes:
-            return b"".join(prefixed(element) for element in array.reshape(-1))
-        return array.tobytes()
+            return np.array([b"-%d.5" % (2 + number) for number in numbers], object)
+        if self.datatype.name == "BF16":
+            return (0xC020 + numbers).astype("<u2")  # the bits of -2.5 and what follows
+        values = {"b": 1 - numbers % 2, "u": 2 + numbers, "i": -2 - numbers, "f": -2.5 - numbers}
+        return values[self.datatype.kind].astype(self.datatype.dtype)
 
-    def to_json(self, array: np.ndarray[Any, Any]) -> list[Any]:
+    def to_bytes(self, values: np.ndarray[Any, Any]) -> bytes:
+        """Return values as they are on the wire."""
+        return b"".join(map(prefixed, values)) if self.datatype.is_bytes else values.tobytes()
+
+    def to_json(self, values: np.ndarray[Any, Any]) -> list[Any]:
         """Return values as flat JSON data."""
-        values = array.reshape(-1).tolist()
-        return [value.decode() for value in values] if self.datatype.is_bytes else values
+        return [value.decode() for value in values] if self.datatype.is_bytes else values.tolist()
 
 
 def prefixed(element: bytes, length: int | None = None) -> bytes:

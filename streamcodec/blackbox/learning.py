@@ -1,26 +1,29 @@
-"""Learning: what the server says of the model, and which forms of a good request it takes.
+"""Learning: what the server says of its health and of the model, and which forms of a good request it takes.
 
 Without a good request nothing can be said of bad ones, so it is asked for before anything else, twice: a model whose
-answers differ from call to call cannot be asked whether it still answers rightly, only whether it answers.
+answers differ from call to call cannot be asked whether it still answers rightly, only whether it answers. One whose
+outputs are its inputs is sent other values as well: many a function leaves 0 and 1 as they are.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.messages import Message, Request
-from streamcodec.blackbox.target import NotApplicableError, Target
+from streamcodec.blackbox.target import HEALTH, NotApplicableError, Target
 from streamcodec.blackbox.verdicts import Expectation, Finding, Outputs, describe, judge, read_outputs
-from streamcodec.blackbox.wire import Outcome, Wire
+from streamcodec.blackbox.wire import Answer, Outcome, Wire
 from streamcodec.core.datatypes import DATATYPES
 
 _OK: Final = 200
 _MAX_SAMPLE: Final = 1 << 20
+_MAX_RANK: Final = 64
+"""More dimensions than that no tensor of numpy has, nor one that our own decoder takes."""
 
 
 class CannotExamineError(Exception):
@@ -43,7 +46,16 @@ class Baseline:
             return None
         if self.is_echo:
             return Outputs(request.tensors)
-        return self.outputs if Outputs(request.tensors) == Outputs(self.request.tensors) else None
+        return None if self.may_refuse(request) else self.outputs
+
+    def may_refuse(self, request: Request) -> bool:
+        """Tell whether the model is free to refuse a good request: one with values or sizes that are new to it.
+
+        A model that echoes takes whatever the protocol allows.
+        """
+        if request.tensors is None or self.is_echo:
+            return False
+        return Outputs(request.tensors) != Outputs(self.request.tensors)
 
     def judge(self, wire: Wire, timeout: float) -> Finding | None:
         """Send the good request and compare."""
@@ -57,14 +69,7 @@ def learn_inputs(wire: Wire, target: Target, timeout: float) -> tuple[Input, ...
     Raises:
         CannotExamineError: it does not answer, does not know the model, or the model declares no inputs.
     """
-    observation = wire.exchange(target.get(f"/v2/models/{target.model}"), timeout)
-    if observation.outcome is not Outcome.ANSWERED:
-        raise CannotExamineError(
-            f"the server does not tell of the model: {observation.outcome.value}: {observation.detail}"
-        )
-    answer = observation.answers[0]
-    if answer.status != _OK:
-        raise CannotExamineError(f"the server does not tell of the model: {describe(answer)}")
+    answer = _get(wire, target, target.resource, timeout, "does not tell of the model")
     try:
         inputs = tuple(_input(entry) for entry in json.loads(answer.body).get("inputs") or ())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -75,22 +80,21 @@ def learn_inputs(wire: Wire, target: Target, timeout: float) -> tuple[Input, ...
 
 
 def find_baseline(wire: Wire, target: Target, timeout: float) -> tuple[Target, Baseline]:
-    """Find out in which forms the model can be called, and what it answers.
+    """Find out whether the server is well, in which forms the model can be called, and what it answers.
 
     Returns:
         The target, which knows the forms, and the good request.
 
     Raises:
-        CannotExamineError: it answers a good request in no form.
+        CannotExamineError: it does not say that it is well, or answers a good request in no form.
     """
-    for each in target.inputs:
-        if math.prod(each.sample_shape()) > _MAX_SAMPLE:
-            raise CannotExamineError(f"input {each.name!r} has more than {_MAX_SAMPLE:,} elements")
+    _check_inputs(target)
+    _get(wire, target, HEALTH, timeout, "is not well, or does not say so")
     refusals: list[str] = []
-    binary = _try(wire, target, target.binary(), timeout, refusals)
+    binary = _try(wire, target, Target.binary, timeout, refusals)
     plain = replace(target, has_binary=binary is not None)
     try:
-        data = _try(wire, plain, plain.json(), timeout, refusals)
+        data = _try(wire, plain, Target.json, timeout, refusals)
     except NotApplicableError as reason:
         refusals.append(str(reason))
         data = None
@@ -100,8 +104,33 @@ def find_baseline(wire: Wire, target: Target, timeout: float) -> tuple[Target, B
     return replace(plain, has_json=data is not None), baseline
 
 
-def _try(wire: Wire, target: Target, message: Message, timeout: float, refusals: list[str]) -> Baseline | None:
-    """Send a right request twice; None if the first one is not accepted, and then say why."""
+def _check_inputs(target: Target) -> None:
+    """Raise CannotExamineError if no good requests can be made."""
+    for each in target.inputs:
+        if len(each.shape) > _MAX_RANK:
+            raise CannotExamineError(f"input {each.name!r} has more than {_MAX_RANK} dimensions")
+        if math.prod(each.sample_shape()) > _MAX_SAMPLE:
+            raise CannotExamineError(f"input {each.name!r} has more than {_MAX_SAMPLE:,} elements")
+    if not any(each.has_elements for each in target.inputs):
+        raise CannotExamineError("no input of the model has elements")
+
+
+def _get(wire: Wire, target: Target, path: str, timeout: float, trouble: str) -> Answer:
+    """Ask for a resource; raise CannotExamineError if it is not given."""
+    observation = wire.exchange(target.get(path), timeout)
+    if observation.outcome is not Outcome.ANSWERED:
+        raise CannotExamineError(f"the server {trouble}: {observation.outcome.value}: {observation.detail}")
+    answer = observation.answers[0]
+    if answer.status != _OK:
+        raise CannotExamineError(f"the server {trouble}: GET {target.prefix}{path} is answered {describe(answer)}")
+    return answer
+
+
+def _try(
+    wire: Wire, target: Target, make: Callable[[Target], Message], timeout: float, refusals: list[str]
+) -> Baseline | None:
+    """Send a good request twice; None if either is not accepted, and then say why."""
+    message = make(target)
     request = target.send(message, checks=True)
     observations = [wire.exchange(request, timeout) for _ in range(2)]
     form = "in binary" if message.is_binary else "as JSON"
@@ -112,12 +141,24 @@ def _try(wire: Wire, target: Target, message: Message, timeout: float, refusals:
             return None
     first, second = (read_outputs(observation.answers[0]) for observation in observations)
     outputs = first if first == second else None
-    return Baseline(request=request, outputs=outputs, is_echo=outputs == Outputs(message.tensors))
+    is_echo = outputs == Outputs(message.tensors) and _echoes(wire, replace(target, is_varied=True), make, timeout)
+    return Baseline(request=request, outputs=outputs, is_echo=is_echo)
+
+
+def _echoes(wire: Wire, target: Target, make: Callable[[Target], Message], timeout: float) -> bool:
+    """Tell whether the answer to a good request is its tensors."""
+    message = make(target)
+    observation = wire.exchange(target.send(message), timeout)
+    expected = Outputs(message.tensors)
+    return judge(Expectation.ACCEPT, observation, expected=expected, also=frozenset()) is None
 
 
 def _input(entry: dict[str, Any]) -> Input:
     return Input(name=str(entry["name"]), datatype=DATATYPES[entry["datatype"]], shape=_shape(entry["shape"]))
 
 
-def _shape(sizes: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(max(-1, int(size)) for size in sizes)
+def _shape(sizes: object) -> tuple[int, ...]:
+    """Read a shape, where whatever is negative stands for any size."""
+    if not isinstance(sizes, list) or not all(type(size) is int for size in sizes):
+        raise TypeError
+    return tuple(max(-1, size) for size in sizes)

@@ -1,6 +1,6 @@
 """Messages: inference requests, in parts that can be spoiled one at a time.
 
-A `Message` is a right one: the JSON document and the bytes of its tensors. Its methods return copies with one part
+A `Message` is a good one: the JSON document and the bytes of its tensors. Its methods return copies with one part
 changed, and nothing here keeps the parts consistent: that is the point. A `Request` is what goes over the wire.
 """
 

@@ -1,26 +1,26 @@
 """Mutations: messages that chance has made, from a seed, beyond those that somebody thought of.
 
-Each is a right message of chance sizes in which one thing is changed at most. Whether the result is still right is
+Each is a good message of chance sizes in which one thing is changed at most. Whether the result is still right is
 not for chance to know: our own decoder reads it, and what it refuses, the server must refuse. What the decoder accepts
 may be unlike what the model wants, so then any answer will do, but not silence and not a 5xx.
 
-The message depends on the seed and its number alone, so that one can be had without those before it.
+A message depends on the model's inputs and on its name, which holds the seed and a number: so one can be had without
+those before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
 from streamcodec.blackbox.messages import ABSENT, Message, Request
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.target import Target
-from streamcodec.blackbox.verdicts import Expectation
+from streamcodec.blackbox.verdicts import Expectation, read_tensors
 from streamcodec.core.datatypes import DATATYPES
 from streamcodec.core.decoder import request_decoder
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.events import EndOfMessage, TensorReceived
 
 _SIZES: Final = (0, 1, 2, 3, 5, 17)
 _STEPS: Final = (-8, -4, -2, -1, 1, 2, 4, 8, 255)
@@ -31,22 +31,20 @@ Body = tuple[bytes, bytes, int]
 """A message as it is sent: its JSON, what follows, and the declared length of the JSON."""
 
 
-def mutations(target: Target, seed: int, count: int) -> Iterator[Probe]:
-    """Make probes of chance messages.
+def names(seed: int, count: int) -> Iterator[str]:
+    """Return the names of chance messages."""
+    return (f"mutations/{seed}-{number}" for number in range(count))
+
+
+def mutation(target: Target, name: str) -> Probe:
+    """Make a probe of a chance message.
 
     Args:
-        target: the model; it must take binary tensors, or there are none.
-        seed: what all chance comes from.
-        count: how many.
+        target: the model; it must take binary tensors.
+        name: of the probe, from which all chance comes.
     """
-    for number in range(count if target.has_binary else 0):
-        name = f"mutations/{seed}-{number}"
-        request, expects, why = _mutation(target, Random(name))  # noqa: S311 - to be repeated, not to be secret
-        yield Probe(name, expects, why, "what streamcodec's own decoder says", _constant(request))
-
-
-def _constant(request: Request) -> Callable[[Target], Request]:
-    return lambda _: request
+    request, expects, why = _mutation(target, Random(name))  # noqa: S311 - to be repeated, not to be secret
+    return Probe(name, expects, why, "what streamcodec's own decoder says", lambda _: request)
 
 
 def _mutation(target: Target, random: Random) -> tuple[Request, Expectation, str]:
@@ -66,18 +64,11 @@ def _mutation(target: Target, random: Random) -> tuple[Request, Expectation, str
 def _verdict(body: bytes, length: int) -> tuple[Expectation, str, tuple[bytes, ...] | None]:
     """Return what a server has to do with a body, why, and the tensors if there are."""
     try:
-        decoder = request_decoder(header_length=length, body_length=len(body))
-        decoder.feed(body)
-        decoder.receive_eof()
-        tensors = []
-        while not isinstance(event := decoder.next_event(), EndOfMessage):
-            if isinstance(event, TensorReceived):
-                is_bytes = event.spec.datatype.is_bytes
-                tensors.append(bytes(event.elements.data) if is_bytes else event.array.tobytes())
+        tensors = read_tensors(request_decoder(header_length=length, body_length=len(body)), body)
     except RemoteProtocolError as error:
         is_limit = error.code is ErrorCode.LIMIT_EXCEEDED
         return Expectation.EITHER if is_limit else Expectation.REFUSE, f"{error.code}: {error}", None
-    return Expectation.EITHER, "a message that is well formed", tuple(tensors)
+    return Expectation.EITHER, "a message that is well formed", tensors
 
 
 def _whole(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change

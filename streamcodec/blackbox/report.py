@@ -14,7 +14,7 @@ from streamcodec.blackbox.probe import Probe
 
 _WIDTHS: Final = (28, 24, 12)
 _MAX_REQUEST_BYTES: Final = 64 << 10
-"""Of a request, so much is written down."""
+"""Of a request, so much is written down at most."""
 
 HEADING: Final = ("probe", "should be", "found", "details")
 
@@ -92,18 +92,18 @@ def _entry(result: Result) -> dict[str, Any]:
         "observed": result.note,
         "seconds": round(result.seconds, 4),
     }
-    if finding is not None and result.request is not None:
+    if finding is not None:
         entry |= {"finding": finding.kind.value, "detail": finding.detail, **_request(result.request)}
     return entry
 
 
 def _request(request: Request) -> dict[str, Any]:
-    """Return the bytes that a finding is about, so that it can be shown without this program."""
+    """Return what a finding is about, so that it can be shown without this program: bytes, and how they were cut."""
     data = request.data
     return {
         "request_bytes": len(data),
         "request_base64": base64.b64encode(data[:_MAX_REQUEST_BYTES]).decode(),
-        "request_pieces": len(request.pieces),
+        "request_pieces": [len(piece) for piece in request.pieces],
         "request_ending": request.ending.name.lower(),
     }
 

@@ -1,4 +1,4 @@
-"""Target: the model that is examined, and right requests for it.
+"""Target: the model that is examined, and good requests for it.
 
 Probes are about one thing each, so all else of a request has to be right, or the server would refuse it for another
 reason and the probe would show nothing. Names, datatypes and shapes come from the model's metadata; where the metadata
@@ -7,14 +7,18 @@ leaves a size open, a small one is taken. The values are small numbers that any 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.messages import Ending, Message, Request
 from streamcodec.core.datatypes import DATATYPES
 from streamcodec.core.framing import HEADER_LENGTH_FIELD
+
+HEALTH: Final = "/v2/health/live"
+"""Path of what tells whether the server is well."""
 
 
 class NotApplicableError(Exception):
@@ -30,7 +34,9 @@ class Target:
     prefix: str
     """Path in front of `/v2`."""
     model: str
-    """As it stands in the path, percent-encoded, and a version behind it if one was given."""
+    """As it stands in the path, percent-encoded."""
+    version: str | None = None
+    """That, too; None for the server's choice."""
     inputs: tuple[Input, ...]
     is_declared: bool = True
     """Whether the inputs are those of the model's metadata."""
@@ -38,28 +44,28 @@ class Target:
     """Whether the server takes binary tensors."""
     has_json: bool = True
     """Whether the model can be given JSON data."""
+    is_varied: bool = False
+    """Whether good requests have other values than the usual ones; see `Input.varied`."""
 
     @property
-    def path(self) -> str:
-        """Of the model."""
-        return f"{self.prefix}/v2/models/{self.model}"
+    def resource(self) -> str:
+        """Path of the model, behind the prefix."""
+        version = "" if self.version is None else f"/versions/{self.version}"
+        return f"/v2/models/{self.model}{version}"
 
     def find(self, suits: Callable[[Input], bool], what: str) -> Input:
-        """Return the first input that suits.
+        """Return the first input that suits and has elements.
 
         Raises:
             NotApplicableError: there is none.
         """
-        found = next(filter(suits, self.inputs), None)
-        if found is None:
-            raise NotApplicableError(f"the model has no input {what}")
-        return found
+        return _first([each for each in self.inputs if each.has_elements and suits(each)], what)
 
     def fixed(self) -> Input:
         """Return an input whose items have one size, of more than one byte if there is one."""
-        kinds = [each for each in self.inputs if not each.datatype.is_bytes]
+        kinds = [each for each in self.inputs if each.has_elements and not each.datatype.is_bytes]
         wide = [each for each in kinds if each.datatype.itemsize > 1]
-        return next(iter(wide or kinds), None) or self.find(lambda _: False, "with items of one size")
+        return _first(wide or kinds, "with items of one size")
 
     def of(self, *names: str) -> Input:
         """Return an input of one of these datatypes."""
@@ -71,11 +77,11 @@ class Target:
         return self.find(lambda each: each.is_open and each.datatype.name in (names or DATATYPES), what)
 
     def binary(self, probed: Input | None = None, shape: Sequence[int] | None = None) -> Message:
-        """Return a right request with binary tensors.
+        """Return a good request with binary tensors.
 
         Args:
-            probed: the input that the probe is about; the first one by default. It comes last, so that what is wrong
-                with it does not spoil another one, which the server would notice.
+            probed: the input that the probe is about; the first one with elements by default. It comes last, so that
+                what is wrong with it does not spoil another one, which the server would notice.
             shape: of that input; one that the model takes by default.
 
         Raises:
@@ -86,7 +92,7 @@ class Target:
         return self._message(probed, shape, is_binary=True)
 
     def json(self, probed: Input | None = None, shape: Sequence[int] | None = None) -> Message:
-        """Return a right request with JSON data; for the arguments see `binary`.
+        """Return a good request with JSON data; for the arguments see `binary`.
 
         Raises:
             NotApplicableError: the model cannot be given JSON data.
@@ -96,7 +102,7 @@ class Target:
         return self._message(probed, shape, is_binary=False)
 
     def any_form(self) -> Message:
-        """Return a right request in the form that the server takes, binary if it takes both."""
+        """Return a good request in the form that the server takes, binary if it takes both."""
         return self.binary() if self.has_binary else self.json()
 
     def send(
@@ -134,7 +140,8 @@ class Target:
 
     def head(self, *fields: str, method: str = "POST", path: str | None = None, version: str = "1.1") -> bytes:
         """Return a head, of an inference request if no other path is given."""
-        line = f"{method} {self.path + '/infer' if path is None else self.prefix + path} HTTP/{version}"
+        path = f"{self.resource}/infer" if path is None else path
+        line = f"{method} {self.prefix}{path} HTTP/{version}"
         return "\r\n".join((line, f"Host: {self.authority}", *fields, "", "")).encode("latin-1")
 
     def reframe(
@@ -165,12 +172,13 @@ class Target:
         return Request(pieces=(request.data[:nbytes],), ending=ending)
 
     def _message(self, probed: Input | None, shape: Sequence[int] | None, *, is_binary: bool) -> Message:
-        probed = self.inputs[0] if probed is None else probed
+        probed = self.find(lambda _: True, "with elements") if probed is None else probed
         entries, tensors = [], []
         for each in (*(other for other in self.inputs if other is not probed), probed):
             its_shape = list(shape) if shape is not None and each is probed else each.sample_shape()
             entry: dict[str, Any] = {"name": each.name, "datatype": each.datatype.name, "shape": its_shape}
-            values = each.sample(its_shape)
+            count = math.prod(its_shape)
+            values = each.varied(count) if self.is_varied else each.sample(count)
             tensors.append(each.to_bytes(values))
             if is_binary:
                 entry["parameters"] = {"binary_data_size": len(tensors[-1])}
@@ -181,3 +189,9 @@ class Target:
         if self.has_binary:
             document["parameters"] = {"binary_data_output": True}
         return Message(document=document, tensors=tuple(tensors), is_binary=is_binary, probed=probed)
+
+
+def _first(inputs: Sequence[Input], what: str) -> Input:
+    if not inputs:
+        raise NotApplicableError(f"the model has no input {what}")
+    return inputs[0]

@@ -13,10 +13,11 @@ from enum import Enum, StrEnum
 from typing import Final
 
 from streamcodec.blackbox.wire import Answer, Observation, Outcome
-from streamcodec.core.decoder import response_decoder
+from streamcodec.core.decoder import Decoder, response_decoder
 from streamcodec.core.errors import RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, TensorReceived
 from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_header_length
+from streamcodec.core.model import RequestHeader, ResponseHeader
 
 _SUCCESS: Final = range(200, 300)
 _REFUSAL: Final = range(400, 500)
@@ -68,7 +69,7 @@ class Kind(StrEnum):
     CRASHED = "crashed"
     """The server does not answer any more."""
     BROKEN = "broken"
-    """The server lives, but does not answer a good request as before."""
+    """The server lives, but is not well, or does not answer a good request as before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,17 +100,12 @@ def judge(
     """
     if expectation is Expectation.SURVIVE:
         return None
-    if not observation.answers:
-        return _judge_silence(expectation, observation)
-    answer = observation.answers[0]
-    if answer.values(INJECTED.encode()):
-        return Finding(kind=Kind.GARBLED, detail="the answer has a field that came from the request")
-    if answer.status in _SUCCESS:
-        return _judge_success(expectation, observation, expected)
-    if answer.status in _REFUSAL or answer.status in also:
-        return _judge_refusal(expectation, answer)
-    kind = Kind.SERVER_ERROR if answer.status in _FAILURE else Kind.GARBLED
-    return Finding(kind=kind, detail=describe(answer))
+    if expectation is Expectation.ANSWER_ONCE and (finding := _judge_what_follows(observation)):
+        return finding
+    for answer in observation.answers:
+        if finding := _judge_answer(expectation, answer, expected, also):
+            return finding
+    return _judge_end(expectation, observation)
 
 
 def describe(answer: Answer) -> str:
@@ -134,50 +130,61 @@ def read_outputs(answer: Answer) -> Outputs | None:
     """Return the outputs of an answer; None if it is not a well formed inference response."""
     try:
         length = parse_header_length(answer.values(HEADER_LENGTH_FIELD.lower().encode()))
-        decoder = response_decoder(header_length=length, body_length=len(answer.body))
-        decoder.feed(answer.body)
-        decoder.receive_eof()
-        outputs = Outputs()
-        while not isinstance(event := decoder.next_event(), EndOfMessage):
-            if isinstance(event, TensorReceived):
-                outputs[_bytes(event)] += 1
+        return Outputs(read_tensors(response_decoder(header_length=length, body_length=len(answer.body)), answer.body))
     except RemoteProtocolError:
         return None
-    return outputs
 
 
-def _bytes(tensor: TensorReceived) -> bytes:
-    return bytes(tensor.elements.data) if tensor.spec.datatype.is_bytes else tensor.array.tobytes()
+def read_tensors(decoder: Decoder[RequestHeader] | Decoder[ResponseHeader], body: bytes) -> tuple[bytes, ...]:
+    """Decode a whole message.
+
+    Returns:
+        The bytes of its tensors, as they are on the wire.
+
+    Raises:
+        RemoteProtocolError: it is not well formed.
+    """
+    decoder.feed(body)
+    decoder.receive_eof()
+    tensors = []
+    while not isinstance(event := decoder.next_event(), EndOfMessage):
+        if isinstance(event, TensorReceived):
+            is_bytes = event.spec.datatype.is_bytes
+            tensors.append(bytes(event.elements.data) if is_bytes else event.array.tobytes())
+    return tuple(tensors)
 
 
-def _judge_silence(expectation: Expectation, observation: Observation) -> Finding | None:
-    closes = {Expectation.REFUSE_OR_CLOSE, Expectation.ANSWER_ONCE}
-    if observation.outcome is Outcome.CLOSED and expectation in closes:
+def _judge_what_follows(observation: Observation) -> Finding | None:
+    """Find out whether the bytes behind a request were taken for another one, or could be."""
+    statuses = [answer.status for answer in observation.answers]
+    if any(status in _SUCCESS for status in statuses[1:]):
+        return Finding(kind=Kind.ACCEPTED, detail=f"{statuses[0]}, and then what follows is answered")
+    is_last = len(statuses) == 1 and observation.outcome is Outcome.CLOSED
+    if not statuses or statuses[0] not in _SUCCESS or is_last:
         return None
-    kinds = {
-        Outcome.CLOSED: Kind.CLOSED,
-        Outcome.SILENT: Kind.HUNG,
-        Outcome.GARBLED: Kind.GARBLED,
-        Outcome.UNREACHABLE: Kind.CRASHED,
-    }
-    return Finding(kind=kinds[observation.outcome], detail=observation.detail)
+    return Finding(kind=Kind.ACCEPTED, detail=f"{statuses[0]}, and the connection goes on")
 
 
-def _judge_success(expectation: Expectation, observation: Observation, expected: Outputs | None) -> Finding | None:
-    status = observation.answers[0].status
+def _judge_answer(
+    expectation: Expectation, answer: Answer, expected: Outputs | None, also: frozenset[int]
+) -> Finding | None:
+    if answer.values(INJECTED.encode()):
+        return Finding(kind=Kind.GARBLED, detail="the answer has a field that came from the request")
+    if answer.status in _SUCCESS:
+        return _judge_success(expectation, answer, expected)
+    if answer.status in _REFUSAL or answer.status in also:
+        return _judge_refusal(expectation, answer)
+    kind = Kind.SERVER_ERROR if answer.status in _FAILURE else Kind.GARBLED
+    return Finding(kind=kind, detail=describe(answer))
+
+
+def _judge_success(expectation: Expectation, answer: Answer, expected: Outputs | None) -> Finding | None:
     if expectation in {Expectation.REFUSE, Expectation.REFUSE_OR_CLOSE}:
-        return Finding(kind=Kind.ACCEPTED, detail=str(status))
-    if expectation is Expectation.ANSWER_ONCE:
-        is_single = len(observation.answers) == 1 and observation.outcome is Outcome.CLOSED
-        return None if is_single else Finding(kind=Kind.ACCEPTED, detail=f"{status}, and the connection goes on")
-    if observation.outcome is not Outcome.ANSWERED:
-        return Finding(kind=Kind.CLOSED, detail=f"{status}, then of the next answer nothing: {observation.detail}")
-    for answer in observation.answers if expected is not None else ():
-        outputs = read_outputs(answer)
-        if outputs != expected:
-            words = "the outputs are others than those of this request" if outputs else "no well formed outputs"
-            return Finding(kind=Kind.CHANGED, detail=f"{status}: {words}")
-    return None
+        return Finding(kind=Kind.ACCEPTED, detail=str(answer.status))
+    if expected is None or (outputs := read_outputs(answer)) == expected:
+        return None
+    words = "no well formed outputs" if outputs is None else "the outputs do not match this request"
+    return Finding(kind=Kind.CHANGED, detail=f"{answer.status}: {words}")
 
 
 def _judge_refusal(expectation: Expectation, answer: Answer) -> Finding | None:
@@ -186,3 +193,19 @@ def _judge_refusal(expectation: Expectation, answer: Answer) -> Finding | None:
     if not error_text(answer):
         return Finding(kind=Kind.UNEXPLAINED, detail=str(answer.status))
     return None
+
+
+def _judge_end(expectation: Expectation, observation: Observation) -> Finding | None:
+    """Judge that answers are missing."""
+    if observation.outcome is Outcome.ANSWERED or (expectation is Expectation.ANSWER_ONCE and observation.answers):
+        return None
+    if observation.outcome is Outcome.CLOSED and expectation in {Expectation.REFUSE_OR_CLOSE, Expectation.ANSWER_ONCE}:
+        return None
+    kinds = {
+        Outcome.CLOSED: Kind.CLOSED,
+        Outcome.SILENT: Kind.HUNG,
+        Outcome.GARBLED: Kind.GARBLED,
+        Outcome.UNREACHABLE: Kind.CRASHED,
+    }
+    said = "".join(f"{answer.status}, then " for answer in observation.answers)
+    return Finding(kind=kinds[observation.outcome], detail=said + observation.detail)

@@ -1,8 +1,8 @@
 """Wire: one request over a connection of its own, byte for byte, and whatever comes back.
 
-Nothing here judges. An exchange never fails and never waits for longer than it may: that a server refuses the
-connection, closes it, says nothing, or something that is no HTTP, are observations like any answer. h11 reads the
-answers, and nothing else, since no server can be trusted to frame them.
+Nothing here judges. An exchange never fails, and connecting, sending and reading have one deadline: that a server
+refuses the connection, closes it, says nothing, or something that is no HTTP, are observations like any answer. h11
+reads the answers, and nothing else, since no server can be trusted to frame them.
 """
 
 from __future__ import annotations
@@ -111,7 +111,12 @@ class Wire:
     pacer: Pacer
 
     def exchange(self, request: Request, timeout: float) -> Observation:
-        """Send a request and wait for its answers, each for at most `timeout` seconds.
+        """Send a request and wait for its answers.
+
+        Args:
+            request: what is sent.
+            timeout: seconds until the first answer is there. The pauses between the pieces of a request are the probe's
+                own, and do not count; each further answer may take a second more.
 
         Raises:
             OutOfRequestsError: the request may not be sent.
@@ -127,8 +132,9 @@ class Wire:
 
 def _converse(sock: socket.socket, request: Request, timeout: float, began: float) -> Observation:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with suppress(OSError):  # the server may answer, or close, before all is sent
-        _send(sock, request)
+    deadline = began + timeout + _PIECE_SECONDS * (len(request.pieces) - 1)
+    with suppress(OSError):  # the server may answer, or close, before all is sent, or read no more
+        _send(sock, request, deadline)
     if request.ending is Ending.RESETS:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         return Observation(outcome=Outcome.CLOSED, seconds=time.monotonic() - began, detail="by the probe")
@@ -136,11 +142,11 @@ def _converse(sock: socket.socket, request: Request, timeout: float, began: floa
     answers: list[Answer] = []
     outcome, detail = Outcome.ANSWERED, ""
     while len(answers) < request.answers:
-        seconds = min(timeout, _NEXT_ANSWER_SECONDS) if answers else timeout
         try:
-            answers.append(reader.answer(time.monotonic() + seconds))
+            answers.append(reader.answer(deadline))
+            deadline, timeout = time.monotonic() + _NEXT_ANSWER_SECONDS, _NEXT_ANSWER_SECONDS
         except TimeoutError:
-            outcome, detail = Outcome.SILENT, f"no answer within {seconds:g} s"
+            outcome, detail = Outcome.SILENT, f"no answer within {timeout:g} s"
             break
         except h11.RemoteProtocolError as error:
             outcome, detail = Outcome.GARBLED, str(error)
@@ -152,10 +158,11 @@ def _converse(sock: socket.socket, request: Request, timeout: float, began: floa
     return Observation(outcome=outcome, answers=tuple(answers), seconds=seconds, detail=detail)
 
 
-def _send(sock: socket.socket, request: Request) -> None:
+def _send(sock: socket.socket, request: Request, deadline: float) -> None:
     for index, piece in enumerate(request.pieces):
         if index and select([sock], [], [], _PIECE_SECONDS)[0]:
             break  # answered, or closed, before it is complete
+        sock.settimeout(max(0.0, deadline - time.monotonic()))
         sock.sendall(piece)
     if request.ending is Ending.CUTS:
         sock.shutdown(socket.SHUT_WR)
@@ -198,10 +205,10 @@ class _Reader:
         return Answer(status=status, fields=tuple(fields), body=bytes(body))
 
     def _read(self, deadline: float) -> bytes:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        """Read some bytes; what has come by the deadline is read behind it as well."""
+        left = max(0.0, deadline - time.monotonic())
+        if not select([self._sock], [], [], left)[0]:
             raise TimeoutError
-        self._sock.settimeout(left)
         return self._sock.recv(_READ_BYTES)
 
 

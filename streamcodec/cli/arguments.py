@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import threading
 from typing import Any, Final, Protocol
 
 _UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
 _MAX_DIGITS: Final = 12
+_LOWEST_RATE: Final = 0.001
 
 
 class Commands(Protocol):
@@ -28,15 +30,22 @@ def port(text: str) -> int:
 
 def count(text: str) -> int:
     """Read a number of things."""
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text)):
+    if not (_is_number(text) and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer above 0")
+    return int(text)
+
+
+def number(text: str) -> int:
+    """Read an integer that may be 0."""
+    if not _is_number(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 0 on")
     return int(text)
 
 
 def size(text: str) -> int:
     """Read a number of bytes, in units of 1024."""
     digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in _UNITS else (text, "")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS and int(digits)):
+    if not (_is_number(digits) and int(digits)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer above 0, perhaps with K, M, G or T")
     return int(digits) << _UNITS.get(unit, 0)
 
@@ -51,10 +60,26 @@ def size_text(nbytes: int) -> str:
 
 def seconds(text: str) -> float:
     """Read a time that sockets can wait."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0
+    value = _real(text)
     if not 0 < value <= threading.TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value
+
+
+def rate(text: str) -> float:
+    """Read how often something may happen in a second, with pauses that somebody could wait for."""
+    value = _real(text)
+    if not _LOWEST_RATE <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate: a number per second, {_LOWEST_RATE} or more")
+    return value
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+
+
+def _real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import io
 import ipaddress
 import json
-import math
+import re
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 from urllib.parse import quote
 
 from streamcodec import DATATYPES, __version__
@@ -20,12 +23,12 @@ from streamcodec.blackbox import report
 from streamcodec.blackbox.examination import Examiner, Result, State
 from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.learning import CannotExamineError, find_baseline, learn_inputs
-from streamcodec.blackbox.mutations import mutations
+from streamcodec.blackbox.mutations import mutation, names
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.wire import OutOfRequestsError, Pacer, Wire
-from streamcodec.cli.arguments import Commands, seconds
+from streamcodec.cli.arguments import Commands, count, number, rate, seconds
 from streamcodec.client.exchange import Address
 from streamcodec.core.errors import LocalProtocolError
 
@@ -40,6 +43,8 @@ use. After each request the server is asked for its health and for the answer to
 _FOUND: Final = 1
 _CANNOT: Final = 2
 _LOOK_SECONDS: Final = 2.0
+_PATH: Final = re.compile(r"[!-~]*")
+"""What may stand in the first line of a request."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -49,11 +54,16 @@ def add_parser(commands: Commands) -> None:
         help="examine a server with malformed requests",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="The exit status is 0 if nothing was found, 1 if something was, and 2 if nothing could be examined.",
+        epilog="The exit status is 0 if nothing was found, 1 if something was, 2 if something, or all, could not be "
+        "examined, and 130 after Ctrl-C.",
     )
     parser.add_argument("url", nargs="?", metavar="URL", help="of the server, as http://127.0.0.1:8000")
-    parser.add_argument("--model", metavar="MODEL", help="name of the model; one that echoes its inputs shows most")
-    parser.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
+    parser.add_argument(
+        "--model", type=_name, metavar="MODEL", help="name of the model; one that echoes its inputs shows most"
+    )
+    parser.add_argument(
+        "--model-version", type=_name, metavar="VERSION", help="of the model (default: the server's choice)"
+    )
     parser.add_argument(
         "--input",
         dest="inputs",
@@ -77,22 +87,22 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Examine and report; the exit status tells what was found."""
-    probes = [probe for probe in PROBES if _is_chosen(probe, options)]
     if options.list:
-        print(*report.probes_table(probes), sep="\n")
+        print(*report.probes_table(probe for probe in PROBES if _is_chosen(probe.name, options)), sep="\n")
         return
     if options.url is None or options.model is None:
-        options.fail("URL and --model are needed, but for --list")
-    examiner = _examiner(options)
-    chance = mutations(examiner.target, options.seed, options.mutations)
-    place = _first_heavy(probes)
-    probes[place:place] = [probe for probe in chance if _is_chosen(probe, options)]
-    results = list(_shown(examiner.examine(probes), shows_all=options.all))
-    print("", *report.groups_table(results), sep="\n")
-    print(f"\n{_summary(results)}; {examiner.wire.pacer.sent} requests were sent, with seed {options.seed}.")
-    _write(options, results)
-    if any(result.finding for result in results):
-        raise SystemExit(_FOUND)
+        options.fail("URL and --model are required unless --list is given")
+    _check_choice(options)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # servers say what terminals cannot show
+    try:
+        with ExitStack() as files:  # opened before anything is sent, for there may be no second time
+            results = _examine(options, _opened(files, options.json), _opened(files, options.junit))
+    except OSError as error:
+        raise _given_up(str(error)) from None
+    status = _status(results)
+    if status:
+        raise SystemExit(status)
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
@@ -112,15 +122,19 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
 
 def _add_bounds(parser: argparse.ArgumentParser) -> None:
     """Add the options that bound what is sent."""
-    parser.add_argument("--seed", type=_count, default=0, help="of the mutated messages (default: %(default)s)")
+    parser.add_argument("--seed", type=number, default=0, help="of the mutated messages (default: %(default)s)")
     parser.add_argument(
-        "--mutations", type=_count, default=50, metavar="COUNT", help="how many of them (default: %(default)s)"
+        "--mutations", type=number, default=50, metavar="COUNT", help="how many of them (default: %(default)s)"
     )
     parser.add_argument(
-        "--max-requests", type=_count, default=2000, metavar="COUNT", help="to send at most (default: %(default)s)"
+        "--max-requests",
+        type=count,
+        default=10_000,
+        metavar="COUNT",
+        help="to send at most; a probe takes three (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-rate", type=_rate, default=100.0, metavar="RATE", help="requests per second (default: %(default)g)"
+        "--max-rate", type=rate, default=100.0, metavar="RATE", help="requests per second (default: %(default)g)"
     )
     parser.add_argument(
         "--timeout", type=seconds, default=5.0, help="seconds after which an answer is missing (default: %(default)g)"
@@ -129,34 +143,30 @@ def _add_bounds(parser: argparse.ArgumentParser) -> None:
         "--recovery",
         type=seconds,
         default=5.0,
-        help="seconds in which a server that went down may be started anew (default: %(default)g)",
+        help="seconds in which a server that went down or broke may be started anew (default: %(default)g)",
     )
 
 
 def _examiner(options: argparse.Namespace) -> Examiner:
     """Learn what has to be known of the server, or end with the reason why it cannot be examined."""
     try:
-        address = Address.of(options.url)
+        address = _address(options.url)
         pacer = Pacer(max_requests=options.max_requests, max_rate=options.max_rate)
         wire = Wire(address=(_checked_host(address, is_owned=options.i_own_this_host), address.port), pacer=pacer)
         return _learned(options, address, wire)
     except (CannotExamineError, LocalProtocolError) as error:
-        reason = str(error)
+        raise _given_up(str(error)) from None
     except OutOfRequestsError:
-        reason = "--max-requests is too low to learn about the model"
-    print(f"streamcodec: {reason}", file=sys.stderr)
-    raise SystemExit(_CANNOT)
+        raise _given_up("--max-requests is too low to learn about the model") from None
 
 
 def _learned(options: argparse.Namespace, address: Address, wire: Wire) -> Examiner:
     """Learn the inputs of the model and the answer to a good request."""
-    model = quote(options.model, safe="")
-    if options.model_version is not None:
-        model += f"/versions/{quote(options.model_version, safe='')}"
     target = Target(
         authority=address.authority,
         prefix=address.prefix,
-        model=model,
+        model=quote(options.model, safe=""),
+        version=None if options.model_version is None else quote(options.model_version, safe=""),
         inputs=tuple(options.inputs),
         is_declared=not options.inputs,
     )
@@ -164,6 +174,14 @@ def _learned(options: argparse.Namespace, address: Address, wire: Wire) -> Exami
         target = replace(target, inputs=learn_inputs(wire, target, options.timeout))
     target, baseline = find_baseline(wire, target, options.timeout)
     return Examiner(wire=wire, target=target, baseline=baseline, timeout=options.timeout, recovery=options.recovery)
+
+
+def _address(url: str) -> Address:
+    """Take the URL apart; raise CannotExamineError if its path cannot stand in a request."""
+    address = Address.of(url)
+    if not _PATH.fullmatch(address.prefix):
+        raise CannotExamineError(f"the path of {url!r} has characters that must be percent-encoded")
+    return address
 
 
 def _checked_host(address: Address, *, is_owned: bool) -> str:
@@ -192,46 +210,111 @@ def _is_open(host: str, port: int) -> bool:
         return False
 
 
-def _is_chosen(probe: Probe, options: argparse.Namespace) -> bool:
-    if probe.is_heavy and not options.heavy:
-        return False
-    is_named = options.only is None or any(fnmatchcase(probe.name, name) for name in options.only)
-    return is_named and not any(fnmatchcase(probe.name, name) for name in options.skip)
+def _is_chosen(name: str, options: argparse.Namespace) -> bool:
+    is_named = options.only is None or any(fnmatchcase(name, pattern) for pattern in options.only)
+    return is_named and not any(fnmatchcase(name, pattern) for pattern in options.skip)
 
 
-def _first_heavy(probes: list[Probe]) -> int:
-    """Return where the heavy ones begin, which come last."""
-    return next((index for index, probe in enumerate(probes) if probe.is_heavy), len(probes))
+def _check_choice(options: argparse.Namespace) -> None:
+    """End if a name given with `--only` is that of no probe, or if nothing is left to be run."""
+    for pattern in options.only or ():
+        if not any(fnmatchcase(name, pattern) for name in _names(options)):
+            is_heavy = any(fnmatchcase(probe.name, pattern) for probe in PROBES)
+            words = "is only sent with --heavy" if is_heavy else "is the name of no probe; --list shows them"
+            options.fail(f"--only {pattern!r}: {words}")
+    if not any(_is_chosen(name, options) for name in _names(options)):
+        options.fail("--skip leaves no probe to be run")
 
 
-def _shown(results: Iterator[Result], *, shows_all: bool) -> Iterator[Result]:
-    """Print results as they come."""
-    print(report.row(report.HEADING), report.rule(), sep="\n", flush=True)
-    for result in results:
-        if shows_all or result.finding is not None:
-            print(report.result_row(result), flush=True)
-        yield result
+def _names(options: argparse.Namespace) -> Iterator[str]:
+    """Return the names of all that could be run."""
+    named = (probe.name for probe in PROBES if options.heavy or not probe.is_heavy)
+    return chain(named, names(options.seed, options.mutations))
+
+
+def _probes(options: argparse.Namespace, target: Target) -> Iterator[Probe]:
+    """Make the probes that are to be run, each when its turn has come; the heavy ones come last."""
+    chosen = [probe for probe in PROBES if _is_chosen(probe.name, options)]
+    yield from (probe for probe in chosen if not probe.is_heavy)
+    for name in names(options.seed, options.mutations) if target.has_binary else ():
+        if _is_chosen(name, options):
+            yield mutation(target, name)
+    yield from (probe for probe in chosen if probe.is_heavy and options.heavy)
+
+
+def _examine(options: argparse.Namespace, json_file: TextIO | None, junit_file: TextIO | None) -> list[Result]:
+    """Run the probes; whatever ends that, what has been found until then is shown and written."""
+    examiner = _examiner(options)
+    probes = _probes(options, examiner.target)
+    results: list[Result] = []
+    try:
+        print(report.row(report.HEADING), report.rule(), sep="\n", flush=True)
+        for result in examiner.examine(probes):
+            results.append(result)
+            if options.all or result.finding is not None:
+                print(report.result_row(result), flush=True)
+    except KeyboardInterrupt:
+        results += [Result(probe=probe, state=State.NOT_RUN, note="interrupted") for probe in probes]
+        raise
+    finally:
+        _write(options, results, json_file, junit_file)
+        print("", *report.groups_table(results), sep="\n")
+        print(f"\n{_summary(results)}; {examiner.wire.pacer.sent} requests were sent, with seed {options.seed}.")
+    return results
 
 
 def _summary(results: list[Result]) -> str:
     found = sum(result.finding is not None for result in results)
     not_run = [result.note for result in results if result.state is State.NOT_RUN]
     text = f"{found or 'no'} {'finding' if found == 1 else 'findings'}"
-    return f"{text}; {len(not_run)} probes were not run: {not_run[0]}" if not_run else text
+    if not_run:
+        return f"{text}; {len(not_run)} probes were not run: {not_run[0]}"
+    return text if _has_run(results) else f"{text}, for no probe has a meaning for this model"
 
 
-def _write(options: argparse.Namespace, results: list[Result]) -> None:
-    if options.json is not None:
+def _has_run(results: list[Result]) -> bool:
+    return any(result.state in {State.PASSED, State.FOUND} for result in results)
+
+
+def _status(results: list[Result]) -> int:
+    if any(result.finding for result in results):
+        return _FOUND
+    is_whole = _has_run(results) and not any(result.state is State.NOT_RUN for result in results)
+    return 0 if is_whole else _CANNOT
+
+
+def _opened(files: ExitStack, path: Path | None) -> TextIO | None:
+    return None if path is None else files.enter_context(path.open("w", encoding="utf-8"))
+
+
+def _write(
+    options: argparse.Namespace, results: list[Result], json_file: TextIO | None, junit_file: TextIO | None
+) -> None:
+    if json_file is not None:
         document = report.as_json(results, version=__version__, url=options.url, model=options.model, seed=options.seed)
-        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    if options.junit is not None:
-        name = f"streamcodec fuzz {options.url} {options.model}"
-        options.junit.write_text(report.as_junit(results, name), encoding="utf-8")
+        json_file.write(json.dumps(document, indent=1) + "\n")
+    if junit_file is not None:
+        junit_file.write(report.as_junit(results, f"streamcodec fuzz {options.url} {options.model}"))
+
+
+def _given_up(reason: str) -> SystemExit:
+    """Say why nothing can be examined; return the end."""
+    print(f"streamcodec: {reason}", file=sys.stderr)
+    return SystemExit(_CANNOT)
+
+
+def _name(text: str) -> str:
+    """Read a name that can be percent-encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
+    return text
 
 
 def _input(text: str) -> Input:
     """Read `NAME:DATATYPE:SHAPE`; a name may hold colons."""
-    parts = text.rsplit(":", 2)
+    parts = _name(text).rsplit(":", 2)
     expected = 3
     if len(parts) != expected or not parts[0] or parts[1] not in DATATYPES:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME:DATATYPE:SHAPE, as x:FP32:-1,3")
@@ -242,20 +325,3 @@ def _input(text: str) -> Input:
     if min(shape, default=0) < -1:
         raise argparse.ArgumentTypeError(f"{parts[2]!r} is not a shape: sizes with commas, -1 for any")
     return Input(name=parts[0], datatype=DATATYPES[parts[1]], shape=shape)
-
-
-def _count(text: str) -> int:
-    longest = 9
-    if not (text.isascii() and text.isdigit() and len(text) <= longest):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
-    return int(text)
-
-
-def _rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of requests per second above 0")
-    return value

@@ -28,6 +28,7 @@ from streamcodec import (
 from streamcodec.blackbox.examination import Examiner, Result
 from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.learning import find_baseline
+from streamcodec.blackbox.mutations import mutation, names
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import Target
@@ -131,14 +132,18 @@ def examiner(
     return Examiner(wire=wire, target=target, baseline=baseline, timeout=timeout, recovery=recovery)
 
 
-def named(*names: str) -> list[Probe]:
+def named(*chosen: str) -> list[Probe]:
     by_name = {probe.name: probe for probe in PROBES}
-    return [by_name[name] for name in names]
+    return [by_name[name] for name in chosen]
 
 
-def examine(server: FlawedServer, *names: str, timeout: float = TIMEOUT, recovery: float = 0.01) -> list[Result]:
+def mutations(target: Target, seed: int, count: int) -> list[Probe]:
+    return [mutation(target, name) for name in names(seed, count)]
+
+
+def examine(server: FlawedServer, *chosen: str, timeout: float = TIMEOUT, recovery: float = 0.01) -> list[Result]:
     """Run some probes."""
-    return list(examiner(server.address, timeout=timeout, recovery=recovery).examine(named(*names)))
+    return list(examiner(server.address, timeout=timeout, recovery=recovery).examine(named(*chosen)))
 
 
 def response(status: int, body: bytes, *fields: str) -> bytes:

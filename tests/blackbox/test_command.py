@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -18,6 +21,7 @@ from tests.server.models import models
 from tests.server.programs import server_here
 
 FAST = ("--max-rate", "100000", "--mutations", "3")
+NO_SHAPES = (b"[1e999]", b'["2"]', b"[1.9]", b"[true]", b'"12"', b"{}")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,7 @@ def test_nothing_is_found(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("| probe ")
     assert "| sizes     |     25 |     0 |              2 |       0 |" in out
     assert "| mutations |      3 |     0 |              0 |       0 |" in out
-    assert out.splitlines()[-1] == "no findings; 89 requests were sent, with seed 0."
+    assert out.splitlines()[-1] == "no findings; 92 requests were sent, with seed 0."
 
 
 def test_findings_and_reports(careless: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,6 +81,7 @@ def test_findings_and_reports(careless: str, tmp_path: Path, capsys: pytest.Capt
     request = base64.b64decode(entries["json/cut"]["request_base64"])
     assert request.startswith(b"POST /v2/models/m/infer HTTP/1.1\r\n")
     assert len(request) == entries["json/cut"]["request_bytes"]
+    assert entries["json/cut"]["request_pieces"] == [len(request)]
     assert {entry["state"] for entry in entries.values()} == {"passed", "found", "not applicable"}
     suite = ET.parse(paths[1]).getroot()  # noqa: S314 - our own file
     assert {key: suite.get(key) for key in ("tests", "failures")} == {"tests": str(len(entries)), "failures": "1"}
@@ -97,26 +102,78 @@ def test_all_are_shown_if_that_is_wished(url: str, capsys: pytest.CaptureFixture
 
 def test_requests_that_may_not_be_sent(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--model", "declared", "--only", "json/*", *FAST)
-    assert _exit_status(url, *arguments, "--max-requests", "10") == 0
-    assert "no findings; 28 probes were not run: the requests" in capsys.readouterr().out
+    assert _exit_status(url, *arguments, "--max-requests", "13") == 2
+    said = "no findings; 28 probes were not run: the requests that may be sent are used up; raise --max-requests; 13 "
+    assert said in capsys.readouterr().out
     assert _exit_status(url, *arguments, "--max-requests", "3") == 2
     assert "--max-requests is too low" in capsys.readouterr().err
 
 
+def test_probes_without_a_meaning_are_no_success(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_status(url, "--model", "identity", "--input", "x:FP32:1", "--only", "elements/*") == 2
+    assert "no findings, for no probe has a meaning for this model; 7 requests" in capsys.readouterr().out
+
+
+def test_ctrl_c_leaves_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found: list[bytes] = []
+
+    def is_interrupted(_: FlawedServer, received: Received) -> bytes:
+        """Answer 500 once, and be interrupted at the next request that is wrong."""
+        found.extend([received.line] if received.status == 400 else [])
+        if len(found) > 1:
+            signal.raise_signal(signal.SIGINT)
+        return response(500, b"a bug") if received.status == 400 else received.answer
+
+    path = tmp_path / "report.json"
+    with flawed(is_interrupted) as server:
+        url = f"http://127.0.0.1:{server.address[1]}"
+        chosen = ("--input", "x:FP32:1", "--only", "json/c*", "--only", "json/n*", "--json", str(path))
+        assert _exit_status(url, "--model", "m", *chosen, *FAST) == 130
+    out = capsys.readouterr().out
+    assert "1 finding; " in out
+    assert "were not run: interrupted; " in out
+    states = [entry["state"] for entry in json.loads(path.read_text())["probes"]]
+    assert states[0] == "found"
+    assert set(states[1:]) == {"not run"}
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit"])
+def test_reports_that_cannot_be_written(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with flawed(lambda _, received: received.answer) as server:
+        url = f"http://127.0.0.1:{server.address[1]}"
+        arguments = (url, "--model", "m", "--input", "x:FP32:1", "--only", "json/null")
+        assert _exit_status(*arguments, option, str(tmp_path / "nowhere" / "report")) == 2
+        assert not server.requests
+        assert _exit_status(*arguments, option, "/dev/full") == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("streamcodec: [Errno 2] No such file or directory: ")
+    assert said[1] == "streamcodec: [Errno 28] No space left on device"
+
+
+def test_words_that_the_terminal_cannot_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with flawed(lambda _, it: response(500, "größer".encode()) if it.status == 400 else it.answer) as server:
+        url = f"http://127.0.0.1:{server.address[1]}"
+        assert _exit_status(url, "--model", "m", "--input", "x:FP32:1", "--only", "json/null", *FAST) == 1
+    terminal.seek(0)
+    assert "500: gr\\xf6\\xdfer |" in terminal.read()
+
+
 def test_list_shows_every_probe_and_sends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_status("--list", "--heavy") == 0
+    assert _exit_status("--list") == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(PROBES) + 2
     assert len({len(line) for line in lines}) == 1
     assert _exit_status("--list", "--only", "heavy/*") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 2 + sum(probe.is_heavy for probe in PROBES)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "URL and --model are needed"),
-        (("http://127.0.0.1:1",), "URL and --model are needed"),
+        ((), "URL and --model are required unless --list is given"),
+        (("http://127.0.0.1:1",), "URL and --model are required"),
         (("http://192.0.2.1", "--model", "m"), "192.0.2.1 is not this machine; add --i-own-this-host"),
         (("http://[2001:db8::1]:80", "--model", "m"), "is not this machine"),
         (("http://0.0.0.0", "--model", "m"), "is not this machine"),
@@ -126,9 +183,17 @@ def test_list_shows_every_probe_and_sends_nothing(capsys: pytest.CaptureFixture[
         (("http://x", "--model", "m", "--input", "x:FP31:1"), "is not NAME:DATATYPE:SHAPE"),
         (("http://x", "--model", "m", "--input", "x:FP32:-2"), "is not a shape"),
         (("http://x", "--model", "m", "--input", "x:FP32:a"), "is not a shape"),
-        (("http://x", "--model", "m", "--max-rate", "0"), "is not a number of requests per second"),
-        (("http://x", "--model", "m", "--max-rate", "fast"), "is not a number of requests per second"),
-        (("http://x", "--model", "m", "--seed", "-1"), "is not a count"),
+        (("http://x", "--model", "m", "--max-rate", "0"), "is not a rate"),
+        (("http://x", "--model", "m", "--max-rate", "fast"), "is not a rate"),
+        (("http://x", "--model", "m", "--max-rate", "1e-12"), "is not a rate: a number per second, 0.001 or more"),
+        (("http://x", "--model", "m", "--seed", "-1"), "is not an integer from 0 on"),
+        (("http://x", "--model", "\udcff"), "'\\udcff' is not UTF-8"),
+        (("http://x", "--model", "m", "--input", "\udcff:FP32:1"), "is not UTF-8"),
+        (("http://127.0.0.1:1/größer", "--model", "m"), "has characters that must be percent-encoded"),
+        (("http://127.0.0.1:1/a b", "--model", "m"), "has characters that must be percent-encoded"),
+        (("http://x", "--model", "m", "--only", "jason/*"), "'jason/*': is the name of no probe; --list shows them"),
+        (("http://x", "--model", "m", "--only", "heavy/bomb"), "'heavy/bomb': is only sent with --heavy"),
+        (("http://x", "--model", "m", "--only", "json/*", "--skip", "j*"), "--skip leaves no probe to be run"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +204,7 @@ def test_mistakes(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("nobody", "the server does not tell of the model: 404: there is no model 'nobody'"),
+        ("nobody", "does not tell of the model: GET /v2/models/nobody is answered 404: there is no model 'nobody'"),
         ("identity", "the model declares no inputs; name what it takes, with --input"),
         ("declared/versions", "404"),
     ],
@@ -157,6 +222,7 @@ def test_models_that_cannot_be_examined(url: str, model: str, said: str, capsys:
         b'{"inputs": 1}',
         b'{"inputs": [{"name": "x"}]}',
         b'{"inputs": [{"name": "x", "datatype": "Z", "shape": []}]}',
+        *(b'{"inputs": [{"name": "x", "datatype": "BOOL", "shape": %b}]}' % shape for shape in NO_SHAPES),
     ],
 )
 def test_metadata_that_is_none(metadata: bytes, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,9 +231,17 @@ def test_metadata_that_is_none(metadata: bytes, capsys: pytest.CaptureFixture[st
     assert "metadata is not what the V2 protocol says" in capsys.readouterr().err
 
 
-def test_inputs_that_are_too_large_to_be_tried(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_status(url, "--model", "identity", "--input", "x:FP32:1000,1000,1000") == 2
-    assert "more than 1,048,576 elements" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ("1000,1000,1000", "more than 1,048,576 elements"),
+        ("1" + 64 * ",1", "input 'x' has more than 64 dimensions"),
+        ("2,0", "no input of the model has elements"),
+    ],
+)
+def test_inputs_that_cannot_be_tried(url: str, shape: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_status(url, "--model", "identity", "--input", f"x:FP32:{shape}") == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_host_of_ones_own(careless: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +259,14 @@ def test_paths_versions_and_escapes(capsys: pytest.CaptureFixture[str]) -> None:
     with flawed(lambda _, received: received.answer) as server:
         url = f"http://127.0.0.1:{server.address[1]}/behind/"
         chosen = ("--model", "a b/ü", "--model-version", "3", "--input", "x:BOOL:1", "--only", "json/cut")
-        assert _exit_status(url, *chosen, *FAST) == 0
+        assert _exit_status(url, *chosen, "--only", "routes/unknown-*", *FAST) == 1
         targets = {received.line.split()[1] for received in server.requests}
-    assert targets == {b"/behind/v2/models/a%20b%2F%C3%BC/versions/3/infer", b"/behind/v2/health/live"}
-    assert "no findings" in capsys.readouterr().out
+    model = b"/behind/v2/models/a%20b%2F%C3%BC"
+    assert targets == {
+        b"/behind/v2/health/live",
+        model + b"/versions/3/infer",
+        model + b"/versions/987654/infer",
+        model + b"/infers",
+        b"/behind/v2/models/no-such-model-here/infer",
+    }
+    assert "3 findings" in capsys.readouterr().out  # it answers to any path

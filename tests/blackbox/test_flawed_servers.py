@@ -6,8 +6,11 @@ import json
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from streamcodec import DATATYPES
 from streamcodec.blackbox.examination import Result, State
 from streamcodec.blackbox.learning import CannotExamineError
 from streamcodec.blackbox.verdicts import Kind
@@ -26,6 +29,7 @@ from tests.blackbox.peers import (
 )
 
 Flaw = Callable[[FlawedServer, Received], bytes]
+Floats = NDArray[np.float32]
 
 
 def _right(server: FlawedServer, received: Received) -> bytes:  # noqa: ARG001 - the signature of a flaw
@@ -130,19 +134,21 @@ def test_nothing_is_found_without_a_flaw(name: str) -> None:
 
 
 def test_answer_to_another_request_is_found() -> None:
-    """A cache that forgets what the tensors were."""
-    first: list[bytes] = []
+    """A cache that takes a request for another one."""
+    last: list[bytes] = []
 
     def remembers(_: FlawedServer, received: Received) -> bytes:
-        if received.body and received.status == 200:
-            first.append(received.answer)
-            return first[0]
-        return received.answer
+        if received.body and b"\x80\x7f" not in received.body:
+            last[:] = [received.answer]
+        return last[0] if received.body else received.answer
 
     with flawed(remembers) as server:
         changed, same = examine(server, "boundaries/infinity", "boundaries/padded")
     assert changed.finding is not None
-    assert changed.finding.kind is Kind.CHANGED
+    assert (changed.finding.kind, changed.finding.detail) == (
+        Kind.CHANGED,
+        "200: the outputs do not match this request",
+    )
     assert same.finding is None
 
 
@@ -189,7 +195,7 @@ def test_server_that_is_not_well_afterwards_is_found() -> None:
     with flawed(falls_ill) as server:
         (result,) = examine(server, "json/cut")
     assert result.finding is not None
-    assert result.finding.kind is Kind.CRASHED
+    assert result.finding.kind is Kind.BROKEN
     assert result.finding.detail.endswith("then health: 503: not well")
 
 
@@ -214,7 +220,20 @@ def test_probes_behind_a_crash_are_not_run() -> None:
         results = examine(server, "boundaries/binary", "json/cut", "json/array", "json/null")
     states = [State.PASSED, State.FOUND, State.NOT_RUN, State.NOT_RUN]
     assert [result.state for result in results] == states
-    assert results[-1].note == "the server is down since json/cut"
+    assert results[-1].note == "the server has not recovered from json/cut"
+
+
+def test_other_probes_are_not_blamed_for_a_server_that_is_broken() -> None:
+    spoiled = threading.Event()
+
+    def breaks(_: FlawedServer, received: Received) -> bytes:
+        if received.status == 400:
+            spoiled.set()
+        return response(500, b"") if spoiled.is_set() and received.body else received.answer
+
+    with flawed(breaks) as server:
+        results = examine(server, "json/cut", "json/array", "json/null")
+    assert [result.state for result in results] == [State.FOUND, State.NOT_RUN, State.NOT_RUN]
 
 
 def test_probes_go_on_when_the_server_comes_back() -> None:
@@ -231,18 +250,18 @@ def test_probes_go_on_when_the_server_comes_back() -> None:
         return received.answer
 
     with flawed(stumbles) as server:
-        crashed, after = examine(server, "json/cut", "json/array", recovery=60)
-    assert crashed.finding is not None
-    assert crashed.finding.kind is Kind.CRASHED
+        broken, after = examine(server, "json/cut", "json/array", recovery=60)
+    assert broken.finding is not None
+    assert broken.finding.kind is Kind.BROKEN
     assert (after.state, after.finding) == (State.PASSED, None)
 
 
 def test_requests_are_bounded() -> None:
-    """Four to learn, and three for each probe; for the third one there is only one left."""
+    """Seven to learn, and three for each probe; for the third one there is only one left."""
     with flawed(_right) as server:
-        limited = examiner(server.address, max_requests=4 + 3 + 3 + 1)
+        limited = examiner(server.address, max_requests=7 + 3 + 3 + 1)
         results = list(limited.examine(named("json/cut", "json/array", "json/null", "json/string")))
-        assert len(server.requests) == 11
+        assert len(server.requests) == 14
     states = [State.PASSED, State.PASSED, State.NOT_RUN, State.NOT_RUN]
     assert [result.state for result in results] == states
     assert "used up" in results[-1].note
@@ -250,17 +269,28 @@ def test_requests_are_bounded() -> None:
 
 def test_requests_are_bounded_while_the_server_is_down() -> None:
     with flawed(_instead_of_refusals(_dies)) as server:
-        limited = examiner(server.address, max_requests=4 + 2, recovery=60)
+        limited = examiner(server.address, max_requests=7 + 2, recovery=60)
         _, behind = limited.examine(named("json/cut", "json/array"))
+    assert (behind.state, "used up" in behind.note) == (State.NOT_RUN, True)
+
+
+def test_finding_is_kept_when_no_requests_are_left_for_what_follows() -> None:
+    with flawed(_instead_of_refusals(lambda *_: response(500, b"a bug"))) as server:
+        limited = examiner(server.address, max_requests=7 + 1)
+        found, behind = limited.examine(named("json/cut", "json/array"))
+    assert found.finding is not None
+    assert found.finding.kind is Kind.SERVER_ERROR
     assert behind.state is State.NOT_RUN
 
 
 def test_answers_of_a_model_that_echoes_nothing_are_known_for_its_inputs_alone() -> None:
-    """It counts bytes: an answer for the same tensors must be the same, others are taken as they come."""
+    """It counts bytes: an answer for the same tensors must be the same; others it may answer as it likes, or refuse."""
 
     def counts(_: FlawedServer, received: Received) -> bytes:
         if received.status != 200 or not received.body:
             return received.answer
+        if b"\x80\x7f" in received.body:
+            return response(400, b"that is infinite")
         data = b"7" if b"    " in received.body else b"1"
         output = b'{"name":"y","datatype":"INT8","shape":[1],"data":[%b]}' % data
         return response(200, b'{"outputs":[%b]}' % output)
@@ -286,7 +316,7 @@ def test_second_answer_that_does_not_come_is_found() -> None:
         (result,) = examine(server, "boundaries/pipelined")
     assert result.finding is not None
     assert result.finding.kind is Kind.CLOSED
-    assert result.finding.detail.startswith("200, then of the next answer nothing: ")
+    assert result.finding.detail.startswith("200, then the connection was closed ")
 
 
 def test_connection_that_goes_on_after_two_lengths_is_found() -> None:
@@ -306,6 +336,53 @@ def test_connection_that_goes_on_after_two_lengths_is_found() -> None:
             (result,) = examine(server, "http/length-and-chunks")
         kinds.append(result.finding and result.finding.kind)
     assert kinds == [Kind.ACCEPTED, None]
+
+
+def test_request_behind_a_refused_one_that_is_answered_is_found() -> None:
+    def goes_on(_: FlawedServer, received: Received) -> bytes:
+        is_smuggled = b"transfer-encoding" in received.fields
+        return response(400, b"no") + response(200, b"{}") if is_smuggled else received.answer
+
+    with flawed(goes_on) as server:
+        (result,) = examine(server, "http/length-and-chunks")
+    assert result.finding is not None
+    assert (result.finding.kind, result.finding.detail) == (Kind.ACCEPTED, "400, and then what follows is answered")
+
+
+def test_wrong_answer_to_the_second_of_two_requests_is_found() -> None:
+    """Whatever the outputs are: the model's answers differ from call to call."""
+    calls: list[int] = []
+
+    def differs(_: FlawedServer, received: Received) -> bytes:
+        calls.append(1)
+        good = response(200, b'{"outputs":[{"name":"y","datatype":"INT8","shape":[1],"data":[%d]}]}' % len(calls))
+        if not received.body:
+            return received.answer
+        return good + response(500, b"one at a time") if len(calls) > 5 else good
+
+    with flawed(differs) as server:
+        (result,) = examine(server, "boundaries/pipelined")
+    assert result.finding is not None
+    assert (result.finding.kind, result.finding.detail) == (Kind.SERVER_ERROR, "500: one at a time")
+
+
+@pytest.mark.parametrize("function", [np.square, np.abs, np.trunc, lambda x: np.maximum(x, 0)])
+def test_function_that_leaves_0_and_1_as_they_are_is_no_echo(function: Callable[[Floats], Floats]) -> None:
+    def calculates(_: FlawedServer, received: Received) -> bytes:
+        values = np.frombuffer(received.answer[-8:], "<f4") if received.body else np.zeros(0, "<f4")
+        return received.answer[: -values.nbytes or None] + function(values).tobytes()
+
+    with flawed(calculates) as server:
+        baseline = examiner(server.address, inputs(("x", "FP32", (-1,)))).baseline
+    assert (baseline.outputs is not None, baseline.is_echo) == (True, False)
+    with flawed(_right) as server:
+        assert examiner(server.address, inputs(("x", "FP32", (-1,)))).baseline.is_echo
+
+
+@pytest.mark.parametrize("name", DATATYPES)
+def test_echo_is_known_by_any_datatype(name: str) -> None:
+    with flawed(_right) as server:
+        assert examiner(server.address, inputs(("x", name, (-1,)))).baseline.is_echo
 
 
 def test_model_that_takes_binary_tensors_only() -> None:
@@ -346,9 +423,19 @@ def test_model_whose_answers_differ_is_asked_only_whether_it_answers() -> None:
     assert [result.state for result in results] == [State.PASSED, State.PASSED]
 
 
+def test_server_without_health_cannot_be_examined() -> None:
+    """Behind every probe it is asked for its health, and each would seem to have broken it."""
+    said = r"is not well, or does not say so: GET /v2/health/live is answered 404: not found"
+    with (
+        flawed(lambda _, received: received.answer if received.body else response(404, b"not found")) as server,
+        pytest.raises(CannotExamineError, match=said),
+    ):
+        examiner(server.address)
+
+
 def test_no_good_request_is_an_error_with_the_servers_words() -> None:
     with (
-        flawed(lambda *_: response(400, b'{"error": "wrong model"}')) as server,
+        flawed(lambda _, it: response(400, b'{"error": "wrong model"}') if it.body else it.answer) as server,
         pytest.raises(CannotExamineError, match=r"in binary: refused: 400: wrong model; as JSON: refused: 400"),
     ):
         examiner(server.address)

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from streamcodec.blackbox.inputs import Input
-from streamcodec.blackbox.mutations import mutations
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import NotApplicableError, Target
 from streamcodec.blackbox.verdicts import Expectation
-from tests.blackbox.peers import MIXED, inputs
+from tests.blackbox.peers import MIXED, inputs, mutations, named
 
 TARGET = Target(authority="x", prefix="/a", model="m", inputs=MIXED, is_declared=False)
 DECLARED = replace(TARGET, is_declared=True)
-ONLY_DECLARED = {"members/input-missing", "members/input-unknown"}
+SCALAR = replace(TARGET, inputs=inputs(("x", "FP32", ())))
+OTHERS = {"members/input-missing": DECLARED, "members/input-unknown": DECLARED, "boundaries/scalar": SCALAR}
 LIGHT = [probe for probe in PROBES if not probe.is_heavy]
 MAX_BYTES = 160_000
 MAX_HEAVY_BYTES = 17 << 20
@@ -34,12 +34,52 @@ def test_probe(probe: Probe) -> None:
     assert re.fullmatch(r"[a-z-]+/[a-z0-9^.-]+", probe.name, re.IGNORECASE)
     assert probe.tests
     assert probe.source
-    target = DECLARED if probe.name in ONLY_DECLARED else TARGET
+    target = OTHERS.get(probe.name, TARGET)
     request = probe.make(target)
     assert 0 < len(request.data) <= (MAX_HEAVY_BYTES if probe.is_heavy else MAX_BYTES)
     assert all(request.pieces)
     assert len(request.pieces) <= 300
     assert probe.make(target) == request
+
+
+@pytest.mark.parametrize("model", ["m", "m" * 200])
+def test_head_is_cut_in_four(model: str) -> None:
+    (probe,) = named("boundaries/cut-in-head")
+    request = probe.make(replace(TARGET, model=model))
+    assert len(request.pieces) == 4
+    assert b"\r\n\r\n" in request.pieces[-1]
+    assert max(map(len, request.pieces[:3])) - min(map(len, request.pieces[:3])) == 0
+
+
+@pytest.mark.parametrize("name", ["boundaries/bytes-cut", "boundaries/bytes-in-chunks", "heavy/many-elements"])
+@pytest.mark.parametrize("shape", [(-1, 1000), (3, -1, 7), (-1, 30_000)])
+def test_fixed_sizes_do_not_multiply_what_is_sent(name: str, shape: tuple[int, ...]) -> None:
+    (probe,) = named(name)
+    plain, fixed = (probe.make(replace(TARGET, inputs=inputs(("s", "BYTES", of)))) for of in ((-1,), shape))
+    assert len(fixed.data) < len(plain.data) + 12 * 30_000
+    assert len(fixed.pieces) <= 300
+
+
+def test_pieces_are_bounded() -> None:
+    (probe,) = named("boundaries/cut-anywhere")
+    request = probe.make(replace(TARGET, inputs=inputs(("x", "FP32", (100_000,)))))
+    assert len(request.pieces) < 300
+    assert len(request.pieces[-1]) > 300_000
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "reason"),
+    [
+        ("values/scalar", (), "the model has no input with dimensions"),
+        ("values/scalar", (2, 0), "the model has no input with dimensions"),
+        ("boundaries/scalar", (-1,), "the model has no input without dimensions"),
+    ],
+)
+def test_probes_of_dimensions(name: str, shape: tuple[int, ...], reason: str) -> None:
+    """An input of no elements is not what a probe is about."""
+    (probe,) = named(name)
+    with pytest.raises(NotApplicableError, match=reason):
+        probe.make(replace(TARGET, inputs=inputs(("x", "FP32", shape))))
 
 
 def test_every_expectation_has_probes() -> None:
@@ -78,21 +118,20 @@ def test_servers_without_binary_tensors_are_given_json() -> None:
     assert not any(name.startswith(("header-length/", "elements/")) for name in made)
     assert b"binary_data_size" not in made["members/name-empty"]
     assert b"Inference-Header" not in made["json/array"]
-    assert not list(mutations(target, 0, 5))
 
 
 def _requests(seed: int, count: int) -> list[bytes]:
     return [probe.make(TARGET).data for probe in mutations(TARGET, seed, count)]
 
 
-def test_mutations_come_from_the_seed_alone() -> None:
+def test_mutations_come_from_the_seed_and_their_number() -> None:
     assert _requests(3, 20) == _requests(3, 20)
     assert _requests(3, 20)[:5] == _requests(3, 5)
     assert len({*_requests(3, 20), *_requests(4, 20)}) > 30
 
 
 def test_mutations_are_right_and_wrong_ones() -> None:
-    made = list(mutations(TARGET, 0, 200))
+    made = mutations(TARGET, 0, 200)
     assert [probe.name for probe in made[:2]] == ["mutations/0-0", "mutations/0-1"]
     refused = [probe for probe in made if probe.expects is Expectation.REFUSE]
     free = [probe for probe in made if probe.expects is Expectation.EITHER]

@@ -72,6 +72,31 @@ def test_answer_in_drops_has_no_more_time_than_another() -> None:
     assert _ask(drip, timeout=0.1).outcome is Outcome.SILENT
 
 
+def test_slow_reader_has_no_more_time_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece is taken in time, but not all of them."""
+    monkeypatch.setattr("streamcodec.blackbox.wire._PIECE_SECONDS", 0)
+    pieces = tuple([bytes(1 << 20)] * 60)
+
+    def read(sock: socket.socket) -> None:
+        with sock.makefile("rb") as file:
+            while len(file.read(1 << 20)) == 1 << 20:
+                time.sleep(0.01)
+        sock.sendall(response(b"all"))
+
+    seen = _ask(read, request=Request(pieces=pieces, ending=Ending.CUTS), timeout=0.2)
+    assert (seen.outcome, seen.detail) == (Outcome.SILENT, "no answer within 0.2 s")
+
+
+def test_answer_of_a_server_that_reads_no_more_is_read() -> None:
+    def refuse(sock: socket.socket) -> None:
+        sock.sendall(response(b"no", status="413 x"))
+        sock.recv(1, socket.MSG_PEEK)
+        time.sleep(0.6)
+
+    seen = _ask(refuse, request=Request(pieces=(QUESTION + bytes(16 << 20),)), timeout=0.5)
+    assert [answer.status for answer in seen.answers] == [413]
+
+
 def test_answer_without_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamcodec.blackbox.wire._MAX_ANSWER_BYTES", 100)
     assert _ask(response(bytes(100))).outcome is Outcome.ANSWERED

@@ -33,7 +33,7 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _encoded(encode: Callable[[bytes], bytes], coding: str = "gzip", *, checks: bool = False) -> Make:
-    """Send a right message, encoded."""
+    """Send a good message, encoded."""
 
     def make(target: Target) -> Request:
         plain = target.send(target.any_form(), checks=checks)
@@ -60,11 +60,11 @@ def _bad_adler(data: bytes) -> bytes:
 
 
 PROBES = (
-    Probe("compression/gzip", Expectation.EITHER, "a right message in gzip", _CODINGS, _encoded(_gzip, checks=True)),
+    Probe("compression/gzip", Expectation.EITHER, "a good message in gzip", _CODINGS, _encoded(_gzip, checks=True)),
     Probe(
         "compression/deflate",
         Expectation.EITHER,
-        "a right message in deflate",
+        "a good message in deflate",
         _CODINGS,
         _encoded(zlib.compress, "deflate", checks=True),
     ),

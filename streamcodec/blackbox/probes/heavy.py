@@ -67,7 +67,7 @@ def _promised_chunk(target: Target) -> Request:
 
 
 def _bomb(target: Target) -> Request:
-    """Send a right message with 128 MiB of zeros behind it, in 128 KiB."""
+    """Send a good message with 128 MiB of zeros behind it, in 128 KiB."""
     request = target.send(target.any_form())
     bomb = _gzip_with_zeros(request.body)
     return target.reframe(request, "Content-Length: {n}", "Content-Encoding: gzip", body=bomb)
@@ -119,7 +119,7 @@ def _many_inputs(target: Target) -> Request:
 def _many_elements(target: Target) -> Request:
     """Send a million elements of no bytes, and a last one that overruns."""
     probed = target.open("BYTES")
-    shape = probed.sample_shape(_ELEMENTS)
+    shape = probed.shape_of(_ELEMENTS)
     tensor = prefixed(b"") * (math.prod(shape) - 1) + prefixed(b"", 1)
     return target.send(target.binary(probed).with_input(shape=shape).replaced(tensor))
 
@@ -128,7 +128,7 @@ def _huge_claim(target: Target) -> Request:
     """Claim 2^40 elements, as JSON data with one value."""
     message = target.json(target.open())
     data = message.entry["data"][:1]
-    shape = message.probed.sample_shape(_TIB)
+    shape = message.probed.shape_of(_TIB)
     return target.send(message.with_input(shape=shape, data=data))
 
 
@@ -162,12 +162,12 @@ _NAMED = (
         _FULL,
     ),
     Probe("heavy/many-inputs", _EITHER, f"{_INPUTS:,} inputs more than the model has", CAUTION, _many_inputs),
-    Probe("heavy/many-elements", _REFUSE, "a million elements, the last one too long", CAUTION, _many_elements),
+    Probe("heavy/many-elements", _REFUSE, "about a million elements, the last one too long", CAUTION, _many_elements),
     Probe("heavy/long-number", _REFUSE, f"a size of {_DIGITS:,} digits", CAUTION, _long_number),
     Probe("heavy/bomb", _REFUSE, f"gzip of {_BOMB_BYTES >> 20} MiB of zeros", CAUTION, _bomb, _FULL),
     Probe("heavy/deep-data", _REFUSE, f"data nested {_DEPTH:,} deep", _COUNT, _deep_data),
     Probe("heavy/deep-objects", _EITHER, f"{_DEPTH:,} objects in one another", CAUTION, _deep_objects),
-    Probe("heavy/2^40-elements", _REFUSE, "one value for a shape of 2^40 elements, as JSON", _COUNT, _huge_claim),
+    Probe("heavy/2^40-elements", _REFUSE, "one value for a shape of about 2^40 elements, as JSON", _COUNT, _huge_claim),
 )
 
 PROBES = tuple(replace(probe, is_heavy=True) for probe in _NAMED)

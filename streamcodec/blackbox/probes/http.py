@@ -7,9 +7,11 @@ message: a server that reads on regardless answers it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from streamcodec.blackbox.messages import Request
 from streamcodec.blackbox.probe import Make, Probe
-from streamcodec.blackbox.probes.sources import MESSAGING, SEMANTICS
+from streamcodec.blackbox.probes.sources import CAUTION, MESSAGING, SEMANTICS
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import INJECTED, Expectation
 
@@ -28,13 +30,19 @@ _VERSION = frozenset({505})
 _TLS_HELLO = b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + bytes(range(189))
 
 
-def chunked(body: bytes) -> bytes:
+def chunked(parts: Iterable[bytes], *, extension: bytes = b"", trailer: bytes = b"") -> bytes:
+    """Frame the parts of a body in chunks."""
+    chunks = (b"%x%b\r\n%b\r\n" % (len(part), extension, part) for part in parts)
+    return b"".join((*chunks, b"0\r\n", trailer, b"\r\n"))
+
+
+def in_two(body: bytes) -> bytes:
     """Frame a body in two chunks."""
-    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:5], body[5:])) + b"0\r\n\r\n"
+    return chunked((body[:5], body[5:]))
 
 
 def _framed(*fields: str) -> Make:
-    """Send a right message under other framing."""
+    """Send a good message under other framing."""
     return lambda target: target.reframe(target.send(target.any_form()), *fields)
 
 
@@ -43,7 +51,7 @@ def _framed_chunks(*fields: str, version: str = "1.1") -> Make:
 
     def make(target: Target) -> Request:
         request = target.send(target.any_form())
-        return target.reframe(request, *fields, body=chunked(request.body), version=version)
+        return target.reframe(request, *fields, body=in_two(request.body), version=version)
 
     return make
 
@@ -59,7 +67,7 @@ def _smuggling(*fields: str, version: str = "1.1") -> Make:
 
 
 def _replaced(old: str, new: str) -> Make:
-    """Change the head of a right request, byte for byte; `{host}` is its host."""
+    """Change the head of a good request, byte for byte; `{host}` is its host."""
 
     def make(target: Target) -> Request:
         request = target.send(target.any_form())
@@ -70,7 +78,7 @@ def _replaced(old: str, new: str) -> Make:
 
 
 def _adding(line: str) -> Make:
-    """Add a line to the head of a right request."""
+    """Add a line to the head of a good request."""
     return lambda target: target.send(target.any_form(), line)
 
 
@@ -231,11 +239,10 @@ PROBES = (
     Probe("http/tls", Expectation.REFUSE_OR_CLOSE, "the beginning of TLS", _SYNTAX, _bytes(_TLS_HELLO + b"\r\n\r\n")),
     Probe(
         "http/http-2",
-        Expectation.REFUSE_OR_CLOSE,
-        "the beginning of HTTP/2",
-        _SYNTAX,
+        Expectation.SURVIVE,
+        "the beginning of HTTP/2, which the server may know",
+        CAUTION,
         _bytes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-        _VERSION,
     ),
     Probe(
         "http/field-in-id",

@@ -24,7 +24,7 @@ _DEEP = 1000
 
 
 def _text(change: Callable[[bytes], bytes]) -> Make:
-    """Change the text of a right message; the declared length follows."""
+    """Change the text of a good message; the declared length follows."""
 
     def make(target: Target) -> Request:
         message = target.any_form()

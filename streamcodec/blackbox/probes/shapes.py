@@ -17,7 +17,7 @@ _COUNT = f"{V2}, tensor: data has as many elements as shape says"
 
 
 def _shaped(shape: Callable[[list[int]], object]) -> Make:
-    """Say another shape in a right message; the bytes are the right ones."""
+    """Say another shape in a good message; the bytes are the right ones."""
 
     def make(target: Target) -> Request:
         message = target.binary(target.fixed()) if target.has_binary else target.json(target.fixed())

@@ -19,7 +19,7 @@ _ONE_SOURCE = f"{BINARY}: a tensor with binary_data_size has no data"
 
 
 def _spoiling(change: Callable[[Message], Message]) -> Make:
-    """Change a right message whose tensor has items of one size."""
+    """Change a good message whose tensor has items of one size."""
     return lambda target: target.send(change(target.binary(target.fixed())))
 
 

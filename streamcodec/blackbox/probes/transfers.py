@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from streamcodec.blackbox.messages import Ending, Request
 from streamcodec.blackbox.probe import Make, Probe
-from streamcodec.blackbox.probes.http import chunked
+from streamcodec.blackbox.probes.http import in_two
 from streamcodec.blackbox.probes.sources import CAUTION, MESSAGING
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation
@@ -18,7 +18,7 @@ _COMPLETE = f"{MESSAGING}, section 8: a request that breaks off is incomplete"
 
 
 def _chunks(frame: Callable[[bytes], bytes]) -> Make:
-    """Frame the body of a right message in chunks of one's own."""
+    """Frame the body of a good message in chunks of one's own."""
 
     def make(target: Target) -> Request:
         request = target.send(target.any_form())
@@ -33,7 +33,7 @@ def _sized(form: str) -> Make:
 
 
 def _cut(where: Callable[[bytes], int], ending: Ending = Ending.CUTS) -> Make:
-    """Send the first bytes of a right request."""
+    """Send the first bytes of a good request."""
 
     def make(target: Target) -> Request:
         request = target.send(target.any_form())
@@ -43,10 +43,10 @@ def _cut(where: Callable[[bytes], int], ending: Ending = Ending.CUTS) -> Make:
 
 
 def _cut_chunks(nbytes: int) -> Make:
-    """Send a right request in chunks, but for its last bytes."""
+    """Send a good request in chunks, but for its last bytes."""
 
     def make(target: Target) -> Request:
-        request = _chunks(chunked)(target)
+        request = _chunks(in_two)(target)
         return target.cut(request, len(request.data) - nbytes)
 
     return make

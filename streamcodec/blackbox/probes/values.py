@@ -22,7 +22,7 @@ _NUMBERS = f"{JSON}, section 6: there is no such number"
 
 _INTEGERS = ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
 _FLOATS = ("FP32", "FP64")
-_LARGEST = {"FP32": "1e39", "FP64": "1e999", "BOOL": "2"}
+_LARGEST = {"FP32": "1e39", "FP64": "1e999"}
 
 
 def _given(change: Callable[[list[Any]], object], *names: str) -> Make:
@@ -33,6 +33,12 @@ def _given(change: Callable[[list[Any]], object], *names: str) -> Make:
         return target.send(message.with_input(data=change(message.entry["data"])))
 
     return make
+
+
+def _bare(target: Target) -> Request:
+    """Give a value without an array around it, which only a tensor without dimensions may have."""
+    message = target.json(target.find(lambda each: bool(each.shape), "with dimensions"))
+    return target.send(message.with_input(data=message.entry["data"][0]))
 
 
 def _beginning_with(value: object, *names: str) -> Make:
@@ -79,7 +85,7 @@ PROBES = (
     ),
     Probe("values/none", _REFUSE, "no values", _COUNT, _given(lambda _: [])),
     Probe("values/ragged", _REFUSE, "data nested unlike any shape", _COUNT, _given(lambda data: [data, *data])),
-    Probe("values/scalar", _REFUSE, "a value that is in no array", _COUNT, _given(lambda data: data[0])),
+    Probe("values/scalar", _REFUSE, "a value that is in no array", _COUNT, _bare),
     Probe("values/object", _REFUSE, "an object", _COUNT, _given(lambda data: {"0": data})),
     Probe("values/null", _REFUSE, "null for a value", _TYPES, _beginning_with(None)),
     Probe("values/object-inside", _REFUSE, "an object for a value", _TYPES, _beginning_with({})),
