@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -57,8 +56,7 @@ def infer(
 
 def infer_raw(model: str, tensor: Values, *, version: str | None, limits: Limits, compression: Compression) -> Exchange:
     """Ask a model with a raw binary request; see `Client.infer_raw` for the arguments."""
-    # Its length is all that says what the tensor is, so it is not compressed.
-    compression = replace(compression, request=None)
+    # Its length is all that says what the tensor is; so nobody calls `compress`.
     message = encode_raw_request(_array(tensor))
     return Exchange("POST", f"{model_path(model, version)}/infer", message, limits, compression=compression)
 

@@ -1,9 +1,14 @@
 """Budget: the memory that the requests of one server may take together. Sans-IO: it counts, and others wait.
 
-What counts is the body of a request, decompressed, or for a model that takes windows the JSON header and the windows.
-So it is known by the head where the body's length is declared, and by the JSON header where it is not. Before memory is
-taken, the bytes are *asked* for. Who cannot have them waits, in order of arrival: a large request is not passed over
-for ever by small ones. What has been given is given back when the request is over, however it ends.
+What counts is the body of a request, decompressed, or for a model that takes windows the JSON header and the windows;
+and what is made of it besides, the arrays of JSON tensors and the offsets of BYTES. So most of it is known by the head
+where the body's length is declared, and by the JSON header where it is not. Before memory is taken, the bytes are
+*asked* for. Who cannot have them waits, in order of arrival: a large request is not passed over for ever by small ones.
+What has been given is given back when the request is over, however it ends.
+
+Two requests must not wait for what the other keeps. So who waits has no more than what is there already, and comes
+before those who have nothing yet. What is there already is not waited for: it is counted even where it is more than
+there should be, and others wait.
 
 Not counted is what is bounded by the number of connections: scratch memory, and small requests that are answered from
 there at once. Nor is what a model makes. JSON takes more memory than its text while it is parsed: 4 times as much where
@@ -23,31 +28,34 @@ class Budget:
     """Counts the bytes of all reservations.
 
     Attributes:
-        max_bytes: how many there may be at once.
-        reserved: how many there are.
+        max_bytes: how many may be granted at once.
+        reserved: how many there are; more than that where requests hold more than their heads have told.
     """
 
     def __init__(self, max_bytes: int) -> None:
         """Begin with nothing reserved."""
         self.max_bytes = max_bytes
         self.reserved = 0
+        self._begun: deque[Reservation] = deque()
         self._waiting: deque[Reservation] = deque()
 
     def admit(self, reservation: Reservation) -> None:
         """Let a reservation have what it wants, now or when its turn has come."""
-        self._waiting.append(reservation)
+        self._queue_of(reservation).append(reservation)
         self.go_on()
 
     def forget(self, reservation: Reservation) -> None:
         """Let a reservation wait no longer; those behind it may fit now."""
-        self._waiting.remove(reservation)
+        self._queue_of(reservation).remove(reservation)
         self.go_on()
 
     def go_on(self) -> None:
         """Give to those who wait, as far as it reaches."""
-        waiting = self._waiting
-        while waiting and self.reserved + waiting[0].missing <= self.max_bytes:
-            waiting.popleft().grant()
+        while (queue := self._begun or self._waiting) and self.reserved + queue[0].missing <= self.max_bytes:
+            queue.popleft().grant()
+
+    def _queue_of(self, reservation: Reservation) -> deque[Reservation]:
+        return self._begun if reservation.nbytes else self._waiting
 
 
 class Reservation:
@@ -66,8 +74,12 @@ class Reservation:
         self.missing = 0
         self.on_granted: Callable[[], object] | None = None
 
-    def ask(self, nbytes: int) -> bool:
+    def ask(self, nbytes: int, *, held: int = 0) -> bool:
         """Ask for so many bytes in all, more than before or fewer.
+
+        Args:
+            nbytes: of memory.
+            held: how many of them are there already, granted or not. While it waits it has these and no more.
 
         Returns:
             Whether they are there; if not, it waits for them.
@@ -79,10 +91,11 @@ class Reservation:
         if nbytes > most:
             msg = f"the request takes {nbytes} bytes of memory, the server has {most} for all requests together"
             raise LimitExceededError(msg, limit="max_memory_bytes")
-        if nbytes <= self.nbytes:
-            self._give_back(self.nbytes - nbytes)
+        if nbytes <= max(self.nbytes, held):
+            self._have(nbytes)
             return True
-        self.missing = nbytes - self.nbytes
+        self._have(held)
+        self.missing = nbytes - held
         self._budget.admit(self)
         return not self.missing
 
@@ -101,7 +114,7 @@ class Reservation:
             self.missing = 0
             self._budget.forget(self)
         if self.nbytes:
-            self._give_back(self.nbytes)
+            self._have(0)
 
     def handed_over(self) -> Reservation:
         """Return another reservation that has what this one had."""
@@ -109,7 +122,7 @@ class Reservation:
         other.nbytes, self.nbytes = self.nbytes, 0
         return other
 
-    def _give_back(self, nbytes: int) -> None:
-        self.nbytes -= nbytes
-        self._budget.reserved -= nbytes
+    def _have(self, nbytes: int) -> None:
+        self._budget.reserved += nbytes - self.nbytes
+        self.nbytes = nbytes
         self._budget.go_on()

@@ -97,7 +97,8 @@ class SocketChannel:
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket, and end all waiting for it, of a thread that was given up: its number will be another's."""
+        anyio.notify_closing(self._socket)
         self._socket.close()
 
 
@@ -138,7 +139,8 @@ class ProtocolChannel(EventProtocol[Any]):
         if session.connection.incoming.is_filling:
             return
         if self.source is session:
-            nbytes = 0  # one read may hold 1,500 requests, and the answer to each may be a thousand times as long
+            # A read may hold 1,500 requests, the answer to each be a thousand times as long, a turn have many reads.
+            nbytes = self._outbox.nbytes(self.transport)
             while self._is_writable and nbytes < self._max_pipelined_bytes and session.answer_at_once():
                 if not session.is_small:
                     self._event = Step.SEND

@@ -19,6 +19,7 @@ from streamcodec.server.channels import Channel
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience
 from streamcodec.server.session import Session, Step
+from streamcodec.server.workers import Workers
 
 _LINGER_BYTES: Final = 64 << 10
 
@@ -26,10 +27,10 @@ _LINGER_BYTES: Final = 64 << 10
 class Driver:
     """Serves one connection."""
 
-    def __init__(self, session: Session, caller: Caller, options: ServerOptions) -> None:
+    def __init__(self, session: Session, workers: Workers, options: ServerOptions) -> None:
         """Prepare to serve."""
         self._session = session
-        self._caller = caller
+        self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
         self._patience = Patience(options, session)
         self._waiting = anyio.CancelScope()
@@ -41,6 +42,7 @@ class Driver:
         Raises:
             OSError: the client has gone, or takes nothing.
             RemoteProtocolError: its request breaks a rule while it is answered, by rows that are made of it.
+            RuntimeError: the model fails in the middle of its answer.
         """
         session = self._session
         while (step := await self._next_step(channel)) is not Step.CLOSE:
@@ -50,13 +52,14 @@ class Driver:
                 session.refuse_for_memory()
             if step is Step.CALL and session.inference is not None:
                 pull = partial(self._pull, channel)
-                session.answer(await self._caller.call(session.inference, pull, session.reservation))
+                session.answer(await self._caller.call(session.inference, pull))
             outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
             with anyio.fail_after(self._options.request_timeout):
                 await channel.send(outgoing, timeout=self._options.write_timeout)
             del outgoing  # whose memory the next request may need
             session.has_sent()
-        await channel.flush(timeout=self._options.write_timeout)
+        with anyio.fail_after(self._options.request_timeout):
+            await channel.flush(timeout=self._options.write_timeout)
         if session.connection.has_unread_body:
             channel.end()
             await self._linger(channel)
@@ -100,6 +103,8 @@ class Driver:
             raise self._session.too_slow() from None
         except OSError:  # no failure of the model that waits
             raise self._session.lost() from None
+        finally:
+            self._patience.pause(anyio.current_time())
 
     async def _linger(self, channel: Channel) -> None:
         """Let the client read the response before the connection closes on what it is still sending."""

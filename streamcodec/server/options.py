@@ -34,10 +34,10 @@ class ServerOptions:
     max_workers: int = 8
     """Models called at once in worker threads; a thread that was given up counts until it ends."""
     max_memory_bytes: int = 8 << 30
-    """Bytes of all request bodies in flight together, or of the windows for models that take windows: half of a machine
-    with 16 GiB, since models need memory, too. A request that does not fit waits before its body is read, for
-    `budget_timeout`; one that never fits is answered 413. Small requests, answered at once, are not counted: they are
-    bounded by `max_connections` times their scratch memory."""
+    """Bytes of all request bodies in flight together, or of the windows for models that take windows, and of the arrays
+    made of JSON tensors: half of a machine with 16 GiB, since models need memory, too. A request that does not fit
+    waits before its body is read, for `budget_timeout`; one that never fits is answered 413. Small requests, answered
+    at once, are not counted: they are bounded by `max_connections` times their scratch memory."""
     budget_timeout: float = 10.0
     """For memory that other requests have, before 503 with `Retry-After`: less than clients usually wait."""
     idle_timeout: float = 75.0
@@ -53,12 +53,14 @@ class ServerOptions:
     """Bytes per second that tensors must come with on average, after a first `read_timeout`, else 408: a tenth of the
     slowest mobile network. Who sends a byte now and then could keep a large tensor's memory otherwise. 0 for none."""
     request_timeout: float = 3600.0
-    """For a whole request to come, before 408; and again for a whole answer to be taken, before the connection is
-    closed: 16 GiB at 5 MB/s. This and `min_rate` are what ends those that are slow on purpose."""
+    """For a whole request to come, before 408, not counting what a model that takes windows works between them; and
+    again for a whole answer to be taken, before the connection is closed: `max_memory_bytes` at 2.4 MB/s. This and
+    `min_rate` are what ends those that are slow on purpose."""
     model_timeout: float = 300.0
-    """For a model to answer, without what it waits for windows, before 504; longer than most models take, and less than
-    forever. Its thread cannot be ended: it is given up and counted, and keeps its place in `max_workers` and its memory
-    until it returns. A request that has got no thread by then is answered 503 with `Retry-After`."""
+    """For a model to answer, without what it waits for windows, before 504; and again for each window of an answer that
+    is made while it is sent, before the connection is closed. Longer than most models take, and less than forever. Its
+    thread cannot be ended: it is given up and counted, and keeps its place in `max_workers` and its memory until it
+    returns. A request that has got no thread by then is answered 503 with `Retry-After`."""
     write_timeout: float = 30.0
     """Without the client taking a byte of the response, before the connection is closed: as `read_timeout`."""
     linger_timeout: float = 2.0

@@ -31,6 +31,11 @@ class Outbox:
             self._loop.call_soon(self.flush)
         self._waiting.setdefault(transport, []).append(data)
 
+    def nbytes(self, transport: asyncio.Transport) -> int:
+        """Return how much waits for a transport."""
+        parts = self._waiting.get(transport)
+        return sum(map(len, parts)) if parts else 0
+
     def flush(self) -> None:
         """Send everything now."""
         waiting, self._waiting = self._waiting, {}

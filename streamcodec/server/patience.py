@@ -6,8 +6,8 @@ a limit may be overstepped by a look, a quarter of the shortest one.
 
 Two kinds of limits meet here. A client that sends nothing is given up soon (`read_timeout`). One that sends a byte
 every so often is not stopped by that; so head, JSON header and whole request have limits in total, and tensors, whose
-size is nearly free to choose, must come at a minimum rate. Only time that was spent waiting counts for the rate: a
-model that takes windows, and takes its time, is not the client's fault.
+size is nearly free to choose, must come at a minimum rate. Only time that was spent waiting counts for the rate and for
+the whole request: a model that takes windows, and takes its time, is not the client's fault.
 """
 
 from __future__ import annotations
@@ -70,8 +70,18 @@ class Patience:
         self._is_resumed = True
 
     def resume(self) -> None:
-        """Tell that time has passed since the last look in which nobody has waited for the client."""
+        """Tell that nobody has waited for the client since the last look, or since `pause`."""
         self._is_resumed = True
+
+    def pause(self, now: float) -> None:
+        """Tell that nobody waits for the client any more, and until when somebody has.
+
+        Without this, what was waited since the last look is forgotten: a wait that ends before its second look would
+        never count, and a request can be made of such waits alone.
+        """
+        if not self._is_resumed:
+            self._waited += now - self._looked
+        self._looked = now
 
     def look(self, now: float) -> float:
         """Look how far it has come.
@@ -94,7 +104,9 @@ class Patience:
     def _observe(self, now: float) -> None:
         session = self._session
         phase, count, received = session.phase, session.request_count, session.received
-        if not self._is_resumed:
+        if self._is_resumed:
+            self._request_began += now - self._looked
+        else:
             self._waited += now - self._looked
         if self._is_resumed or received != self._received:
             self._moved = now

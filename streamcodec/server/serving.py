@@ -12,20 +12,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 from streamcodec.core.errors import RemoteProtocolError
-from streamcodec.server.calls import Caller
+from streamcodec.server.calls import is_ending
 from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
 from streamcodec.server.driver import Driver
 from streamcodec.server.express import Express
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Admission, Session
+from streamcodec.server.workers import Workers
 from streamcodec.service import Service
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Server:
         self._options = options = options or ServerOptions()
         self._express = Express(service)
         self._admission = Admission(options)
-        self._caller = Caller(options.max_workers, options.model_timeout)
+        self._workers = Workers(options.max_workers)
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
         self._slots = anyio.Semaphore(options.max_connections + _OVERFLOW_CONNECTIONS)
@@ -58,12 +59,12 @@ class Server:
     @property
     def abandoned_calls(self) -> int:
         """Calls of models that had not returned in time, or when their connections had to end."""
-        return self._caller.abandoned
+        return self._workers.abandoned
 
     @property
     def unfinished_calls(self) -> int:
         """How many of those go on, in threads."""
-        return self._caller.unfinished
+        return self._workers.unfinished
 
     @property
     def reserved_bytes(self) -> int:
@@ -81,7 +82,7 @@ class Server:
         if self.is_stopping:
             self._accepting.cancel()
         async with anyio.create_task_group() as watchers:
-            self._caller.watchers = watchers
+            self._workers.watchers = watchers
             async with anyio.create_task_group() as connections:
                 with listener, self._accepting:
                     await self._accept(listener, connections)
@@ -105,7 +106,7 @@ class Server:
 
     async def _connection(self, sock: socket.socket, outbox: Outbox | None) -> None:
         session = Session(self._service, self._express, self._admission)
-        driver = Driver(session, self._caller, self._options)
+        driver = Driver(session, self._workers, self._options)
         self._drivers.add(driver)
         if self.is_stopping:
             driver.stop()
@@ -115,7 +116,9 @@ class Server:
                 await driver.serve(channel)
         except (OSError, RemoteProtocolError) as error:  # the client has gone, takes nothing, or fails its own answer
             logger.debug("connection lost: %s", error)
-        except Exception:  # a bug of ours; the other connections shall not pay for it
+        except BaseException as error:  # a bug of ours, or of a model; the other connections shall not pay for it
+            if is_ending(error):
+                raise
             logger.exception("connection failed")
         finally:
             self._drivers.discard(driver)
@@ -154,5 +157,6 @@ async def _accept_one(listener: socket.socket) -> socket.socket:
             await anyio.sleep(_ACCEPT_PAUSE_SECONDS)
             continue
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # a Unix socket has no such option, and a client may have gone already
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock

@@ -7,7 +7,8 @@ says `give_up`, or `refuse_for_memory`.
 
 Before a request takes memory, the session asks the server's budget for it: by its head, when nothing of its body has
 been taken but what came in one read with the head; or, where only the JSON header tells how much it is, then. A request
-that is answered at once takes none but what is there already, and asks nobody.
+that is answered at once takes none but what is there already, and asks nobody. While the request waits, it has no more
+than it really holds, and when it is refused nothing: its answer may take long to be sent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 from streamcodec.core.encoder import Part
@@ -181,6 +183,8 @@ class Session:
 
     def answer(self, reply: Reply) -> Step:
         """Answer the current request, whether all of it has been received or not."""
+        if reply.refusal is not None:  # whoever keeps it would keep, by its traceback, the connection with its memory
+            reply.refusal.__traceback__ = None
         reply = self._finished(reply, self._head)
         headers = reply.headers if self._admission.keeps(self) else [*reply.headers, ("Connection", "close")]
         self.outgoing = [*self.connection.send_response(reply.status, headers, reply.buffers)]
@@ -203,6 +207,7 @@ class Session:
 
     def refuse_for_memory(self) -> Step:
         """Refuse a request that has waited long enough for memory."""
+        self.reservation.release()
         return self.answer(unavailable_reply("other requests have taken the server's memory", retry_after=1))
 
     def too_slow(self) -> RemoteProtocolError:
@@ -248,24 +253,26 @@ class Session:
         self.inference = outcome
         return self._with_memory(outcome, self._receive_body)
 
-    def _with_memory(self, inference: Inference, go_on: Callable[[], Step | None]) -> Step | None:
+    def _with_memory(self, inference: Inference, go_on: Callable[[Inference], Step | None]) -> Step | None:
         """Go on when the request has the memory that it takes, as far as that is known.
 
         Raises:
             LimitExceededError: it takes more than the server has.
         """
-        if self.reservation.ask(inference.memory_bytes):
-            return go_on()
-        self._once_granted = go_on
+        nbytes, most = inference.memory_bytes, self._admission.budget.max_bytes
+        if nbytes > most and inference.is_guessed:
+            nbytes = most
+        held = inference.held_bytes if nbytes > self.reservation.nbytes else 0
+        if self.reservation.ask(nbytes, held=held):
+            return go_on(inference)
+        self._once_granted = partial(go_on, inference)
         return Step.WAIT
 
-    def _after_header(self) -> Step | None:
-        return Step.CALL if self.inference is not None and self.inference.is_windowed else None
+    def _after_header(self, inference: Inference) -> Step | None:
+        return Step.CALL if inference.is_windowed else None
 
-    def _receive_body(self) -> Step | None:
-        if self.inference is None:
-            return None
-        interim = self.connection.receive_body(self.inference.decoder)
+    def _receive_body(self, inference: Inference) -> Step | None:
+        interim = self.connection.receive_body(inference.decoder)
         if not interim:
             return None
         self.outgoing = [interim]

@@ -28,6 +28,7 @@ from streamcodec.core.rows import Rows
 from streamcodec.core.rows import Windows as AnyWindows
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.classification import check_request, classify_outputs
+from streamcodec.service.memory import bytes_beside, bytes_placed
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, Values, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.raw import raw_tensor
@@ -132,6 +133,23 @@ class Opening:
             return json_reply({"error": str(error)}, status=400)
         return _failure_reply(self.model, error)
 
+    def is_quick(self, outputs: Outputs, header: RequestHeader) -> bool:
+        """Whether `reply` makes its answer of these outputs so quickly that an event loop can do it.
+
+        What goes as it is takes no time, however large. What is written as JSON, classified, joined or compressed takes
+        its time by size.
+        """
+        if self.encoding is not None:
+            return False
+        forms = {output.name: header.wants_binary(output) for output in header.outputs or ()}
+        default = header.wants_binary(None)
+        nbytes = 0
+        for name, value in outputs.items():
+            values = _as_values(value)
+            if self.classifies or not (forms.get(name, default) and _goes_as_it_is(values)):
+                nbytes += _written_bytes(values)
+        return nbytes <= _MAX_INLINE_BYTES
+
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply of a model's outputs."""
         values = {name: _as_values(value) for name, value in outputs.items()}
@@ -196,19 +214,36 @@ class Inference:
         """Bytes of memory that the request takes, as far as it is known now.
 
         It is asked before the body is read, and again when the JSON header has come. What counts is the body,
-        decompressed; of a model that takes windows, the JSON header and the windows.
+        decompressed, or of a model that takes windows the JSON header and the windows; and what is made of it besides:
+        the arrays of JSON tensors, and the offsets of BYTES.
         """
         opening = self.opening
+        tensors = () if self._header is None else self._header.tensors
+        beside = sum(map(bytes_beside, tensors))
         if self._is_known:
-            return opening.head.content_length or 0
+            return (opening.head.content_length or 0) + beside
         if self._header is not None:
-            return self.decoder.offset + sum(_placed_bytes(spec, opening.model) for spec in self._header.tensors)
+            return self.decoder.offset + beside + bytes_placed(tensors, opening.model.windows)
         most = opening.headers.limits.max_header_bytes if opening.header_length is None else opening.header_length
         return most if opening.head.body_length is None else min(most, opening.head.body_length)
 
     @property
+    def held_bytes(self) -> int:
+        """How many of those the request has already, or takes in any case, since its body is on the way."""
+        if self._header is None:
+            return 0
+        if self._is_known:
+            return self.memory_bytes
+        return self.decoder.offset + sum(bytes_beside(spec) for spec in self._header.tensors if not spec.is_binary)
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether `memory_bytes` is only the most that a JSON header may have, whose length nobody has declared."""
+        return self._header is None and not self._is_known and self.opening.header_length is None
+
+    @property
     def _is_known(self) -> bool:
-        """Whether the head tells how much memory is taken."""
+        """Whether the head tells how long the body is, which then is taken as a whole."""
         return self.opening.head.body_length is not None and self.opening.model.windows is None
 
     @property
@@ -267,13 +302,6 @@ class Inference:
         return self.opening.call(self.request(windows), self.opening.reply)
 
 
-def _placed_bytes(spec: TensorSpec, model: Model) -> int:
-    """Return the memory that a binary tensor takes; what came as JSON is in the header's bytes."""
-    if model.windows is None:
-        return spec.nbytes
-    return min(spec.nbytes, model.windows.max_window_bytes * model.windows.buffer_count)
-
-
 def _decoder(opening: Opening, *, pause_after_header: bool) -> Decoder[RequestHeader]:
     model, head = opening.model, opening.head
     if opening.header_length == 0:
@@ -294,6 +322,20 @@ def _decoder(opening: Opening, *, pause_after_header: bool) -> Decoder[RequestHe
 
 def _as_values(value: Values) -> Encodable:
     return value if isinstance(value, Rows | Elements) else np.asarray(value)
+
+
+def _goes_as_it_is(values: Encodable) -> bool:
+    """Whether the binary form is there already, or is made while it is sent."""
+    if not isinstance(values, np.ndarray):
+        return True
+    return values.flags.c_contiguous and values.dtype.isnative and not values.dtype.hasobject
+
+
+def _written_bytes(values: Encodable) -> int:
+    """Return how much has to be gone through to write an output."""
+    if not isinstance(values, np.ndarray) or not values.dtype.hasobject or values.nbytes > _MAX_INLINE_BYTES:
+        return values.nbytes
+    return values.nbytes + sum(len(value) for value in values.flat if isinstance(value, bytes | str))
 
 
 def _check_outputs(model: Model, arrays: Mapping[str, Encodable]) -> None:

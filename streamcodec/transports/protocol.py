@@ -50,7 +50,9 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         self._loop = asyncio.get_running_loop()
         self._event: EventT | NeedData = NEED_DATA
         self._unprocessed = 0
+        self._processing: asyncio.Task[None] | None = None
         self._is_reading = False
+        self._has_eof = False
         self._is_writable = True
         self._lost: Exception | None = None
         self._waiters: set[asyncio.Future[None]] = set()
@@ -64,9 +66,9 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         """
         while True:
             if self._unprocessed:
-                nbytes, self._unprocessed = self._unprocessed, 0
-                with anyio.CancelScope(shield=True):  # what has come must not be lost to a time limit
-                    await anyio.to_thread.run_sync(self.source.buffer_updated, nbytes)
+                self._processing = self._processing or self._loop.create_task(self._process())
+                with anyio.CancelScope(shield=True):  # it is not the peer who takes this time
+                    await asyncio.shield(self._processing)  # nor does a limit of asyncio end a thread
             event, self._event = self._event, NEED_DATA
             if event is NEED_DATA and (event := self.source.next_event()) is NEED_DATA:
                 await self._read()
@@ -128,8 +130,11 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
 
     def eof_received(self) -> bool:
         """Keep the connection: who has sent all may still wait for the answer. TLS cannot be closed by halves."""
-        self.source.receive_eof()
-        self.received()
+        if self._unprocessed:  # over TLS, the end may come in one turn with what was before it
+            self._has_eof = True
+        else:
+            self.source.receive_eof()
+            self.received()
         return not self._is_encrypted
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -152,6 +157,16 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
     def _is_encrypted(self) -> bool:
         return self.transport.get_extra_info("ssl_object") is not None
 
+    async def _process(self) -> None:
+        """Have a thread take what takes long; then the end of the input, if that has come meanwhile."""
+        try:
+            await anyio.to_thread.run_sync(self.source.buffer_updated, self._unprocessed)
+        finally:
+            self._unprocessed, self._processing = 0, None
+        if self._has_eof:
+            self._has_eof = False
+            self.source.receive_eof()
+
     async def _read(self) -> None:
         self._check()
         self._is_reading = True
@@ -169,8 +184,8 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         self._check()
 
     def _check(self) -> None:
-        if self._lost is not None:
-            raise self._lost
+        if self._lost is not None:  # the same error again would keep, by its traceback, who had it before
+            raise ConnectionResetError(str(self._lost)) from self._lost
 
     async def _sleep(self) -> None:
         """Wait for something to happen."""

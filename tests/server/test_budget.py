@@ -5,17 +5,21 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import pytest
 
-from streamcodec import LimitExceededError, Windows
+from streamcodec import NEED_DATA, LimitExceededError, Limits, Tensor, Windows, encode_request
 from streamcodec.server import Server, ServerOptions
 from streamcodec.server.budget import Budget, Reservation
-from streamcodec.service import InferenceRequest, Model
+from streamcodec.server.express import Express
+from streamcodec.server.session import Admission, Session, Step
+from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here
@@ -93,6 +97,47 @@ def test_a_reservation_grows_and_shrinks() -> None:
     assert budget.reserved == 3
 
 
+def test_who_waits_has_what_is_there_already_and_no_more() -> None:
+    budget = Budget(10)
+    one, other = Reservation(budget), Reservation(budget)
+    assert one.ask(5)
+    assert other.ask(5)
+    assert not one.ask(8, held=2)
+    assert (one.nbytes, one.missing, budget.reserved) == (2, 6, 7)
+    assert not other.ask(9, held=1), "whoever came first comes first"
+    assert (one.nbytes, one.missing, budget.reserved) == (8, 0, 9)
+    other.release()
+    one.release()
+    assert budget.reserved == 0
+
+
+def test_who_has_something_comes_before_those_who_have_nothing() -> None:
+    budget = Budget(10)
+    one, other, third = (Reservation(budget) for _ in range(3))
+    assert one.ask(10)
+    assert not other.ask(10)
+    assert not third.ask(1)
+    assert one.ask(7)
+    assert one.ask(10, held=1), "nobody could go on if it had to wait for the other"
+    one.release()
+    assert (other.nbytes, third.missing) == (10, 1)
+
+
+def test_what_is_there_already_is_not_waited_for() -> None:
+    budget = Budget(10)
+    one, other, third = (Reservation(budget) for _ in range(3))
+    assert one.ask(5)
+    assert other.ask(5)
+    assert not third.ask(1)
+    assert one.ask(9, held=9)
+    assert budget.reserved == 14
+    other.release()
+    assert (third.missing, budget.reserved) == (0, 10)
+    assert not other.ask(1), "nobody gets anything while there is more than there should be"
+    one.release()
+    assert (other.missing, budget.reserved) == (0, 2)
+
+
 def test_what_is_handed_over_is_given_back_by_the_other() -> None:
     budget = Budget(10)
     one = Reservation(budget)
@@ -128,7 +173,8 @@ def gate() -> Iterator[Gate]:
 
 
 def _sum(request: InferenceRequest) -> Outputs:
-    return {"y": np.array([sum(float(window.sum()) for window in request.rows["x"].windows)])}  # type: ignore[union-attr,misc] # not asynchronous
+    windows = chain.from_iterable(rows.windows for rows in request.rows.values())  # type: ignore[misc] # not asynchronous
+    return {"y": np.array([sum(float(window.sum()) for window in windows)], np.float32)}
 
 
 @contextmanager
@@ -160,11 +206,15 @@ def _in_chunks(request: bytes) -> bytes:
     return b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", chunked(body, [7, 300])])
 
 
-def _assert_nothing_is_held(server: Server) -> None:
+def _wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
-    while server.reserved_bytes and time.monotonic() < deadline:
+    while not holds() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert server.reserved_bytes == 0
+    assert holds()
+
+
+def _assert_nothing_is_held(server: Server) -> None:
+    _wait_until(lambda: server.reserved_bytes == 0)
 
 
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["declared", "chunked"])
@@ -197,6 +247,59 @@ def test_a_model_that_takes_windows_needs_no_more_than_its_windows(gate: Gate, b
             assert _ask(address, sent).status == 413
 
 
+def test_inputs_whose_windows_come_one_after_the_other_count_as_two(gate: Gate, backend: str) -> None:
+    tensors = [Tensor(name=f"x{number}", array=np.ones((1024, 1), np.float32)) for number in range(20)]
+    message = encode_request(tensors, parameters={"binary_data_output": True})
+    lines = [f"{name}: {value}" for name, value in message.headers]
+    request = b"".join((head("/v2/models/sum/infer", *lines), *message.buffers))
+    options = ServerOptions(max_memory_bytes=(message.header_length or 0) + 2 * 4096)
+    with _serving(gate, backend, options) as (_, address):
+        assert floats(_ask(address, request)) == [20 * 1024]
+
+
+def test_a_header_of_unknown_length_may_be_longer_than_the_budget_and_does_not_have_to_be(
+    gate: Gate, backend: str
+) -> None:
+    body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2]}]}'
+    sent = _in_chunks(post(body, model="plain"))
+    with _serving(gate, backend, ServerOptions(max_memory_bytes=len(body) + 16)) as (_, address):
+        assert _ask(address, sent).status == 200
+    with _serving(gate, backend, ServerOptions(max_memory_bytes=len(body) + 15)) as (_, address):
+        assert _ask(address, sent).status == 413
+
+
+def test_requests_whose_headers_tell_how_much_they_take_do_not_wait_for_each_other(backend: str) -> None:
+    size = 1 << 20
+    tensor = b'{"name":"x","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}' % (size, size)
+    body = b'{"inputs":[%b],"parameters":{"binary_data_output":true}}' % tensor + bytes(size)
+    service = Service(models(), limits=Limits(max_header_bytes=1 << 20))
+    options = ServerOptions(max_memory_bytes=2 << 20, budget_timeout=SLOW)
+    with (
+        server_here(service, options, backend=backend) as (server, address),
+        Wire(address) as one,
+        Wire(address) as other,
+        ThreadPoolExecutor() as threads,
+    ):
+        for wire in (one, other):
+            wire.send(head("/v2/models/identity/infer", "Transfer-Encoding: chunked"))
+        _wait_until(lambda: server.reserved_bytes == 2 << 20)
+        answers = threads.map(lambda wire: wire.send(chunked(body, [])).response(), (one, other))
+        assert [answer.status for answer in answers] == [200, 200]
+
+
+def test_the_arrays_of_json_tensors_count(gate: Gate, backend: str) -> None:
+    numbers = b",".join([b"1"] * 1000)
+    body = b'{"inputs":[{"name":"x","datatype":"INT64","shape":[1000],"data":[%b]}]}' % numbers
+    request = post(body, model="gate")
+    with _serving(gate, backend, ServerOptions()) as (server, address), Wire(address) as wire:
+        wire.send(request)
+        assert gate.entered.acquire(timeout=SLOW)
+        assert server.reserved_bytes == len(body) + 2 * 8000
+    gate.may_go.clear()
+    with _serving(gate, backend, ServerOptions(max_memory_bytes=len(body) + 15_999)) as (_, address):
+        assert _ask(address, request).status == 413
+
+
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["declared", "chunked"])
 def test_who_has_waited_in_vain_is_told_to_come_back(gate: Gate, backend: str, is_chunked: bool) -> None:
     request = infer_request("gate", count=1000)
@@ -210,6 +313,16 @@ def test_who_has_waited_in_vain_is_told_to_come_back(gate: Gate, backend: str, i
         gate.may_go.set()
         assert first.response().status == 200
         assert _ask(address, request).status == 200
+
+
+def test_who_has_waited_in_vain_keeps_nobody_waiting_while_it_is_told_so() -> None:
+    service, admission = Service(models()), Admission(ServerOptions(max_memory_bytes=1000))
+    first, second, third = (Session(service, Express(service), admission) for _ in range(3))
+    for session, length, step in ((first, 600, NEED_DATA), (second, 900, Step.WAIT), (third, 300, Step.WAIT)):
+        session.connection.feed(head("/v2/models/identity/infer", f"Content-Length: {length}"))
+        assert session.next_event() is step
+    second.refuse_for_memory()
+    assert third.reservation.missing == 0
 
 
 def test_the_body_of_a_request_that_waits_is_not_read(gate: Gate, backend: str) -> None:

@@ -59,8 +59,10 @@ BEGINNINGS = {
 }
 
 
-@pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS)
-def test_many_connections_at_once_cost_one_scratch_memory_each(flooded: Program, beginning: bytes) -> None:
+@pytest.mark.parametrize("name", BEGINNINGS)
+def test_many_connections_at_once_cost_one_scratch_memory_each(flooded: Program, name: str) -> None:
+    beginning = BEGINNINGS[name]
+    scratches = 2 if name == "half a chunk" else 1  # the second for a JSON header whose length nobody has told
     with Wire(flooded.address) as early, ExitStack() as stack:
         assert early.send(GET_LIVE).response().status == 200
         before = _begin(flooded)
@@ -68,7 +70,7 @@ def test_many_connections_at_once_cost_one_scratch_memory_each(flooded: Program,
             stack.enter_context(Wire(flooded.address)).send(beginning)
         assert early.send(GET_LIVE).response().status == 200
         _assert_serves(flooded)
-        assert peak_resident(flooded.process.pid) - before < CONNECTIONS * (SCRATCH + (48 << 10)) + 8 * MIB
+        assert peak_resident(flooded.process.pid) - before < CONNECTIONS * (scratches * SCRATCH + (48 << 10)) + 8 * MIB
     _assert_serves(flooded)
 
 

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import math
+import socket
 import threading
 import zlib
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import pytest
 from streamcodec import Limits, LocalProtocolError
 from streamcodec.core.compression import _FREE_BYTES
 from streamcodec.core.record import field_names
-from streamcodec.server import ServerOptions
+from streamcodec.server import ServerOptions, open_listener
 from streamcodec.server.outbox import Outbox
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models import Outputs
@@ -274,6 +275,27 @@ def test_answers_to_a_client_that_does_not_listen(flushed: list[int], loop: str,
         wire.send(GET_LIVE * 20)
         assert [wire.response().status for _ in range(20)] == [200] * 20
     assert max(flushed) == (3 + more) * size
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_answers_to_many_reads_of_one_turn_are_counted_together(flushed: list[int], loop: str) -> None:
+    may_go = threading.Event()
+
+    def hold_up(request: InferenceRequest) -> Outputs:
+        assert may_go.wait(10)
+        return dict(request.inputs)
+
+    registry = models()
+    registry.add(Model(name="holds up", predict=hold_up, is_inline=True))
+    most = 150_000
+    options = ServerOptions(max_pipelined_bytes=most)
+    listener = open_listener("127.0.0.1", 0)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # so that the system takes all while it is busy
+    with server_here(registry, options, backend=loop, listener=listener) as (_, address), Wire(address) as wire:
+        wire.send(infer_request("holds%20up"), GET_LIVE * 4000)  # three reads of 64 KiB, each not enough
+        may_go.set()
+        assert [wire.response().status for _ in range(4001)] == [200] * 4001
+    assert max(flushed) < most + 1000, "an answer more"
 
 
 def test_as_many_models_run_at_once_as_there_are_workers(backend: str) -> None:

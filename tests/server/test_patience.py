@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
@@ -189,6 +192,33 @@ def test_nothing_is_left_of_200_connections(backend: str) -> None:
         assert threading.active_count() <= threads + 8
         assert not server._drivers  # noqa: SLF001 - nothing else tells
         assert not server._admission._served  # noqa: SLF001 - nothing else tells
+
+
+@pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
+def test_what_a_request_had_is_free_once_its_client_has_gone_and_waits_for_no_collector(
+    loop: str, is_reset: bool
+) -> None:
+    with server_here(models(), backend=loop) as (server, address):
+        gc.collect()
+        gc.disable()
+        try:
+            with Wire(address) as wire:
+                wire.send(head(TARGET, "Content-Length: 1000000"))
+                _wait_until(lambda: bool(server._drivers))  # noqa: SLF001 - nothing else tells
+                session = weakref.ref(next(iter(server._drivers))._session)  # noqa: SLF001 - as before
+                if is_reset:
+                    wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            _wait_until(lambda: session() is None)
+        finally:
+            gc.enable()
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert holds()
 
 
 def _number(value: float) -> bytes:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.server.wire import GET_LIVE, Wire, chunked, floats, head, infer_request
+from tests.server.models import models
+from tests.server.programs import server_here
+from tests.server.wire import GET_LIVE, TIMEOUT, Wire, chunked, floats, head, infer_request
 
 VALUES = [0.0, 1.0, 2.0, 3.0]
 Address = tuple[str, int]
@@ -23,6 +27,19 @@ def test_keep_alive(address: Address) -> None:
     with Wire(address) as wire:
         for count in (4, 0, 1, 10_000, 4):
             assert floats(wire.send(infer_request(count=count)).response()) == list(range(count))
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+def test_a_listening_socket_may_be_of_another_family(backend: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as sock:
+        listener.bind(path)
+        listener.listen()
+        with server_here(models(), listener=listener, backend=backend):
+            sock.settimeout(TIMEOUT)
+            sock.connect(path)
+            sock.sendall(GET_LIVE)
+            assert sock.recv(100).startswith(b"HTTP/1.1 200 OK")
 
 
 def test_pipelining_in_one_write(address: Address) -> None:

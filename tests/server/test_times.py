@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import Windows
-from streamcodec.server import Server, ServerOptions
+from streamcodec import Tensor, Windows, encode_request
+from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.server.patience import Patience, Phase
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
 from streamcodec.service.models import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here
-from tests.server.wire import GET_LIVE, Answer, Wire, head, infer_request
+from tests.server.wire import GET_LIVE, TIMEOUT, Answer, Wire, head, infer_request
 
 Address = tuple[str, int]
 LONG = 30.0
@@ -101,20 +102,48 @@ def test_the_rate_is_an_average_and_0_is_none() -> None:
     assert _seconds_until_given_up(none, client, hurry_first) == 1000
 
 
-def test_time_that_nobody_waited_does_not_count_for_the_rate() -> None:
-    client = Client(Phase.BODY)
+def _pull_windows(client: Client, count: int, *, model_takes: float, client_takes: float) -> None:
+    """Wait for windows of 100 bytes, each with one look and no more, and work on them in between."""
     patience = Patience(OPTIONS, client)
     now = 0.0
-    for _ in range(90):  # a window each 10 seconds, of which the client takes 1
-        now += 9
+    patience.look(now)
+    patience.pause(now)
+    for _ in range(count):
+        now += model_takes
         patience.resume()
         patience.look(now)
-        now += 1
+        now += client_takes
         client.received += 100
-        patience.look(now)
+        patience.pause(now)
     patience.resume()
+    patience.look(now)
+
+
+def test_time_that_nobody_waited_counts_neither_for_the_rate_nor_for_the_request() -> None:
+    _pull_windows(Client(Phase.BODY), 900, model_takes=9, client_takes=1)
+    _pull_windows(Client(Phase.BODY), 999, model_takes=9, client_takes=1)
     with pytest.raises(TimeoutError):  # the whole request has its limit all the same
-        patience.look(1010.0)
+        _pull_windows(Client(Phase.BODY), 1000, model_takes=9, client_takes=1)
+
+
+def test_waits_that_end_before_anybody_looks_again_count() -> None:
+    _pull_windows(Client(Phase.BODY), 9, model_takes=0, client_takes=2)
+    with pytest.raises(TimeoutError):  # 50 bytes per second, 100 are wanted
+        _pull_windows(Client(Phase.BODY), 10, model_takes=0, client_takes=2)
+
+
+def test_waits_that_are_looked_at_count_once() -> None:
+    client = Client(Phase.BODY)
+    patience = Patience(OPTIONS, client)
+    for second in range(1000):
+        patience.look(float(second))
+        patience.look(second + 0.5)
+        client.received += 100
+        patience.pause(second + 1.0)
+        patience.pause(second + 1.0)
+        patience.resume()
+    with pytest.raises(TimeoutError):
+        patience.look(1000.0)
 
 
 def test_each_request_has_its_own_time() -> None:
@@ -183,6 +212,13 @@ def _patient(**changes: float) -> ServerOptions:
     return ServerOptions(**options)
 
 
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert holds()
+
+
 def _drip(wire: Wire, data: bytes) -> Answer:
     """Send a byte every so often until there is an answer."""
     for byte in data:
@@ -210,7 +246,7 @@ def test_a_byte_every_so_often_ends_in_408(backend: str, part: str) -> None:
     with server_here(_registry(), options, backend=backend) as (server, address), Wire(address) as wire:
         answer = _drip(wire.send(begin), rest)
         assert (answer.status, answer.is_last, answer.error) == (408, True, error)
-        assert server.reserved_bytes == 0
+        _wait_until(lambda: server.reserved_bytes == 0)
 
 
 @pytest.mark.parametrize("part", SLOW)
@@ -240,6 +276,36 @@ def test_windows_come_at_a_minimum_rate_too(backend: str) -> None:
         assert _drip(wire.send(request[:-10_000]), request[-10_000:]).status == 408
 
 
+def test_windows_that_come_one_by_one_come_at_a_minimum_rate(backend: str) -> None:
+    def count(request: InferenceRequest) -> Outputs:
+        return {"y": np.array([sum(1 for rows in request.rows.values() for _ in rows.windows)])}  # type: ignore[union-attr,misc] # not asynchronous
+
+    registry = _registry()
+    registry.add(Model(name="windows", predict=count, windows=Windows()))
+    message = encode_request([Tensor(name=f"x{number}", array=np.zeros(1, np.uint8)) for number in range(100)])
+    lines = [f"{name}: {value}" for name, value in message.headers]
+    body = b"".join(message.buffers)
+    options = _patient(read_timeout=0.4, min_rate=1000.0)
+    with server_here(registry, options, backend=backend) as (_, address), Wire(address) as wire:
+        wire.send(head("/v2/models/windows/infer", *lines), body[: message.header_length])
+        assert _drip(wire, body[message.header_length :]).status == 408
+
+
+def test_the_time_that_a_model_takes_between_windows_is_not_the_clients(backend: str) -> None:
+    def count(request: InferenceRequest) -> Outputs:
+        total = 0
+        for window in request.rows["x"].windows:  # type: ignore[union-attr] # not asynchronous
+            total += len(window)
+            time.sleep(0.05)
+        return {"y": np.array([total])}
+
+    registry = _registry()
+    registry.add(Model(name="windows", predict=count, windows=Windows(max_window_bytes=4000)))
+    options = _patient(request_timeout=0.3)
+    with server_here(registry, options, backend=backend) as (_, address), Wire(address) as wire:
+        assert wire.send(infer_request("windows", count=10_000)).response().status == 200
+
+
 def test_the_rest_of_a_refused_request_has_no_more_time_than_others_and_no_second_answer(backend: str) -> None:
     options = _patient(read_timeout=0.2)
     with server_here(_registry(), options, backend=backend) as (_, address), Wire(address) as wire:
@@ -261,7 +327,28 @@ def test_an_answer_that_is_taken_slowly_ends_with_its_connection(backend: str) -
             while chunk := wire.sock.recv(1 << 20):
                 received += len(chunk)
         assert received < 4 * count
-        assert server.reserved_bytes == 0
+        _wait_until(lambda: server.reserved_bytes == 0)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_small_answers_that_are_taken_slowly_by_who_asks_no_more_end_with_their_connection(loop: str) -> None:
+    listener = open_listener("127.0.0.1", 0)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
+    count, received = 1300, b""  # as many as one read may hold
+    options = _patient(request_timeout=0.3)
+    with server_here(_registry(), options, backend=loop, listener=listener) as (_, address), socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 10)
+        sock.settimeout(TIMEOUT)
+        sock.connect(address)
+        sock.sendall(GET_LIVE * count)
+        sock.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionError):
+            for _ in range(60):
+                received += sock.recv(500)
+                time.sleep(0.01)
+            while chunk := sock.recv(1 << 20):
+                received += chunk
+    assert 0 < received.count(b"HTTP/1.1 200") < count
 
 
 # Models
@@ -288,13 +375,6 @@ def _stuck(backend: str, options: ServerOptions) -> Iterator[tuple[Server, Addre
             yield server, address, may_go
         finally:
             may_go.set()
-
-
-def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert holds()
 
 
 @pytest.mark.parametrize("model", ["stuck", "stuck%20windows"])

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
+import anyio
 import numpy as np
 import pytest
 
 from streamcodec import Rows, Tensor, Windows, encode_request
-from streamcodec.server import ServerOptions
+from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
 from streamcodec.service.models import Predict, Values
 from tests.server.programs import server_here
@@ -258,6 +259,34 @@ def test_a_client_that_leaves_within_a_window_is_not_waited_for(address: Address
         answer = wire.response()
         assert answer.status == 400
         assert "ended in the middle" in answer.error
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+def test_a_model_whose_connection_has_to_end_is_told_so_while_it_waits_for_a_window(backend: str) -> None:
+    is_told = threading.Event()
+
+    def wait(request: InferenceRequest) -> Outputs:
+        try:
+            return _waits(request)
+        finally:
+            is_told.set()
+
+    STARTED.clear()
+    GO_ON.set()
+    service = Service(ModelRegistry.of([Model(name="waits", predict=wait, windows=WINDOWS)]))
+
+    async def main() -> None:
+        server, listener = Server(service, ServerOptions(shutdown_timeout=0.1)), open_listener("127.0.0.1", 0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, listener)
+            with Wire(listener.getsockname()) as wire:
+                wire.send(_request("waits", _rows(100))[:-4])
+                assert await anyio.to_thread.run_sync(STARTED.wait, 5)
+                server.stop()
+                assert await anyio.to_thread.run_sync(is_told.wait, 5)  # before the event loop ends
+
+    options = {"use_uvloop": True} if backend == "uvloop" else {}
+    anyio.run(main, backend="trio" if backend == "trio" else "asyncio", backend_options=options)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

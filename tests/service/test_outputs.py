@@ -11,9 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamcodec import ErrorCode, NonFiniteOutput, RemoteProtocolError, RequestedOutput, Tensor, encode_request
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, TensorMetadata, demo_models
-from tests.service.requests import Array, ask, infer, post, service_of
+from streamcodec import (
+    Elements,
+    ErrorCode,
+    NonFiniteOutput,
+    RemoteProtocolError,
+    RequestedOutput,
+    Rows,
+    Tensor,
+    encode_request,
+)
+from streamcodec.core.model import RequestHeader
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, Opening, Service, TensorMetadata, demo_models
+from tests.service.requests import Array, ask, head, infer, post, service_of
 
 TARGET = "/v2/models/m/infer"
 
@@ -281,3 +291,45 @@ def test_an_unknown_encoding_is_told_the_known_ones() -> None:
     service = service_of(_constant({}))
     answer = post(service, TARGET, b"x", [("Content-Encoding", "br")])
     assert (answer.status, answer.fields["Accept-Encoding"]) == (415, "gzip, deflate, identity")
+
+
+LARGE = np.zeros(1 << 16, np.float32)
+QUICK: dict[str, tuple[Mapping[str, Any], Mapping[str, bool], bool]] = {
+    "small": ({"a": np.zeros(100), "b": [1.0], "c": 3}, {}, True),
+    "large, as JSON": ({"a": LARGE}, {"b": True}, False),
+    "large, asked for in binary": ({"a": LARGE}, {"a": True}, True),
+    "large, asked for as JSON though others are not": ({"a": LARGE}, {"": True, "a": False}, False),
+    "large, in binary": ({"a": LARGE, "b": [1.0]}, {"": True}, True),
+    "small ones, large together": (dict.fromkeys("abc", LARGE[: 1 << 13]), {}, False),
+    "large, to be put in order": ({"a": LARGE.reshape(256, 256).T}, {"": True}, False),
+    "large, to be swapped": ({"a": LARGE.astype(">f4")}, {"": True}, False),
+    "many objects": ({"a": np.full(1 << 16, b"", object)}, {"": True}, False),
+    "few objects": ({"a": np.array([b"a", "b", 1], object)}, {}, True),
+    "one large object": ({"a": np.array([bytes(1 << 17)], object)}, {"": True}, False),
+    "elements in binary": ({"a": Elements([bytes(1 << 17)])}, {"": True}, True),
+    "elements as JSON": ({"a": Elements([bytes(1 << 17)])}, {}, False),
+    "rows in binary": ({"a": Rows("FP32", (1 << 16,), [LARGE])}, {"": True}, True),
+    "rows as JSON": ({"a": Rows("FP32", (1 << 16,), [LARGE])}, {}, False),
+}
+
+
+def _is_quick(outputs: Mapping[str, Any], forms: Mapping[str, bool], **options: Any) -> bool:  # noqa: ANN401 - those of Service
+    """Ask for outputs in the forms given by name; "" is for those that are not listed."""
+    opening = service_of(_constant(outputs), **options).open(head(TARGET, "POST", [("Accept-Encoding", "gzip")]))
+    assert isinstance(opening, Opening)
+    listed = tuple(RequestedOutput(name=name, binary_data=form) for name, form in forms.items() if name)
+    parameters = {"binary_data_output": True} if forms.get("") else {}
+    return opening.is_quick(outputs, RequestHeader(tensors=(), outputs=listed or None, parameters=parameters))
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_an_answer_is_quickly_made_if_it_is_small_or_goes_as_it_is(name: str) -> None:
+    outputs, forms, is_quick = QUICK[name]
+    assert _is_quick(outputs, forms) is is_quick
+
+
+def test_what_is_compressed_or_classified_goes_not_as_it_is() -> None:
+    small = {"a": np.zeros(4)}
+    assert not _is_quick(small, {"": True}, compresses=True)
+    assert _is_quick(small, {"": True}, classifies=True)
+    assert not _is_quick({"a": LARGE}, {"": True}, classifies=True)

@@ -140,26 +140,26 @@ def test_rows_are_collected_to_be_classified() -> None:
 
 def test_the_head_tells_where_the_length_of_the_body_is_declared() -> None:
     inference, body, pull = _begin(service_of(_sums), _message("x"))
-    assert inference.memory_bytes == len(body)
+    assert (inference.memory_bytes, inference.held_bytes, inference.is_guessed) == (len(body), 0, False)
     found = [inference.has_header]
     inference.receive(pull())
     found.append(inference.has_header)
     assert found == [False, True]
-    assert inference.memory_bytes == len(body)
+    assert (inference.memory_bytes, inference.held_bytes) == (len(body), len(body))
 
 
 def test_the_header_tells_where_it_is_not() -> None:
     message = _message("x")
     inference = service_of(_sums).begin(head(TARGET, "POST", message.headers, None), pause_after_header=True)
     assert isinstance(inference, Inference)
-    assert inference.memory_bytes == message.header_length
+    assert (inference.memory_bytes, inference.is_guessed) == (message.header_length, False)
     body = b"".join(message.buffers)
     assert inference.decoder.feed(body) == message.header_length
     assert inference.decoder.is_paused, "before memory is taken"
     event = inference.decoder.next_event()
     assert isinstance(event, HeaderReceived)
     inference.receive(event)
-    assert inference.memory_bytes == len(body)
+    assert (inference.memory_bytes, inference.held_bytes) == (len(body), message.header_length)
 
 
 def test_a_header_of_unknown_length_may_be_as_long_as_it_may_be() -> None:
@@ -167,13 +167,39 @@ def test_a_header_of_unknown_length_may_be_as_long_as_it_may_be() -> None:
     service = service_of(_sums)
     inference = service.begin(head(TARGET, "POST", [], None), pause_after_header=True)
     assert isinstance(inference, Inference)
-    assert inference.memory_bytes == service.limits.max_header_bytes
+    assert (inference.memory_bytes, inference.is_guessed) == (service.limits.max_header_bytes, True)
     inference.decoder.feed(body)
     inference.decoder.receive_eof()
     event = inference.decoder.next_event()
     assert isinstance(event, HeaderReceived)
     inference.receive(event)
-    assert inference.memory_bytes == len(body)
+    taken = len(body) + 8 + 8
+    assert (inference.memory_bytes, inference.held_bytes, inference.is_guessed) == (taken, taken, False)
+
+
+@pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
+def test_what_is_made_of_a_body_counts_besides(is_declared: bool) -> None:
+    wide, texts = np.arange(1000, dtype=np.int64), np.array([b"ab"] * 1000, object)
+    message = encode_request(
+        [
+            Tensor(name="binary numbers", array=wide),
+            Tensor(name="numbers", array=wide, is_binary=False),
+            Tensor(name="binary texts", array=texts),
+            Tensor(name="texts", array=texts, is_binary=False),
+        ]
+    )
+    body = b"".join(message.buffers)
+    request = head(TARGET, "POST", message.headers, len(body) if is_declared else None)
+    inference = service_of(_sums).begin(request, pause_after_header=True)
+    assert isinstance(inference, Inference)
+    inference.decoder.feed(body)
+    event = inference.decoder.next_event()
+    assert isinstance(event, HeaderReceived)
+    inference.receive(event)
+    array, copy, offsets, objects = wide.nbytes, wide.nbytes, 8 * 1000, (8 + 41) * 1000
+    assert inference.memory_bytes == len(body) + array + copy + offsets + objects
+    binary = len(body) - (message.header_length or 0)
+    assert inference.held_bytes == inference.memory_bytes - (0 if is_declared else binary + offsets)
 
 
 def test_quick_is_what_is_small_and_says_so() -> None:
@@ -190,6 +216,16 @@ def test_windows_count_and_what_passes_through_them_does_not(buffer_count: int) 
     assert inference.memory_bytes == length
     inference.receive(pull())
     assert inference.memory_bytes == length + buffer_count * WINDOW_BYTES
+
+
+@pytest.mark.parametrize("buffer_count", [1, 2])
+def test_inputs_that_come_one_after_the_other_count_as_many_as_there_are_at_once(buffer_count: int) -> None:
+    names = [f"x{number}" for number in range(20)]
+    inference, body, pull = _begin(_service(_sums, buffer_count), _message(*names))
+    inference.receive(pull())
+    length = len(body) - len(names) * X.nbytes
+    assert inference.held_bytes == length
+    assert inference.memory_bytes == length + (1 + buffer_count) * buffer_count * WINDOW_BYTES
 
 
 def test_a_model_that_takes_windows_and_a_header_of_unknown_length() -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,13 @@ def _recurse(request: InferenceRequest) -> Any:  # noqa: ANN401 - no outputs at 
     return _recurse(request)
 
 
-IN_A_COROUTINE = [MemoryError, SystemExit, StopAsyncIteration]  # others are how event loops end one
-INLINE = [*IN_A_COROUTINE, GeneratorExit, StopIteration, asyncio.CancelledError]
+class Stop(BaseException):
+    """What some libraries end a program or a test with."""
+
+
+# GeneratorExit is how event loops end a coroutine.
+IN_A_COROUTINE = [MemoryError, SystemExit, StopAsyncIteration, asyncio.CancelledError, Stop]
+INLINE = [*IN_A_COROUTINE, GeneratorExit, StopIteration]
 IN_A_THREAD = [*INLINE, KeyboardInterrupt]  # elsewhere somebody may have pressed the key
 MODELS = {
     **{f"{kind.__name__} in a thread": Model(name="m", predict=raises(kind)) for kind in IN_A_THREAD},
@@ -97,22 +102,40 @@ def test_whatever_a_model_raises_or_returns_is_one_500(
         assert _serves(address)
 
 
-def _rows_that_raise() -> Iterator[np.ndarray[Any, Any]]:
+def _rows_raise(error: BaseException | None) -> Iterator[np.ndarray[Any, Any]]:
     yield np.zeros(1, np.float32)
-    raise SystemExit(3)
+    if error:
+        raise error
 
 
-@BACKENDS
-@pytest.mark.parametrize("make", [lambda: iter([np.zeros(1, np.float32)]), _rows_that_raise], ids=["few", "raising"])
-def test_rows_that_do_not_come_cut_the_answer_and_nothing_else(
-    make: Callable[[], Iterator[np.ndarray[Any, Any]]], backend: str, caplog: pytest.LogCaptureFixture
+async def _rows_raise_later(error: BaseException | None) -> AsyncIterator[np.ndarray[Any, Any]]:
+    for window in _rows_raise(error):
+        yield window
+
+
+ERRORS = [None, SystemExit(3), asyncio.CancelledError(), Stop(), FileNotFoundError("weights"), TimeoutError("disk")]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+@pytest.mark.parametrize("make", [_rows_raise, _rows_raise_later], ids=["plain", "async"])
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_rows_that_do_not_come_cut_the_answer_and_nothing_else_and_are_logged_as_a_failure(
+    make: Callable[[BaseException | None], Any],
+    error: BaseException | None,
+    backend: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.CRITICAL)
-    model = Model(name="m", predict=lambda _: {"x": Rows("FP32", (4,), make())})
-    with server_here(ModelRegistry.of([*demo_models(), model]), backend=backend) as (_, address):
+    model = Model(name="m", predict=lambda _: {"x": Rows("FP32", (4,), make(error))})
+    with (
+        server_here(ModelRegistry.of([*demo_models(), model]), backend=backend) as (_, address),
+        Wire(address) as other,
+    ):
+        assert other.send(GET_LIVE).response().status == 200
         with Wire(address) as wire, pytest.raises(ConnectionError):
             wire.send(infer_request("m")).response()
+        assert other.send(GET_LIVE).response().status == 200
         assert _serves(address)
+    assert [record.getMessage() for record in caplog.records] == ["connection failed"]
 
 
 @BACKENDS

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,6 +28,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.http import ClientConnection, Collector, ConnectionClosed, RequestHead, ResponseHead, ServerConnection
+from streamcodec.transports.aio import LONG_WORK
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.sync import EventSource
 from tests.transports.messages import BODY, Array, check, decoder
@@ -132,6 +134,34 @@ def test_a_long_header_is_looked_at_by_a_thread(run: Run, pair: Pair) -> None:
     run(main)
 
 
+def test_a_time_limit_does_not_end_what_a_thread_is_at(run: Run, pair: Pair) -> None:
+    left, right = pair
+    gate = threading.Event()
+
+    async def main() -> None:
+        source: Any = decoder()
+        update = source.buffer_updated
+
+        def slowly(nbytes: int) -> None:
+            gate.wait(10)
+            update(nbytes)
+
+        source.buffer_updated, source.pending_work = slowly, lambda _: LONG_WORK + 1
+        left.send(BODY[:100])
+        async with connected(right, source) as protocol:
+            for piece in (BODY[100:200], BODY[200:300], b""):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.02):
+                        await protocol.next_event()
+                left.send(piece)
+            gate.set()
+            sending = asyncio.create_task(asyncio.get_running_loop().sock_sendall(left, BODY[300:]))
+            check(await collect(protocol))
+            await sending
+
+    run(main)
+
+
 def test_the_end_of_a_connection_within_a_message(run: Run, pair: Pair) -> None:
     left, right = pair
     left.send(BODY[:100])
@@ -230,6 +260,73 @@ def test_a_row_too_many_leaves_no_whole_message_behind(run: Run, pair: Pair) -> 
     run(main)
 
 
+def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Make TLS contexts for a client and for a server that is called localhost."""
+    authority = trustme.CA()
+    here, there = ssl.create_default_context(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.configure_trust(here)
+    authority.issue_cert("localhost").configure_cert(there)
+    return here, there
+
+
+class _Tls:
+    """A client's side of TLS whose records are sent when it is told so."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self._sock = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.records = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+
+    async def shake_hands(self) -> None:
+        while True:
+            try:
+                self.records.do_handshake()
+            except ssl.SSLWantReadError:
+                await self.flush()
+                self._incoming.write(await asyncio.get_running_loop().sock_recv(self._sock, 1 << 16))
+            else:
+                return await self.flush()
+
+    async def flush(self) -> None:
+        await asyncio.get_running_loop().sock_sendall(self._sock, self._outgoing.read())
+
+
+def test_the_end_of_tls_does_not_overtake_what_a_thread_is_to_look_at(run: Run, pair: Pair) -> None:
+    left, right = pair
+    here, there = _contexts()
+    message = encode_request([Tensor(name="x", array=np.arange(300_000), is_binary=False)])
+    body = b"".join(message.buffers)
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    pieces = (body[start : start + 3000] for start in range(0, len(body), 3000))
+    request = head + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+    async def main() -> None:
+        source = ServerConnection()
+        protocol: EventProtocol[Any] = EventProtocol(source)
+        accepting = asyncio.create_task(
+            asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, right, ssl=there)
+        )
+        client = _Tls(left, here)
+        await client.shake_hands()
+        await accepting
+        client.records.write(request[:-30_000])
+        flushing = asyncio.create_task(client.flush())
+        assert isinstance(await protocol.next_event(), RequestHead)
+        source.receive_body(request_decoder(header_length=len(body), body_length=None))
+        reading = asyncio.create_task(collect(protocol))
+        while source.incoming.received < len(request) - 30_000:  # noqa: ASYNC110 - it has no event to wait for
+            await asyncio.sleep(0.001)
+        await flushing
+        client.records.write(request[-30_000:])
+        with pytest.raises(ssl.SSLWantReadError):  # it would wait for the server's good-bye
+            client.records.unwrap()
+        await client.flush()
+        assert (await reading)["x"][-1] == 299_999
+        protocol.transport.abort()
+
+    run(main)
+
+
 async def _echo(protocol: EventProtocol[Any]) -> None:
     """Answer one request with its own body."""
     head = await protocol.next_event()
@@ -258,10 +355,7 @@ async def _ask(protocol: EventProtocol[Any], body: bytes) -> bytes:
 @pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "TLS"])
 def test_server_and_client_connections(run: Run, pair: Pair, is_encrypted: bool) -> None:
     left, right = pair
-    authority = trustme.CA()
-    here, there = ssl.create_default_context(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.configure_trust(here)
-    authority.issue_cert("localhost").configure_cert(there)
+    here, there = _contexts()
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

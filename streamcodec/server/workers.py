@@ -1,0 +1,132 @@
+"""Workers: the threads that models run in, a bounded number of them at once.
+
+The thread of a model that does not return cannot be ended. When its time is over, or its connection has to end all the
+same, the work is *abandoned*, and counted. Its thread keeps its place among the threads, and the request's memory,
+until it returns: else whoever knows a request that takes for ever could have one thread after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from functools import partial
+from threading import Lock
+from typing import Final, TypeVar, cast
+
+import anyio
+from anyio.abc import TaskGroup
+
+from streamcodec.server.budget import Reservation
+
+_T = TypeVar("_T")
+
+_WATCH_SECONDS: Final = 0.05
+"""So often somebody looks whether an abandoned thread has ended: seldom enough to cost nothing."""
+
+logger = logging.getLogger(__name__)
+
+
+class NoThreadError(Exception):
+    """The system has no thread to give."""
+
+
+class Workers:
+    """Worker threads; one set for all connections of a server.
+
+    Attributes:
+        abandoned: pieces of work that had not ended in time, or when their connections had to end.
+        watchers: where somebody waits for the threads of abandoned work, as long as the server serves.
+    """
+
+    def __init__(self, max_workers: int) -> None:
+        """Use so many at once."""
+        self._places = anyio.CapacityLimiter(max_workers)
+        self._threads = anyio.CapacityLimiter(math.inf)  # anyio's own gives a place back although the thread goes on
+        self._abandoned: set[Work] = set()
+        self.abandoned = 0
+        self.watchers: TaskGroup | None = None
+
+    @property
+    def unfinished(self) -> int:
+        """Abandoned work that goes on."""
+        return sum(not work.has_ended for work in self._abandoned)
+
+    async def run(self, work: Work, function: Callable[[], _T]) -> _T:
+        """Run a function in a thread, when one is free. If this is cancelled meanwhile, the work is abandoned.
+
+        Raises:
+            NoThreadError: it has not been run.
+            Exception: whatever the function raises.
+        """
+        try:
+            self._places.acquire_on_behalf_of_nowait(work)
+        except anyio.WouldBlock:
+            await self._places.acquire_on_behalf_of(work)
+        try:
+            run = partial(work.run, function)
+            return cast("_T", await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads))
+        except RuntimeError as error:
+            if work.has_begun:
+                raise
+            logger.warning("cannot start a thread: %s", error)
+            raise NoThreadError("no thread for the model can be started") from error
+        finally:
+            if work.is_going_on():
+                self._abandon(work)
+            else:
+                self._places.release_on_behalf_of(work)
+
+    def _abandon(self, work: Work) -> None:
+        self.abandoned += 1
+        self._abandoned.add(work)
+        work.reservation = work.reservation.handed_over()
+        if self.watchers is not None:
+            self.watchers.start_soon(self._watch, work)
+
+    async def _watch(self, work: Work) -> None:
+        """Wait until an abandoned thread has ended, and give back what it has."""
+        while not work.has_ended:  # noqa: ASYNC110 - to wake this task, its thread would have to know the event loop
+            await anyio.sleep(_WATCH_SECONDS)
+        self._abandoned.discard(work)
+        self._places.release_on_behalf_of(work)
+        work.reservation.release()
+
+
+class Work:
+    """Something that a thread does; known to the thread and to who waits for it.
+
+    Attributes:
+        reservation: the memory that it works on.
+        has_begun: whether the thread is at it.
+        has_ended: whether it has returned, or was told in time that nobody waits for it.
+    """
+
+    def __init__(self, reservation: Reservation) -> None:
+        """Prepare for one call of `run`."""
+        self._lock = Lock()
+        self.reservation = reservation
+        self.has_begun = False
+        self.has_ended = False
+
+    def run(self, function: Callable[[], _T]) -> _T | None:
+        """Do it; called by the thread."""
+        with self._lock:
+            if self.has_ended:
+                return None
+            self.has_begun = True
+        try:
+            return function()
+        except Exception:
+            raise
+        except BaseException as error:  # would end the event loop, which it cannot have been meant for
+            msg = f"a thread was to be ended by {type(error).__name__}"
+            raise RuntimeError(msg) from error
+        finally:
+            self.has_ended = True
+
+    def is_going_on(self) -> bool:
+        """Whether it has begun and not ended; if it has not begun, it never will."""
+        with self._lock:
+            self.has_ended = self.has_ended or not self.has_begun
+            return not self.has_ended
