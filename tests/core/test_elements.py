@@ -81,6 +81,7 @@ def test_many_objects_are_joined_piece_by_piece(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(payloads, "_JOINED_COUNT", 3)
     for values in ([b"ab"] * 10, [b"a" * (index % 4) for index in range(10)]):
         assert bytes(Elements(values).data) == wire(values)
+        assert list(Elements(values)) == values
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,27 @@ REFUSALS: list[tuple[Message, str, str]] = [
         "datatype is a JSON integer, not a JSON string ($.inputs[0].datatype)",
     ),
     (request(ONE, ONE, payload=b"abcd"), "duplicate-name", "the name 'x' is used twice ($.inputs[1].name)"),
+    (message({"inputs": [3]}), "invalid-member", "an object belongs here, not a JSON integer ($.inputs[0])"),
+    (
+        message({"inputs": [], "outputs": [{"name": "a", "parameters": 3}]}),
+        "invalid-member",
+        "parameters is a JSON integer, not a JSON object ($.outputs[0].parameters)",
+    ),
+    (
+        message(b'{"a":' + b"9" * 5000 + b"}"),
+        "invalid-json",
+        "the header holds an integer with thousands of digits",
+    ),
+    (
+        request(jsonic("INT8", [4], [-128, 127, 128, 129])),
+        "invalid-data",
+        "a value is not within INT8 ($.inputs[0].data[2])",
+    ),
+    (
+        replace(request(ONE, payload=b""), body_length=None),
+        "truncated",
+        "the message ends 2 bytes too early (byte 101)",
+    ),
     (message({"inputs": [None]}), "invalid-member", "an object belongs here, not a JSON null ($.inputs[0])"),
     (message({}), "missing-member", "the member inputs is missing ($.inputs)"),
     (message({"inputs": [], "id": 7}), "invalid-member", "id is a JSON integer, not a JSON string ($.id)"),
@@ -402,6 +423,18 @@ LIMITED: list[tuple[Message, str, int, str]] = [
         "the BYTES tensor has 2 elements, 1 are allowed ($.inputs[0].data)",
         413,
         "max_bytes_elements",
+    ),
+    (
+        request(jsonic("BYTES", [2], ["a", "bcd"])).under(max_element_bytes=2),
+        "an element of the BYTES tensor has 3 bytes, 2 are allowed ($.inputs[0].data)",
+        413,
+        "max_element_bytes",
+    ),
+    (
+        request(jsonic("INT16", [2], [1, 2])).under(max_json_tensor_bytes=3),
+        "the values of the tensor take 4 bytes, 3 are allowed as JSON ($.inputs[0].data)",
+        413,
+        "max_json_tensor_bytes",
     ),
     (
         request(binary("BYTES", [2], 8), payload=bytes(8)).under(max_bytes_elements=1),
