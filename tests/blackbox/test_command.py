@@ -114,6 +114,15 @@ def test_probes_without_a_meaning_are_no_success(url: str, capsys: pytest.Captur
     assert "no findings, for no probe has a meaning for this model; 7 requests" in capsys.readouterr().out
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """A shell lets what it starts in the background ignore it."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_leaves_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found: list[bytes] = []
 
