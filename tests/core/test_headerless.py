@@ -172,9 +172,10 @@ def test_bytes_after_the_last_tensor_are_refused(body_length: bool) -> None:
     assert (error.code, error.offset) == (length if body_length else unknown, len(ONE.body))
 
 
+@pytest.mark.parametrize("byte", [b"\1", b"\x0b", b"\x0c"], ids=["control", "vertical tab", "form feed"])
 @both_lengths
-def test_bytes_after_an_object_without_tensors_are_refused(body_length: bool) -> None:
-    source = message(b'{"inputs":[]}', b" \1").headerless()
+def test_bytes_after_an_object_without_tensors_are_refused(byte: bytes, body_length: bool) -> None:
+    source = message(b'{"inputs":[]}', b" " + byte).headerless()
     error = refuse(as_it_comes(source, body_length=body_length))
     assert (error.code, error.offset) == (ErrorCode.TRAILING_BYTES, 14)
 
@@ -215,6 +216,7 @@ def test_after_a_long_tensor_of_a_body_without_length_one_more_byte_is_refused()
         pytest.param(b"\xef\xbb\xbf{}", 0, id="byte order mark"),
         pytest.param(b"\x1f\x8b", 0, id="gzip"),
         pytest.param(b"\n}", 1, id="brace"),
+        pytest.param(b" \x0b{", 1, id="vertical tab"),
         pytest.param(b" " * (BLOCK + 1) + b"7", BLOCK + 1, id="late"),
     ],
 )
