@@ -29,7 +29,7 @@ from streamcodec.core.events import (
 )
 from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
 from streamcodec.core.header import parse_request_header, parse_response_header
-from streamcodec.core.jsondata import NonFiniteOutput
+from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.memorymap import MemoryMap
 from streamcodec.core.model import RequestedOutput, RequestHeader, ResponseHeader, TensorSpec

@@ -30,6 +30,7 @@ CORE_ORDER = [
     "jsontext",
     "plainheader",
     "jsondata",
+    "jsonoutput",
     "header",
     "objectend",
     "placement",

@@ -13,7 +13,7 @@ from typing import Any
 
 from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_text
 from streamcodec.core.errors import LocalProtocolError
-from streamcodec.core.jsondata import NonFiniteOutput
+from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import Limits
 from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server

@@ -22,7 +22,7 @@ from streamcodec.core.datatypes import DATATYPES, Datatype, datatype_of, to_wire
 from streamcodec.core.elements import Elements
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.framing import HEADER_LENGTH_FIELD
-from streamcodec.core.jsondata import NonFiniteOutput, encode_data, to_json
+from streamcodec.core.jsonoutput import NonFiniteOutput, encode_data, to_json
 from streamcodec.core.model import RequestedOutput
 from streamcodec.core.payloads import encode_payloads
 from streamcodec.core.placement import ALIGNMENT, byte_view

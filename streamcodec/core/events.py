@@ -34,6 +34,21 @@ NeedData = Literal[_NeedData.NEED_DATA]
 """The type of `NEED_DATA`."""
 
 
+class _NeedTurn(Enum):
+    NEED_TURN = "NEED_TURN"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+NEED_TURN: Final = _NeedTurn.NEED_TURN
+"""Returned by `next_event` of a *paced* source: work is left that needs no more bytes. Let others have their turn, call
+`work()`, which does a bounded piece of it, and ask again."""
+
+NeedTurn = Literal[_NeedTurn.NEED_TURN]
+"""The type of `NEED_TURN`."""
+
+
 @record()
 class HeaderReceived(Generic[HeaderT]):
     """The JSON header has come and is valid; no memory has been taken yet for tensors."""

@@ -1,4 +1,4 @@
-"""JSON data: the `data` member of a tensor to an array, and back.
+"""JSON data: the `data` member of a tensor to an array.
 
 The form is a list, flat or nested exactly like the shape. Values must be of the datatype: nothing is rounded to an
 integer, wrapped, or read out of a string. All checks run over whole lists at C speed; when one fails, a second look
@@ -11,34 +11,20 @@ come out, the values they came from are looked at.
 
 from __future__ import annotations
 
-import json
 import math
 from array import array as number_array
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from streamcodec.core.datatypes import Datatype
-from streamcodec.core.errors import ErrorCode, NotRepresentableError, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.jsontext import NonFinite
-from streamcodec.core.payloads import payloads_as_text
 
 _Refuse = Callable[[str, Callable[[Any], bool]], RemoteProtocolError]
 """Makes the error for the first value that does not fit, given what was wanted and the test."""
-
-
-class NonFiniteOutput(StrEnum):
-    """How NaN and the infinities are written in JSON, which has no form for them."""
-
-    LITERAL = "literal"
-    """`NaN`, `Infinity`, `-Infinity`, as Triton writes them and every known client reads them."""
-    NULL = "null"
-    """`null`, as KServe writes them: legal JSON, but the value is lost."""
-    ERROR = "error"
-    """Refuse: the answer must be asked for in binary."""
 
 
 def _no_check() -> None:
@@ -94,35 +80,6 @@ def decode_data(
         case _:
             array = _integers(values, datatype, refuse)
     return array.reshape(shape)
-
-
-def encode_data(array: np.ndarray[Any, Any], datatype: Datatype, nonfinite: NonFiniteOutput) -> list[Any]:
-    """Return the values of an array for `json.dumps`, flat, in row-major order.
-
-    Raises:
-        NotRepresentableError: the datatype or a value has no JSON form.
-    """
-    if not datatype.has_json:
-        msg = f"{datatype.name} has no JSON form; ask for binary data"
-        raise NotRepresentableError(msg)
-    if datatype.is_bytes:
-        return payloads_as_text(array)
-    values: list[Any] = array.reshape(-1).tolist()
-    if datatype.kind != "f" or nonfinite is NonFiniteOutput.LITERAL or bool(np.isfinite(array).all()):
-        return values
-    if nonfinite is NonFiniteOutput.ERROR:
-        msg = "a value is not finite, which JSON cannot say; ask for binary data"
-        raise NotRepresentableError(msg)
-    return [value if math.isfinite(value) else None for value in values]
-
-
-to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-"""Writes JSON without superfluous space, as a `str`. Its encoder is made once, as the decoder of `jsontext`."""
-
-
-def dump_json(value: object) -> bytes:
-    """Write JSON without superfluous space, as UTF-8."""
-    return to_json(value).encode()
 
 
 def _booleans(values: list[Any], refuse: _Refuse) -> np.ndarray[Any, Any]:

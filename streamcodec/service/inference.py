@@ -20,7 +20,7 @@ from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
 from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError
 from streamcodec.core.events import HeaderReceived, TensorReceived
-from streamcodec.core.jsondata import NonFiniteOutput
+from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.model import RequestedOutput, RequestHeader, TensorSpec
 from streamcodec.core.placement import Place
 from streamcodec.core.remembered import RememberedHeaders

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from streamcodec.core.compression import ENCODINGS
 from streamcodec.core.encoder import EncodedMessage, Part
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.jsondata import dump_json
+from streamcodec.core.jsonoutput import dump_json
 from streamcodec.core.record import record
 
 

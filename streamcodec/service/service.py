@@ -11,7 +11,7 @@ from typing import Any
 from streamcodec import __version__
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shown
 from streamcodec.core.header import parse_request_header
-from streamcodec.core.jsondata import NonFiniteOutput
+from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.placement import Place
 from streamcodec.core.pool import Pool

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamcodec import DATATYPES, ErrorCode
-from streamcodec.core.jsondata import dump_json
+from streamcodec.core.jsonoutput import dump_json
 from tests.core.messages import json_message, jsonic, message, request
 from tests.core.triad import accept, decode, refuse
 
