@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_text
+from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_or_0, size_text
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import Limits
@@ -19,6 +19,7 @@ from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server
 from streamcodec.service import Model, ModelRegistry, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
+from streamcodec.service.service import MAX_POOL_BYTES
 
 _DESCRIPTION = """\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
@@ -55,6 +56,7 @@ def run(options: argparse.Namespace) -> None:
         cors_origins=options.cors_origins,
         compresses=options.compress,
         classifies=options.classification,
+        max_pool_bytes=options.max_pool_bytes,
         limits=Limits(**_given(options, ("max_header_bytes", "max_message_bytes", "max_tensor_bytes"))),
     )
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
@@ -129,11 +131,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "depend on the machine, its models and its clients.\nSIZE is a number of bytes, or one with K, M, G or T.",
     )
     sizes = {
-        "max_memory_bytes": "memory of all request bodies in flight; requests wait for it, then get 503; set it to "
-        "what the machine can spare beside its models",
+        "max_memory_bytes": "memory of all request bodies in flight, and of what is kept for the next ones; requests "
+        "wait for it, then get 503; by default half of what this process' control group has, or the machine if that is "
+        "less; set it to what models leave",
         "max_message_bytes": "a whole request body; larger ones get 413, as of the next two",
         "max_tensor_bytes": "one binary tensor",
-        "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes 4 to 24 times as much "
+        "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes up to 48 times as much "
         "memory, and holds up other requests for 10 ms per MB",
     }
     counts = {
@@ -152,6 +155,15 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
             shown = size_text(default) if kind is size else f"{default:g}"
             flag = "--" + name.removesuffix("_bytes").replace("_", "-")
             group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=f"{text} (default: {shown})")
+    group.add_argument(
+        "--pool-memory",
+        dest="max_pool_bytes",
+        type=size_or_0,
+        default=MAX_POOL_BYTES,
+        metavar="SIZE",
+        help="kept of --max-memory for the next tensors while nobody needs it: new memory costs more than a copy; "
+        f"0 to keep none (default: {size_text(MAX_POOL_BYTES)})",
+    )
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable
 
 from streamcodec.core.errors import LimitExceededError
+from streamcodec.core.pool import Pool
 
 
 class Budget:
@@ -32,10 +33,11 @@ class Budget:
         reserved: how many there are; more than that where requests hold more than their heads have told.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        """Begin with nothing reserved."""
+    def __init__(self, max_bytes: int, pool: Pool | None = None) -> None:
+        """Begin with nothing reserved; what is idle of the pool makes room for what is."""
         self.max_bytes = max_bytes
         self.reserved = 0
+        self._pool = pool
         self._begun: deque[Reservation] = deque()
         self._waiting: deque[Reservation] = deque()
 
@@ -53,6 +55,12 @@ class Budget:
         """Give to those who wait, as far as it reaches."""
         while (queue := self._begun or self._waiting) and self.reserved + queue[0].missing <= self.max_bytes:
             queue.popleft().grant()
+
+    def reserve(self, nbytes: int) -> None:
+        """Count so many bytes more, or fewer if negative; idle blocks of the pool are given back for them."""
+        self.reserved += nbytes
+        if self._pool is not None:
+            self._pool.trim(max(0, self.max_bytes - self.reserved))
 
     def _queue_of(self, reservation: Reservation) -> deque[Reservation]:
         return self._begun if reservation.nbytes else self._waiting
@@ -101,7 +109,7 @@ class Reservation:
 
     def grant(self) -> None:
         """Have what it waits for; called by the budget."""
-        self._budget.reserved += self.missing
+        self._budget.reserve(self.missing)
         self.nbytes += self.missing
         self.missing = 0
         if self.on_granted is not None:
@@ -123,6 +131,6 @@ class Reservation:
         return other
 
     def _have(self, nbytes: int) -> None:
-        self._budget.reserved += nbytes - self.nbytes
+        self._budget.reserve(nbytes - self.nbytes)
         self.nbytes = nbytes
         self._budget.go_on()

@@ -45,7 +45,7 @@ class Server:
         self._service = service
         self._options = options = options or ServerOptions()
         self._express = Express(service)
-        self._admission = Admission(options)
+        self._admission = Admission(options, service.pool)
         self._workers = Workers(options.max_workers)
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None

@@ -22,6 +22,7 @@ from typing import Final
 from streamcodec.core.encoder import Part
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.events import NEED_DATA, EndOfMessage, HeaderReceived, NeedData
+from streamcodec.core.pool import Pool
 from streamcodec.core.rows import Rows
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
@@ -60,12 +61,12 @@ class Admission:
         is_stopping: whether each connection ends with the request that is under way.
     """
 
-    def __init__(self, options: ServerOptions) -> None:
-        """Serve as many connections as the options say."""
+    def __init__(self, options: ServerOptions, pool: Pool | None = None) -> None:
+        """Serve as many connections as the options say; what is idle of the pool is in the budget, too."""
         self._max_connections = options.max_connections
         self._max_requests = options.max_requests_per_connection
         self._served: set[Session] = set()
-        self.budget = Budget(options.max_memory_bytes)
+        self.budget = Budget(options.max_memory_bytes, pool)
         self.is_stopping = False
 
     def admits(self, session: Session) -> bool:

@@ -10,11 +10,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from streamcodec import NEED_DATA, LimitExceededError, Limits, Tensor, Windows, encode_request
+from streamcodec import (
+    DATATYPES,
+    NEED_DATA,
+    LimitExceededError,
+    Limits,
+    Pool,
+    Tensor,
+    TensorSpec,
+    Windows,
+    encode_request,
+)
 from streamcodec.server import Server, ServerOptions
 from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express
@@ -22,7 +34,7 @@ from streamcodec.server.session import Admission, Session, Step
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models import Outputs
 from tests.server.models import models
-from tests.server.programs import server_here
+from tests.server.programs import server_here, serving
 from tests.server.wire import GET_LIVE, Answer, Wire, chunked, floats, head, infer_request, post
 
 Address = tuple[str, int]
@@ -147,6 +159,32 @@ def test_what_is_handed_over_is_given_back_by_the_other() -> None:
     assert budget.reserved == 6
     other.release()
     assert budget.reserved == 0
+
+
+def test_idle_blocks_of_the_pool_are_given_back_before_anybody_waits() -> None:
+    pool = Pool(min_bytes=1)
+    budget = Budget(100, pool)
+    one, other = Reservation(budget), Reservation(budget)
+    older, newer = _lease(pool, 30), _lease(pool, 40)
+    assert one.ask(100)
+    del older
+    del newer
+    assert pool.idle_bytes == 70, "what was in use is counted with what it was used for"
+    one.release()
+    assert pool.idle_bytes == 70
+    assert other.ask(30)
+    assert pool.idle_bytes == 70
+    assert other.ask(31)
+    assert pool.idle_bytes == 40, "the oldest goes first"
+    assert not one.ask(100)
+    other.release()
+    assert (one.nbytes, pool.idle_bytes) == (100, 0)
+
+
+def _lease(pool: Pool, nbytes: int) -> np.ndarray[Any, Any]:
+    (slab,) = pool.slabs(TensorSpec(name="x", datatype=DATATYPES["UINT8"], shape=(nbytes,), nbytes=nbytes))
+    assert slab.array is not None
+    return slab.array
 
 
 # Over sockets
@@ -405,3 +443,23 @@ def test_the_thread_of_a_model_that_was_given_up_keeps_its_memory_until_it_retur
         assert server.reserved_bytes == _body_bytes(request)
         gate.may_go.set()
         _assert_nothing_is_held(server)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="only Linux tells how much a process has had at most"
+)
+@pytest.mark.parametrize("flags", [[], ["--pool-memory", "0"]], ids=["pool", "no pool"])
+def test_tensors_of_ever_larger_sizes_take_no_more_than_the_budget(flags: list[str]) -> None:
+    with serving("--max-memory", "48M", *flags) as program:
+        status = Path(f"/proc/{program.process.pid}/status")
+        idle = _most_mib(status)
+        for mib in (10, 15, 20, 25, 30, 36, 44):
+            with Wire(program.address) as wire:
+                answer = wire.send(infer_request("identity", count=mib << 18)).response()
+                assert (answer.status, len(answer.body) > mib << 20) == (200, True)
+        assert _most_mib(status) < idle + 48 + 16, "a pool of its own would have kept 181 MiB"
+
+
+def _most_mib(status: Path) -> int:
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) >> 10
