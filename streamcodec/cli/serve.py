@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import importlib
 import logging
 import os
 import sys
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_or_0, size_text
 from streamcodec.core.errors import LocalProtocolError
@@ -20,6 +22,14 @@ from streamcodec.server import run as run_server
 from streamcodec.service import Model, ModelRegistry, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.service import MAX_POOL_BYTES
+
+_MUCH_MEMORY_BYTES: Final = 1 << 30
+"""With a budget from this on, 64 MiB that the C library keeps do not matter, and models that use them again do."""
+
+_M_MMAP_THRESHOLD: Final = -3
+"""The name of this parameter in <malloc.h>."""
+
+_LARGE_BLOCK_BYTES: Final = 1 << 20
 
 _DESCRIPTION = """\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
@@ -60,8 +70,20 @@ def run(options: argparse.Namespace) -> None:
         limits=Limits(**_given(options, ("max_header_bytes", "max_message_bytes", "max_tensor_bytes"))),
     )
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
+    if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
+        _give_freed_memory_back()
     if run_server(service, host=options.host, port=options.port, options=server_options, on_listening=_announce):
         os._exit(0)  # models are still running in threads, for which the interpreter would wait
+
+
+def _give_freed_memory_back() -> None:
+    """Have large blocks always come from the system, and go back there.
+
+    The GNU C library keeps what is freed for the next time: each large block that is freed moves the size from which
+    blocks come from the system up to its own, up to 32 MiB, and twice as much may then stay in each of its heaps.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another system, or another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def load_models(name: str) -> ModelRegistry:

@@ -453,7 +453,7 @@ def test_tensors_of_ever_larger_sizes_take_no_more_than_the_budget(flags: list[s
     with serving("--max-memory", "48M", *flags) as program:
         status = Path(f"/proc/{program.process.pid}/status")
         idle = _most_mib(status)
-        for mib in (10, 15, 20, 25, 30, 36, 44):
+        for mib in (10, 15, 20, 25, 30, 36, 44) * 2:
             with Wire(program.address) as wire:
                 answer = wire.send(infer_request("identity", count=mib << 18)).response()
                 assert (answer.status, len(answer.body) > mib << 20) == (200, True)
