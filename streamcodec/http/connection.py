@@ -194,6 +194,11 @@ class Incoming:
 
     # The owner's side
 
+    @property
+    def unsettled(self) -> int:
+        """Bytes that have been written to the receiver's memory without its being told yet."""
+        return self._filled if self.is_filling else 0
+
     def read_head(self) -> bytes | None:
         """Take the next head out of what has come, as far as the blank line; None if it is not complete.
 

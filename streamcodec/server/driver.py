@@ -23,6 +23,9 @@ from streamcodec.server.workers import Workers
 
 _LINGER_BYTES: Final = 64 << 10
 
+_PRESS_SECONDS: Final = 0.25
+"""So often those who keep memory are looked at while somebody waits for it."""
+
 
 class Driver:
     """Serves one connection."""
@@ -85,9 +88,11 @@ class Driver:
         """Wait for the memory that the request has asked for; return whether it has come."""
         reservation, granted = self._session.reservation, anyio.Event()
         reservation.on_granted = granted.set
-        if reservation.missing:  # it may have come before this task had its turn
-            with anyio.move_on_after(self._options.budget_timeout):
-                await granted.wait()
+        with anyio.move_on_after(self._options.budget_timeout):
+            while reservation.missing:  # it may have come before this task had its turn
+                reservation.press(anyio.current_time())
+                with anyio.move_on_after(_PRESS_SECONDS):
+                    await granted.wait()
         return not reservation.missing
 
     async def _pull(self, channel: Channel) -> HttpEvent:

@@ -5,10 +5,11 @@ have a model called, or close; `NEED_DATA` asks for bytes as ever. Every driver 
 what a request is answered, and in which order, stands here once. Time is the driver's: one that has waited long enough
 says `give_up`, or `refuse_for_memory`.
 
-Before a request takes memory, the session asks the server's budget for it: by its head, when nothing of its body has
-been taken but what came in one read with the head; or, where only the JSON header tells how much it is, then. A request
-that is answered at once takes none but what is there already, and asks nobody. While the request waits, it has no more
-than it really holds, and when it is refused nothing: its answer may take long to be sent.
+Before a request takes memory, the session asks the server's budget for it: for a short body by its head, for others
+when the JSON header is complete, which itself comes in as much memory as it turns out to take. A request that is
+answered at once takes none but what is there already, and asks nobody. Who comes too slowly while others wait has only
+what it really holds, and after each read the session looks whether that is enough. While the request waits, it has no
+more than that either, and when it is refused nothing: its answer may take long to be sent.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Admission:
         self._max_connections = options.max_connections
         self._max_requests = options.max_requests_per_connection
         self._served: set[Session] = set()
-        self.budget = Budget(options.max_memory_bytes, pool)
+        self.budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
         self.is_stopping = False
 
     def admits(self, session: Session) -> bool:
@@ -114,6 +115,7 @@ class Session:
         self._admission = admission
         self._head: RequestHead | None = None
         self._once_granted: Callable[[], Step | None] | None = None
+        self._memory_bytes: int | None = None
         self.reservation = Reservation(admission.budget)
         self.request_count = 0
         self.connection = ServerConnection(service.limits)
@@ -174,6 +176,8 @@ class Session:
                 go_on, self._once_granted = self._once_granted, None
                 if step := go_on():
                     return step
+            if self.reservation.is_short and not self._has_room():
+                return Step.WAIT
             self.connection.end_response()
             while (event := self.connection.next_event()) is not NEED_DATA:
                 if step := self._take(event):
@@ -252,7 +256,10 @@ class Session:
         if isinstance(outcome, Reply):
             return self.answer(outcome)
         self.inference = outcome
-        return self._with_memory(outcome, self._receive_body)
+        self.reservation.taken = self._taken
+        if outcome.is_whole:
+            return self._with_memory(outcome, self._receive_body)
+        return self._with_little_memory(outcome)
 
     def _with_memory(self, inference: Inference, go_on: Callable[[Inference], Step | None]) -> Step | None:
         """Go on when the request has the memory that it takes, as far as that is known.
@@ -260,14 +267,44 @@ class Session:
         Raises:
             LimitExceededError: it takes more than the server has.
         """
-        nbytes, most = inference.memory_bytes, self._admission.budget.max_bytes
-        if nbytes > most and inference.is_guessed:
-            nbytes = most
+        self._memory_bytes = nbytes = inference.memory_bytes
         held = inference.held_bytes if nbytes > self.reservation.nbytes else 0
         if self.reservation.ask(nbytes, held=held):
             return go_on(inference)
         self._once_granted = partial(go_on, inference)
         return Step.WAIT
+
+    def _with_little_memory(self, inference: Inference) -> Step | None:
+        """Receive a JSON header, in whatever memory it turns out to take.
+
+        Raises:
+            LimitExceededError: the whole body takes more than the server has.
+        """
+        self._admission.budget.check(inference.least_bytes)
+        self._memory_bytes = inference.header_bytes
+        if self.reservation.has_room(0, self._memory_bytes):
+            return self._receive_body(inference)
+        self._once_granted = partial(self._receive_body, inference)
+        return Step.WAIT
+
+    def _has_room(self) -> bool:
+        """Whether a request that has less memory than it will take may go on with what it has; else it waits.
+
+        Raises:
+            LimitExceededError: it takes more than the server has.
+        """
+        taken = self._taken()
+        if taken is None or self.reservation.has_room(taken, self._memory_bytes):
+            return True
+        self._once_granted = _go_on
+        return False
+
+    def _taken(self) -> int | None:
+        """Return how much memory the request takes that is being received; None if none is, or its model pulls it."""
+        inference = self.inference
+        if inference is None or inference.is_windowed or inference.decoder.is_complete:
+            return None
+        return inference.taken_bytes + self.connection.incoming.unsettled
 
     def _after_header(self, inference: Inference) -> Step | None:
         return Step.CALL if inference.is_windowed else None
@@ -278,3 +315,7 @@ class Session:
             return None
         self.outgoing = [interim]
         return Step.SEND
+
+
+def _go_on() -> None:
+    """Go on where the request was, when its memory has been granted."""
