@@ -23,8 +23,9 @@ class ServerOptions:
     """
 
     max_connections: int = 512
-    """Connections served at once; each has 64 KiB of scratch memory. Further ones are answered 503 with
-    `Retry-After`, and beyond 64 of those, clients wait in the system's queue."""
+    """Connections served at once; each has 64 KiB of scratch memory. A further one takes the place of the one that has
+    been without a request for the longest time, which is closed. Only if there is none it is answered 503 with
+    `Retry-After`; health checks never are, for which 64 connections more may be open."""
     max_requests_per_connection: int = 1 << 20
     """After so many, the connection is closed with the answer: one that never ended would never be balanced anew by
     what stands before several servers. At full speed that is a minute or more."""

@@ -26,13 +26,16 @@ from streamcodec.core.rows import Rows
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.server import ServerConnection
-from streamcodec.server.budget import Budget, Reservation
+from streamcodec.server.admission import Admission
+from streamcodec.server.budget import Reservation
 from streamcodec.server.express import Express, response_head
-from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, Service, error_reply, unavailable_reply
+from streamcodec.service.routes import Resource, find_route
 
 _SMALL_BYTES: Final = 64 << 10
+
+_HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
 _PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
 
@@ -50,42 +53,6 @@ class Step(Enum):
     """Wait until `reservation` has been granted; or say `refuse_for_memory`, and send."""
     CLOSE = auto()
     """Close the connection."""
-
-
-class Admission:
-    """Which connections are served, and whether for much longer; and what their requests may take.
-
-    Attributes:
-        budget: the memory of all their requests.
-        is_stopping: whether each connection ends with the request that is under way.
-    """
-
-    def __init__(self, options: ServerOptions) -> None:
-        """Serve as many connections as the options say."""
-        self._max_connections = options.max_connections
-        self._max_requests = options.max_requests_per_connection
-        self._served: set[Session] = set()
-        self.budget = Budget(options.max_memory_bytes)
-        self.is_stopping = False
-
-    def admits(self, session: Session) -> bool:
-        """Whether the connection is among those served; it stays so until it ends, whoever comes later."""
-        if len(self._served) < self._max_connections:
-            self._served.add(session)
-        return session in self._served
-
-    def keeps_another(self, session: Session) -> bool:
-        """Whether it may bring another request and then still another."""
-        return session.request_count + 1 < self._max_requests and not self.is_stopping and self.admits(session)
-
-    def keeps(self, session: Session) -> bool:
-        """Whether the connection may bring another request."""
-        return not self.is_stopping and session.request_count < self._max_requests and self.admits(session)
-
-    def forget(self, session: Session) -> None:
-        """Give the place of a connection that has ended to others, and its memory."""
-        self._served.discard(session)
-        session.reservation.release()
 
 
 class Session:
@@ -107,6 +74,7 @@ class Session:
             service: answers.
             express: answers what is small and known; of the same service.
             admission: is asked before each request whether this connection is served; if not, it is told so and closed.
+                A health check is answered in any case.
         """
         self._service = service
         self._express = express
@@ -127,8 +95,13 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request has begun."""
-        return self.phase is Phase.IDLE
+        """Whether no request has begun, and no answer waits to be sent."""
+        return self.phase is Phase.IDLE and not self.outgoing
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether nobody would miss more than a connection: what has come of a request is no whole head."""
+        return self.inference is None and not self.outgoing
 
     @property
     def phase(self) -> Phase:
@@ -195,6 +168,7 @@ class Session:
         """Tell that `outgoing` has been sent: the request is over, if that was its answer."""
         if self.inference is None:
             self.reservation.release()
+            self._admission.used(self)
 
     def give_up(self) -> Step:
         """Refuse a request that does not come to its end: the driver has waited long enough for more of it.
@@ -245,7 +219,8 @@ class Session:
     def _begin(self, head: RequestHead) -> Step | None:
         self._head = head
         self.request_count += 1
-        if not self._admission.admits(self):
+        admission = self._admission
+        if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
             return self.answer(unavailable_reply("the server has as many connections as it may have", retry_after=1))
         outcome = self._service.begin(head, pause_after_header=True)
         if isinstance(outcome, Reply):
@@ -277,3 +252,12 @@ class Session:
             return None
         self.outgoing = [interim]
         return Step.SEND
+
+
+def _is_health_check(head: RequestHead) -> bool:
+    """Whether a request asks how the server is, and no more."""
+    try:
+        resource = find_route(head.target).resource
+    except RemoteProtocolError:
+        return False
+    return resource in _HEALTH and head.method in resource.methods
