@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
+from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
 import anyio
@@ -179,11 +180,22 @@ def is_ending(error: BaseException) -> bool:
     """Whether an exception ends the task that it comes in, or the program; if not, somebody has merely raised it.
 
     That a task is cancelled is known by its scopes: a model that awaits what somebody else has cancelled gets the same
-    exception, and anyio would take it for its own.
+    exception, and anyio would take it for its own. A coroutine is closed where no task runs any more. Ctrl-C comes to
+    the main thread, and where that runs the event loop, nobody can tell it from a model's own.
     """
-    if isinstance(error, anyio.get_cancelled_exc_class()):
-        return anyio.current_effective_deadline() == -math.inf
-    return isinstance(error, KeyboardInterrupt | GeneratorExit)
+    if isinstance(error, GeneratorExit):
+        return not _is_in_task()
+    if isinstance(error, KeyboardInterrupt):
+        return current_thread() is main_thread()
+    return isinstance(error, anyio.get_cancelled_exc_class()) and anyio.current_effective_deadline() == -math.inf
+
+
+def _is_in_task() -> bool:
+    try:
+        anyio.get_current_task()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:

@@ -3,8 +3,8 @@
 Models run in worker threads, so the event loop is held up neither by a model nor by a large body, and health checks are
 answered meanwhile. This file knows sockets and tasks, and nothing of the protocol.
 
-A connection for which there is no place, or no memory, is told so before it has asked for anything, and closed. What goes
-wrong in one ends that one.
+A connection for which there is no place, or no memory, is told so before it has asked for anything, and closed. What
+goes wrong in one ends that one.
 
 Stopping: the server accepts no more and closes idle connections at once; requests that are under way get
 `shutdown_timeout` to end.
