@@ -69,11 +69,16 @@ class Driver:
                 await channel.send(outgoing, timeout=self._options.write_timeout)
             del outgoing  # whose memory the next request may need
             session.has_sent()
+            self._caller.end()
         with anyio.fail_after(0.0 if self._is_leaving else self._options.request_timeout):
             await channel.flush(timeout=self._options.write_timeout)
         if session.connection.has_unread_body and not self._is_leaving:
             channel.end()
             await self._linger(channel)
+
+    def close(self) -> None:
+        """Give back what it has of the server's threads."""
+        self._caller.end()
 
     def stop(self) -> None:
         """Do not wait for another request."""

@@ -33,7 +33,12 @@ class ServerOptions:
     """Bytes of small answers that wait for one client. Who sends requests without reading the answers is not read
     from any more, and then has `write_timeout`; so much memory it costs, and one answer more."""
     max_workers: int = 8
-    """Models called at once in worker threads; a thread that was given up counts until it ends."""
+    """Models called at once in worker threads; a thread that was given up counts until it ends. One that waits for a
+    window of its request does not count."""
+    max_windowed_requests: int = 256
+    """Requests at once whose models take windows in worker threads: each may have a thread that waits, and a waiting
+    thread costs some 30 KiB. Their clients decide how long that is, within `min_rate` and `request_timeout`. Further
+    requests to such models are answered 503 with `Retry-After`; others do not mind."""
     max_memory_bytes: int = 8 << 30
     """Bytes of all request bodies in flight together, or of the windows for models that take windows, and of the arrays
     made of JSON tensors: half of a machine with 16 GiB, since models need memory, too. A request that does not fit

@@ -51,7 +51,7 @@ class Server:
         self._options = options = options or ServerOptions()
         self._express = Express(service)
         self._admission = Admission(options)
-        self._workers = Workers(options.max_workers)
+        self._workers = Workers(options.max_workers, options.max_windowed_requests)
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
         self._refusal = _refusal(service)
@@ -142,6 +142,7 @@ class Server:
             logger.exception("connection failed")
         finally:
             self._drivers.discard(driver)
+            driver.close()
             self._admission.forget(driver.session)
 
 
