@@ -211,7 +211,7 @@ def test_a_model_may_raise_anything(backend: str, error: type[BaseException], ca
         raise error
 
     async def fail_later(request: InferenceRequest) -> Outputs:
-        if request.values["x"].size > 1:
+        if request.inputs["x"].size > 1:
             await anyio.lowlevel.checkpoint()
         raise error
 
