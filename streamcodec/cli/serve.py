@@ -164,6 +164,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     counts = {
         "max_connections": "connections served at once; further ones get 503",
         "max_workers": "models called at once in threads",
+        "max_windowed_requests": "requests at once to models that take windows in threads; further ones get 503",
     }
     times = {
         "model_timeout": "for a model to answer, then its client gets 504; its thread keeps its place until it returns",

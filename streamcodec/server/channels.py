@@ -149,6 +149,7 @@ class ProtocolChannel(EventProtocol[Any]):
                 answer = b"".join(cast("list[bytes]", session.outgoing))
                 self._outbox.put(self.transport, answer)
                 nbytes += len(answer)
+                session.outgoing = []
             if session.is_idle:
                 return
         super().received()

@@ -24,8 +24,9 @@ class ServerOptions:
     """
 
     max_connections: int = 512
-    """Connections served at once; each has 64 KiB of scratch memory. Further ones are answered 503 with
-    `Retry-After`, and beyond 64 of those, clients wait in the system's queue."""
+    """Connections served at once; each has 64 KiB of scratch memory. A further one takes the place of the one that has
+    been without a request for the longest time, which is closed. Only if there is none it is answered 503 with
+    `Retry-After`; health checks never are, for which 64 connections more may be open."""
     max_requests_per_connection: int = 1 << 20
     """After so many, the connection is closed with the answer: one that never ended would never be balanced anew by
     what stands before several servers. At full speed that is a minute or more."""
@@ -33,7 +34,12 @@ class ServerOptions:
     """Bytes of small answers that wait for one client. Who sends requests without reading the answers is not read
     from any more, and then has `write_timeout`; so much memory it costs, and one answer more."""
     max_workers: int = 8
-    """Models called at once in worker threads; a thread that was given up counts until it ends."""
+    """Models called at once in worker threads; a thread that was given up counts until it ends. One that waits for a
+    window of its request does not count."""
+    max_windowed_requests: int = 256
+    """Requests at once whose models take windows in worker threads: each may have a thread that waits, and a waiting
+    thread costs some 30 KiB. Their clients decide how long that is, within `min_rate` and `request_timeout`. Further
+    requests to such models are answered 503 with `Retry-After`; others do not mind."""
     max_memory_bytes: int = field(default_factory=default_budget)
     """Bytes of all request bodies in flight together, or of the windows for models that take windows, of the arrays
     made of JSON tensors, and of the idle blocks of the service's pool, which are given back first. By default half of

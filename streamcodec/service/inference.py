@@ -241,7 +241,9 @@ class Inference:
     def taken_bytes(self) -> int:
         """How much memory the request really takes by now, whatever it has announced."""
         offset = self.decoder.offset
-        tensors = () if self._header is None else self._header.tensors
+        if self._header is None:
+            return max(offset, self.decoder.held_bytes)
+        tensors = self._header.tensors
         from_json = sum(bytes_beside(spec) for spec in tensors if not spec.is_binary)
         # Of BYTES, where each element starts is found out as they come: at worst all are empty.
         return offset + from_json + min(2 * offset, sum(bytes_beside(spec) for spec in tensors if spec.is_binary))

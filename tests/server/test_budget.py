@@ -28,9 +28,10 @@ from streamcodec import (
     encode_request,
 )
 from streamcodec.server import Server, ServerOptions
+from streamcodec.server.admission import Admission
 from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express
-from streamcodec.server.session import Admission, Session, Step
+from streamcodec.server.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models import Outputs
 from tests.server.models import models
