@@ -232,7 +232,7 @@ def test_a_model_that_takes_windows_and_a_header_of_unknown_length() -> None:
     body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2]}]}'
     inference = _service(_sums).begin(head(TARGET, "POST", [], len(body)))
     assert isinstance(inference, Inference)
-    assert inference.memory_bytes == len(body)
+    assert inference.header_bytes == len(body)
 
 
 def test_an_answer_needs_no_windows() -> None:
