@@ -135,6 +135,8 @@ def _field_table(cls: type[Limits | ServerOptions]) -> str:
 
 def _shown(name: str, value: Any) -> str:  # noqa: ANN401 - the default of a field
     """Write a default as people say it: bytes in their units, large counts with separators."""
+    if name == "max_memory_bytes":
+        return "half of the memory"  # of the machine that serves, and not of the one that writes these pages
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if name.endswith("_bytes") and value >= 1 << power:
             return f"{value / (1 << power):g} {unit}"

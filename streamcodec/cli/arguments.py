@@ -44,9 +44,16 @@ def number(text: str) -> int:
 
 def size(text: str) -> int:
     """Read a number of bytes, in units of 1024."""
-    digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in _UNITS else (text, "")
-    if not (_is_number(digits) and int(digits)):
+    if not (nbytes := size_or_0(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer above 0, perhaps with K, M, G or T")
+    return nbytes
+
+
+def size_or_0(text: str) -> int:
+    """Read a number of bytes that may be 0, in units of 1024."""
+    digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in _UNITS else (text, "")
+    if not _is_number(digits):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer, perhaps with K, M, G or T")
     return int(digits) << _UNITS.get(unit, 0)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import importlib
 import logging
 import os
 import sys
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
-from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_text
+from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_or_0, size_text
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import Limits
@@ -19,6 +21,15 @@ from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server
 from streamcodec.service import Model, ModelRegistry, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
+from streamcodec.service.service import MAX_POOL_BYTES
+
+_MUCH_MEMORY_BYTES: Final = 1 << 30
+"""With a budget from this on, 64 MiB that the C library keeps do not matter, and models that use them again do."""
+
+_M_MMAP_THRESHOLD: Final = -3
+"""The name of this parameter in <malloc.h>."""
+
+_LARGE_BLOCK_BYTES: Final = 1 << 20
 
 _DESCRIPTION = """\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
@@ -55,11 +66,24 @@ def run(options: argparse.Namespace) -> None:
         cors_origins=options.cors_origins,
         compresses=options.compress,
         classifies=options.classification,
+        max_pool_bytes=options.max_pool_bytes,
         limits=Limits(**_given(options, ("max_header_bytes", "max_message_bytes", "max_tensor_bytes"))),
     )
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
+    if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
+        _give_freed_memory_back()
     if run_server(service, host=options.host, port=options.port, options=server_options, on_listening=_announce):
         os._exit(0)  # models are still running in threads, for which the interpreter would wait
+
+
+def _give_freed_memory_back() -> None:
+    """Have large blocks always come from the system, and go back there.
+
+    The GNU C library keeps what is freed for the next time: each large block that is freed moves the size from which
+    blocks come from the system up to its own, up to 32 MiB, and twice as much may then stay in each of its heaps.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another system, or another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def load_models(name: str) -> ModelRegistry:
@@ -129,16 +153,18 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "depend on the machine, its models and its clients.\nSIZE is a number of bytes, or one with K, M, G or T.",
     )
     sizes = {
-        "max_memory_bytes": "memory of all request bodies in flight; requests wait for it, then get 503; set it to "
-        "what the machine can spare beside its models",
+        "max_memory_bytes": "memory of all request bodies in flight, and of what is kept for the next ones; requests "
+        "wait for it, then get 503; by default half of what this process' control group has, or the machine if that is "
+        "less; set it to what models leave",
         "max_message_bytes": "a whole request body; larger ones get 413, as of the next two",
         "max_tensor_bytes": "one binary tensor",
-        "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes 4 to 24 times as much "
+        "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes up to 48 times as much "
         "memory, and holds up other requests for 10 ms per MB",
     }
     counts = {
         "max_connections": "connections served at once; further ones get 503",
         "max_workers": "models called at once in threads",
+        "max_windowed_requests": "requests at once to models that take windows in threads; further ones get 503",
     }
     times = {
         "model_timeout": "for a model to answer, then its client gets 504; its thread keeps its place until it returns",
@@ -152,6 +178,15 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
             shown = size_text(default) if kind is size else f"{default:g}"
             flag = "--" + name.removesuffix("_bytes").replace("_", "-")
             group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=f"{text} (default: {shown})")
+    group.add_argument(
+        "--pool-memory",
+        dest="max_pool_bytes",
+        type=size_or_0,
+        default=MAX_POOL_BYTES,
+        metavar="SIZE",
+        help="kept of --max-memory for the next tensors while nobody needs it: new memory costs more than a copy; "
+        f"0 to keep none (default: {size_text(MAX_POOL_BYTES)})",
+    )
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

@@ -10,6 +10,10 @@ its block, and is never overwritten.
 change of what is kept is a single operation of a dict, which is atomic. The bound on what is kept needs no counter: who
 puts a block back first adds it, then looks at the sum, and drops the oldest blocks until it fits. The last one to look
 has seen all that was added; so two at once may drop more than they had to, and never keep more than is allowed.
+
+Who counts memory asks a pool for its idle blocks before anybody waits (`Pool.trim`). A block that is used is not the
+pool's: it is counted with what it is used for, whatever it is larger than that, and where an array is kept, with what
+keeps it.
 """
 
 from __future__ import annotations
@@ -74,6 +78,16 @@ class Pool:
         """Bytes that are kept and that nobody uses."""
         return self._shelf.nbytes
 
+    def trim(self, max_idle_bytes: int = 0) -> None:
+        """Give idle blocks back to the system, those first that have not been used for longest.
+
+        Blocks that are in use are left alone, and may be kept when they come back. May be called by any thread.
+
+        Args:
+            max_idle_bytes: so much may stay.
+        """
+        self._shelf.drop(max_idle_bytes)
+
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield one slab of memory, used before or new."""
         nbytes = placed_bytes(spec)
@@ -108,8 +122,17 @@ class _Shelf:
         """Keep a block, and drop others for it."""
         if block.nbytes > self._max_bytes:
             return
-        self._blocks[id(block)] = block
-        excess = self.nbytes - self._max_bytes
+        try:
+            self._blocks[id(block)] = block
+            self.drop(self._max_bytes)
+        except MemoryError:  # nobody could be told; the memory of this very block may help
+            self._blocks.pop(id(block), None)
+
+    def drop(self, max_bytes: int) -> None:
+        """Drop the oldest blocks until no more is kept."""
+        if not self._blocks:
+            return
+        excess = self.nbytes - max_bytes
         for other in list(self._blocks.values()):
             if excess <= 0:
                 break

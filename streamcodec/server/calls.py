@@ -1,7 +1,8 @@
 """Calls: where models run. In worker threads, so that the event loop goes on; or on the event loop, if they are async.
 
 A model that takes windows waits for them wherever it runs: a thread has the event loop wait in its place, an `async
-def` awaits them. Rows that a model answers with are made where it has run, too.
+def` awaits them. No thread is begun before the first window has come. Rows that a model answers with are made where it
+has run, too.
 
 A model may raise anything, at any time, and shall never end more than its own request. So wherever its code runs on the
 event loop, an exception is looked at: one that ends the task, or the program, goes on; all others are the model's.
@@ -14,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
+from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
 import anyio
@@ -49,7 +51,7 @@ class Caller:
         self._workers = workers
         self._reservation = reservation
         self._timeout = timeout
-        self._time = _Time(timeout)
+        self._time = _Time(timeout, Work(reservation))
 
     async def call(self, inference: Inference, pull: AsyncPull) -> Reply:
         """Have the model of a request called.
@@ -64,7 +66,7 @@ class Caller:
             be started.
         """
         work = Work(self._reservation)
-        time = _Time(self._timeout)
+        time = _Time(self._timeout, work)
         pull = partial(time.uncounted, pull)
         try:
             with time.limit():
@@ -72,8 +74,7 @@ class Caller:
                     work.has_begun = True
                     reply = await self._await(inference, pull)
                 else:
-                    run = partial(_run, inference, lambda: anyio.from_thread.run(pull))
-                    reply = await self._workers.run(work, run)
+                    reply = await self._in_worker(inference, time, pull)
                 self._time = time  # which its rows have, too
                 return reply
         except NoThreadError as error:
@@ -83,11 +84,28 @@ class Caller:
         msg = f"model {inference.opening.model.name!r} has not answered within {self._timeout:g} seconds"
         return json_reply({"error": msg}, status=HTTPStatus.GATEWAY_TIMEOUT)
 
+    def end(self) -> None:
+        """Tell that the answer has been sent, with all rows of it, or never will be."""
+        self._workers.leave(self)
+
     def sendable(self, parts: list[Part]) -> list[Part]:
         """Return the parts of an answer with rows that never make the event loop wait: a thread makes them."""
         return [
             Rows(part.datatype, part.shape, self._windows(part)) if isinstance(part, Rows) else part for part in parts
         ]
+
+    async def _in_worker(self, inference: Inference, time: _Time, pull: AsyncPull) -> Reply:
+        if inference.is_windowed:
+            self._workers.enter(self)
+            try:
+                pull = _again(await pull(), pull)
+            except RemoteProtocolError as error:  # as if the model had pulled, and let it pass
+                return inference.opening.failure(error)
+
+        def wait() -> HttpEvent:
+            return anyio.from_thread.run(self._workers.wait, time.work, pull)
+
+        return await self._workers.run(time.work, partial(_run, inference, wait))
 
     async def _await(self, inference: Inference, pull: AsyncPull) -> Reply:
         opening = inference.opening
@@ -107,7 +125,8 @@ class Caller:
             return opening.failure(error)
 
     async def _in_thread(self, function: Callable[[], _T]) -> _T:
-        return await self._workers.run(Work(self._reservation), function)
+        self._time.work = Work(self._reservation)
+        return await self._workers.run(self._time.work, function)
 
     async def _windows(self, rows: Rows) -> AsyncIterator[Window]:
         """Yield the windows of an answer, however the model makes them."""
@@ -146,12 +165,17 @@ class Caller:
 
 
 class _Time:
-    """What a model has of time, for its answer and again for each window of that. Waiting for its client is free."""
+    """What a model has of time, for its answer and again for each window of that. Waiting for its client is free.
+
+    Attributes:
+        work: what a thread does for it now, if it runs in one.
+    """
 
     _scope: anyio.CancelScope
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, work: Work) -> None:
         self._timeout = timeout
+        self.work = work
 
     def limit(self) -> anyio.CancelScope:
         """Return a scope that begins now and is left early when the time is over."""
@@ -179,11 +203,22 @@ def is_ending(error: BaseException) -> bool:
     """Whether an exception ends the task that it comes in, or the program; if not, somebody has merely raised it.
 
     That a task is cancelled is known by its scopes: a model that awaits what somebody else has cancelled gets the same
-    exception, and anyio would take it for its own.
+    exception, and anyio would take it for its own. A coroutine is closed where no task runs any more. Ctrl-C comes to
+    the main thread, and where that runs the event loop, nobody can tell it from a model's own.
     """
-    if isinstance(error, anyio.get_cancelled_exc_class()):
-        return anyio.current_effective_deadline() == -math.inf
-    return isinstance(error, KeyboardInterrupt | GeneratorExit)
+    if isinstance(error, GeneratorExit):
+        return not _is_in_task()
+    if isinstance(error, KeyboardInterrupt):
+        return current_thread() is main_thread()
+    return isinstance(error, anyio.get_cancelled_exc_class()) and anyio.current_effective_deadline() == -math.inf
+
+
+def _is_in_task() -> bool:
+    try:
+        anyio.get_current_task()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:
@@ -192,6 +227,16 @@ def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:
         return inference.run(pull)
     except KeyboardInterrupt as error:  # the model's own: Ctrl-C comes to the main thread
         return inference.opening.failure(error)
+
+
+def _again(event: HttpEvent, pull: AsyncPull) -> AsyncPull:
+    """Return a `pull` that returns an event that has been pulled already, and then goes on."""
+    events = [event]
+
+    async def pull_again() -> HttpEvent:
+        return events.pop() if events else await pull()
+
+    return pull_again
 
 
 async def _windows_of(spec: TensorSpec, header: RequestHeader, pull: AsyncPull) -> AsyncIterator[Window]:

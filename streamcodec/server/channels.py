@@ -136,7 +136,7 @@ class ProtocolChannel(EventProtocol[Any]):
     def received(self) -> None:
         """Answer what is small and whole at once, and leave the rest to whoever waits."""
         session = self._session
-        if session.connection.incoming.is_filling:
+        if session.connection.incoming.is_filling and not session.reservation.is_short:
             return
         if self.source is session:
             # A read may hold 1,500 requests, the answer to each be a thousand times as long, a turn have many reads.
@@ -149,6 +149,7 @@ class ProtocolChannel(EventProtocol[Any]):
                 answer = b"".join(cast("list[bytes]", session.outgoing))
                 self._outbox.put(self.transport, answer)
                 nbytes += len(answer)
+                session.outgoing = []
             if session.is_idle:
                 return
         super().received()

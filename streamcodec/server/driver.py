@@ -23,18 +23,32 @@ from streamcodec.server.workers import Workers
 
 _LINGER_BYTES: Final = 64 << 10
 
+_PRESS_SECONDS: Final = 0.25
+"""So often those who keep memory are looked at while somebody waits for it."""
+
 
 class Driver:
-    """Serves one connection."""
+    """Serves one connection.
+
+    Attributes:
+        session: says what is to be done.
+    """
 
     def __init__(self, session: Session, workers: Workers, options: ServerOptions) -> None:
         """Prepare to serve."""
-        self._session = session
+        self.session = session
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
         self._patience = Patience(options, session)
         self._waiting = anyio.CancelScope()
+        self._is_waiting = True
         self._is_stopping = False
+        self._is_leaving = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for another request, or for the rest of one that has been answered, or has not begun."""
+        return self._is_waiting and self.session.is_spare
 
     async def serve(self, channel: Channel) -> None:
         """Serve until either end has had enough. The channel stays open.
@@ -44,7 +58,7 @@ class Driver:
             RemoteProtocolError: its request breaks a rule while it is answered, by rows that are made of it.
             RuntimeError: the model fails in the middle of its answer.
         """
-        session = self._session
+        session = self.session
         while (step := await self._next_step(channel)) is not Step.CLOSE:
             if step is Step.WAIT:
                 if await self._has_memory():
@@ -58,36 +72,51 @@ class Driver:
                 await channel.send(outgoing, timeout=self._options.write_timeout)
             del outgoing  # whose memory the next request may need
             session.has_sent()
-        with anyio.fail_after(self._options.request_timeout):
+            self._caller.end()
+        with anyio.fail_after(0.0 if self._is_leaving else self._options.request_timeout):
             await channel.flush(timeout=self._options.write_timeout)
-        if session.connection.has_unread_body:
+        if session.connection.has_unread_body and not self._is_leaving:
             channel.end()
             await self._linger(channel)
+
+    def close(self) -> None:
+        """Give back what it has of the server's threads."""
+        self._caller.end()
 
     def stop(self) -> None:
         """Do not wait for another request."""
         self._is_stopping = True
-        if self._session.is_idle:
+        if self._is_waiting and self.session.is_idle:
             self._waiting.cancel()
 
+    def leave(self) -> None:
+        """Wait for nothing more, and close the connection: others need its place."""
+        self._is_leaving = True
+        self._waiting.cancel()
+
     async def _next_step(self, channel: Channel) -> Step:
-        with anyio.CancelScope() as self._waiting:
-            if self._is_stopping and self._session.is_idle:
-                return Step.CLOSE
+        if self._is_leaving or (self._is_stopping and self.session.is_idle):
+            return Step.CLOSE
+        with anyio.CancelScope() as scope:
+            self._waiting, self._is_waiting = scope, True
             self._patience.resume()
             try:
-                return await channel.next_event(self._session, self._patience.look)
+                return await channel.next_event(self.session, self._patience.look)
             except TimeoutError:
-                return self._session.give_up()
+                return self.session.give_up()
+            finally:
+                self._is_waiting = False
         return Step.CLOSE
 
     async def _has_memory(self) -> bool:
         """Wait for the memory that the request has asked for; return whether it has come."""
-        reservation, granted = self._session.reservation, anyio.Event()
+        reservation, granted = self.session.reservation, anyio.Event()
         reservation.on_granted = granted.set
-        if reservation.missing:  # it may have come before this task had its turn
-            with anyio.move_on_after(self._options.budget_timeout):
-                await granted.wait()
+        with anyio.move_on_after(self._options.budget_timeout):
+            while reservation.missing:  # it may have come before this task had its turn
+                reservation.press(anyio.current_time())
+                with anyio.move_on_after(_PRESS_SECONDS):
+                    await granted.wait()
         return not reservation.missing
 
     async def _pull(self, channel: Channel) -> HttpEvent:
@@ -98,17 +127,18 @@ class Driver:
         """
         self._patience.resume()
         try:
-            return await channel.next_event(self._session.connection, self._patience.look)
+            return await channel.next_event(self.session.connection, self._patience.look)
         except TimeoutError:
-            raise self._session.too_slow() from None
+            raise self.session.too_slow() from None
         except OSError:  # no failure of the model that waits
-            raise self._session.lost() from None
+            raise self.session.lost() from None
         finally:
             self._patience.pause(anyio.current_time())
 
     async def _linger(self, channel: Channel) -> None:
         """Let the client read the response before the connection closes on what it is still sending."""
-        with anyio.move_on_after(self._options.linger_timeout):
+        self._is_waiting = True
+        with anyio.move_on_after(self._options.linger_timeout) as self._waiting:
             await channel.next_event(_Rest(), lambda _: math.inf)
 
 
@@ -131,8 +161,8 @@ class _Rest:
     def buffer_updated(self, nbytes: int) -> None:
         pass
 
-    def pending_work(self, nbytes: int) -> int:  # noqa: ARG002 - there is never anything to do
-        return 0
+    def work(self) -> None:
+        pass
 
     def receive_eof(self) -> None:
         self._has_ended = True

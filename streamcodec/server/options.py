@@ -6,10 +6,11 @@ All are finite, and each has its reason beside it, and what a client is answered
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from streamcodec.core.errors import LocalProtocolError
+from streamcodec.server.memory import default_budget
 
 _MAY_BE_ZERO: Final = frozenset({"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "busy_poll"})
 
@@ -23,8 +24,9 @@ class ServerOptions:
     """
 
     max_connections: int = 512
-    """Connections served at once; each has 64 KiB of scratch memory. Further ones are answered 503 with
-    `Retry-After`, and beyond 64 of those, clients wait in the system's queue."""
+    """Connections served at once; each has 64 KiB of scratch memory. A further one takes the place of the one that has
+    been without a request for the longest time, which is closed. Only if there is none it is answered 503 with
+    `Retry-After`; health checks never are, for which 64 connections more may be open."""
     max_requests_per_connection: int = 1 << 20
     """After so many, the connection is closed with the answer: one that never ended would never be balanced anew by
     what stands before several servers. At full speed that is a minute or more."""
@@ -32,12 +34,18 @@ class ServerOptions:
     """Bytes of small answers that wait for one client. Who sends requests without reading the answers is not read
     from any more, and then has `write_timeout`; so much memory it costs, and one answer more."""
     max_workers: int = 8
-    """Models called at once in worker threads; a thread that was given up counts until it ends."""
-    max_memory_bytes: int = 8 << 30
-    """Bytes of all request bodies in flight together, or of the windows for models that take windows, and of the arrays
-    made of JSON tensors: half of a machine with 16 GiB, since models need memory, too. A request that does not fit
-    waits before its body is read, for `budget_timeout`; one that never fits is answered 413. Small requests, answered
-    at once, are not counted: they are bounded by `max_connections` times their scratch memory."""
+    """Models called at once in worker threads; a thread that was given up counts until it ends. One that waits for a
+    window of its request does not count."""
+    max_windowed_requests: int = 256
+    """Requests at once whose models take windows in worker threads: each may have a thread that waits, and a waiting
+    thread costs some 30 KiB. Their clients decide how long that is, within `min_rate` and `request_timeout`. Further
+    requests to such models are answered 503 with `Retry-After`; others do not mind."""
+    max_memory_bytes: int = field(default_factory=default_budget)
+    """Bytes of all request bodies in flight together, or of the windows for models that take windows, of the arrays
+    made of JSON tensors, and of the idle blocks of the service's pool, which are given back first. By default half of
+    what the process' control group has, or the machine if that is less: models need memory, too. A request that does
+    not fit waits before its tensors are read, for `budget_timeout`; one that never fits is answered 413. Small
+    requests, answered at once, are not counted: they are bounded by `max_connections` times their scratch memory."""
     budget_timeout: float = 10.0
     """For memory that other requests have, before 503 with `Retry-After`: less than clients usually wait."""
     idle_timeout: float = 75.0
@@ -75,16 +83,16 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         """Refuse what could never be meant."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name.startswith("max_"):
+        for name in (option.name for option in fields(self)):
+            value = getattr(self, name)
+            if name.startswith("max_"):
                 fits, wanted = type(value) is int and value > 0, "an integer above 0"
-            elif field.name in _MAY_BE_ZERO:
+            elif name in _MAY_BE_ZERO:
                 fits, wanted = _is_number(value) and value >= 0, "a number from 0 on"
             else:
                 fits, wanted = _is_number(value) and value > 0, "a number above 0"
             if not fits:
-                msg = f"{field.name} must be {wanted}, not {value!r}"
+                msg = f"{name} must be {wanted}, not {value!r}"
                 raise LocalProtocolError(msg)
 
 

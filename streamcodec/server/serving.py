@@ -3,6 +3,9 @@
 Models run in worker threads, so the event loop is held up neither by a model nor by a large body, and health checks are
 answered meanwhile. This file knows sockets and tasks, and nothing of the protocol.
 
+A connection for which there is no place, or no memory, is told so before it has asked for anything, and closed. What
+goes wrong in one ends that one.
+
 Stopping: the server accepts no more and closes idle connections at once; requests that are under way get
 `shutdown_timeout` to end.
 """
@@ -13,28 +16,30 @@ import asyncio
 import logging
 import socket
 from contextlib import closing, suppress
-from typing import Final
+from typing import Final, cast
 
 import anyio
 from anyio.abc import TaskGroup
 
 from streamcodec.core.errors import RemoteProtocolError
+from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending
 from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
 from streamcodec.server.driver import Driver
-from streamcodec.server.express import Express
+from streamcodec.server.express import Express, response_head
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.outbox import Outbox
-from streamcodec.server.session import Admission, Session
+from streamcodec.server.session import Session
 from streamcodec.server.workers import Workers
-from streamcodec.service import Service
+from streamcodec.service import Service, unavailable_reply
 
 logger = logging.getLogger(__name__)
 
-_OVERFLOW_CONNECTIONS: Final = 64
-"""Connections beyond the cap that are told so; beyond these, clients wait in the system's queue."""
+_ACCEPTED_AT_ONCE: Final = 64
+"""Connections accepted in one turn of the event loop, if there are so many."""
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
+_UNREAD_BYTES: Final = 16 << 10
 
 
 class Server:
@@ -45,11 +50,11 @@ class Server:
         self._service = service
         self._options = options = options or ServerOptions()
         self._express = Express(service)
-        self._admission = Admission(options)
-        self._workers = Workers(options.max_workers)
+        self._admission = Admission(options, service.pool)
+        self._workers = Workers(options.max_workers, options.max_windowed_requests)
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
-        self._slots = anyio.Semaphore(options.max_connections + _OVERFLOW_CONNECTIONS)
+        self._refusal = _refusal(service)
 
     @property
     def is_stopping(self) -> bool:
@@ -101,17 +106,32 @@ class Server:
     async def _accept(self, listener: socket.socket, connections: TaskGroup) -> None:
         outbox = _outbox(self._options.busy_poll)
         while True:
-            await self._slots.acquire()
-            connections.start_soon(self._connection, await _accept_one(listener), outbox)
+            for sock in await _accept_some(listener):
+                connections.start_soon(self._connection, sock, outbox)
 
     async def _connection(self, sock: socket.socket, outbox: Outbox | None) -> None:
+        with closing(sock):
+            try:
+                driver = self._enter()
+            except MemoryError:
+                driver = None
+            if driver is None:
+                _refuse(sock, self._refusal)
+            else:
+                await self._serve(sock, driver, outbox)
+
+    def _enter(self) -> Driver | None:
+        """Return who serves a new connection; None if there is no place for it."""
         session = Session(self._service, self._express, self._admission)
         driver = Driver(session, self._workers, self._options)
-        self._drivers.add(driver)
-        if self.is_stopping:
-            driver.stop()
+        return driver if self._admission.enter(session, driver) else None
+
+    async def _serve(self, sock: socket.socket, driver: Driver, outbox: Outbox | None) -> None:
         try:
-            channel = await _open_channel(sock, session, outbox, self._options.max_pipelined_bytes)
+            self._drivers.add(driver)
+            if self.is_stopping:
+                driver.stop()
+            channel = await _open_channel(sock, driver.session, outbox, self._options.max_pipelined_bytes)
             with closing(channel):
                 await driver.serve(channel)
         except (OSError, RemoteProtocolError) as error:  # the client has gone, takes nothing, or fails its own answer
@@ -122,8 +142,8 @@ class Server:
             logger.exception("connection failed")
         finally:
             self._drivers.discard(driver)
-            self._admission.forget(session)
-            self._slots.release()
+            driver.close()
+            self._admission.forget(driver.session)
 
 
 def _outbox(busy_poll: float) -> Outbox | None:
@@ -145,18 +165,39 @@ async def _open_channel(
     return channel
 
 
-async def _accept_one(listener: socket.socket) -> socket.socket:
-    while True:
-        await anyio.wait_readable(listener)
+async def _accept_some(listener: socket.socket) -> list[socket.socket]:
+    """Accept as many connections as there are, up to a number: who is busy turns seldom, and each turn counts."""
+    await anyio.wait_readable(listener)
+    accepted: list[socket.socket] = []
+    while len(accepted) < _ACCEPTED_AT_ONCE:
         try:
             sock, _ = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
+            accepted.append(sock)
+        except BlockingIOError:
+            break
+        except ConnectionAbortedError:
             continue  # the client has gone already
-        except OSError as error:  # out of descriptors or memory: other connections will give some back
-            logger.warning("cannot accept a connection: %s", error)
-            await anyio.sleep(_ACCEPT_PAUSE_SECONDS)
-            continue
+        except (OSError, MemoryError) as error:  # other connections will give some back
+            if not accepted:
+                logger.warning("cannot accept a connection: %s", error)
+                await anyio.sleep(_ACCEPT_PAUSE_SECONDS)
+            break
         sock.setblocking(False)
         with suppress(OSError):  # a Unix socket has no such option, and a client may have gone already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+    return accepted
+
+
+def _refusal(service: Service) -> bytes:
+    """Return what a connection is answered that there is no place for, whatever it asks."""
+    reply = service.finish(unavailable_reply("the server has no place for another connection", retry_after=1), None)
+    head = response_head(reply.status, (*reply.headers, ("Connection", "close")), reply.body_length)
+    return b"".join((head, *cast("tuple[bytes, ...]", reply.buffers)))
+
+
+def _refuse(sock: socket.socket, refusal: bytes) -> None:
+    """Answer without waiting for anything; what has come is read, or closing would reset the connection."""
+    with suppress(OSError):
+        sock.send(refusal)
+        sock.shutdown(socket.SHUT_WR)
+        sock.recv(_UNREAD_BYTES)

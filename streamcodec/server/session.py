@@ -5,10 +5,11 @@ have a model called, or close; `NEED_DATA` asks for bytes as ever. Every driver 
 what a request is answered, and in which order, stands here once. Time is the driver's: one that has waited long enough
 says `give_up`, or `refuse_for_memory`.
 
-Before a request takes memory, the session asks the server's budget for it: by its head, when nothing of its body has
-been taken but what came in one read with the head; or, where only the JSON header tells how much it is, then. A request
-that is answered at once takes none but what is there already, and asks nobody. While the request waits, it has no more
-than it really holds, and when it is refused nothing: its answer may take long to be sent.
+Before a request takes memory, the session asks the server's budget for it: for a short body by its head, for others
+when the JSON header is complete, which itself comes in as much memory as it turns out to take. A request that is
+answered at once takes none but what is there already, and asks nobody. Who comes too slowly while others wait has only
+what it really holds, and after each read the session looks whether that is enough. While the request waits, it has no
+more than that either, and when it is refused nothing: its answer may take long to be sent.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ from typing import Final
 
 from streamcodec.core.encoder import Part
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, EndOfMessage, HeaderReceived, NeedData
+from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, HeaderReceived, NeedData, NeedTurn
 from streamcodec.core.rows import Rows
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.server import ServerConnection
-from streamcodec.server.budget import Budget, Reservation
+from streamcodec.server.admission import Admission
+from streamcodec.server.budget import Reservation
 from streamcodec.server.express import Express, response_head
-from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, Service, error_reply, unavailable_reply
+from streamcodec.service.routes import Resource, find_route
 
 _SMALL_BYTES: Final = 64 << 10
+
+_HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
 _PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
 
@@ -50,42 +54,6 @@ class Step(Enum):
     """Wait until `reservation` has been granted; or say `refuse_for_memory`, and send."""
     CLOSE = auto()
     """Close the connection."""
-
-
-class Admission:
-    """Which connections are served, and whether for much longer; and what their requests may take.
-
-    Attributes:
-        budget: the memory of all their requests.
-        is_stopping: whether each connection ends with the request that is under way.
-    """
-
-    def __init__(self, options: ServerOptions) -> None:
-        """Serve as many connections as the options say."""
-        self._max_connections = options.max_connections
-        self._max_requests = options.max_requests_per_connection
-        self._served: set[Session] = set()
-        self.budget = Budget(options.max_memory_bytes)
-        self.is_stopping = False
-
-    def admits(self, session: Session) -> bool:
-        """Whether the connection is among those served; it stays so until it ends, whoever comes later."""
-        if len(self._served) < self._max_connections:
-            self._served.add(session)
-        return session in self._served
-
-    def keeps_another(self, session: Session) -> bool:
-        """Whether it may bring another request and then still another."""
-        return session.request_count + 1 < self._max_requests and not self.is_stopping and self.admits(session)
-
-    def keeps(self, session: Session) -> bool:
-        """Whether the connection may bring another request."""
-        return not self.is_stopping and session.request_count < self._max_requests and self.admits(session)
-
-    def forget(self, session: Session) -> None:
-        """Give the place of a connection that has ended to others, and its memory."""
-        self._served.discard(session)
-        session.reservation.release()
 
 
 class Session:
@@ -107,15 +75,17 @@ class Session:
             service: answers.
             express: answers what is small and known; of the same service.
             admission: is asked before each request whether this connection is served; if not, it is told so and closed.
+                A health check is answered in any case.
         """
         self._service = service
         self._express = express
         self._admission = admission
         self._head: RequestHead | None = None
         self._once_granted: Callable[[], Step | None] | None = None
+        self._memory_bytes: int | None = None
         self.reservation = Reservation(admission.budget)
         self.request_count = 0
-        self.connection = ServerConnection(service.limits)
+        self.connection = ServerConnection(service.limits, paced=True)
         self.inference: Inference | None = None
         self.outgoing: list[Part] = []
         self.is_small = False
@@ -123,12 +93,17 @@ class Session:
         self.get_buffers = self.connection.get_buffers
         self.buffer_updated = self.connection.buffer_updated
         self.receive_eof = self.connection.receive_eof
-        self.pending_work = self.connection.pending_work
+        self.work = self.connection.work
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request has begun."""
-        return self.phase is Phase.IDLE
+        """Whether no request has begun, and no answer waits to be sent."""
+        return self.phase is Phase.IDLE and not self.outgoing
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether nobody would miss more than a connection: what has come of a request is no whole head."""
+        return self.inference is None and not self.outgoing
 
     @property
     def phase(self) -> Phase:
@@ -164,17 +139,22 @@ class Session:
         self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
         return True
 
-    def next_event(self) -> Step | NeedData:
+    @property
+    def inflates(self) -> bool:
+        """Whether the body at hand is compressed."""
+        return self.connection.inflates
+
+    def next_event(self) -> Step | NeedData | NeedTurn:
         """Go as far as is possible without waiting, and return what is to be done then."""
         if self.answer_at_once():
             return Step.SEND
         try:
-            if self._once_granted is not None:
-                go_on, self._once_granted = self._once_granted, None
-                if step := go_on():
-                    return step
+            if (self._once_granted is not None or self.reservation.is_short) and (step := self._go_on()):
+                return step
             self.connection.end_response()
             while (event := self.connection.next_event()) is not NEED_DATA:
+                if event is NEED_TURN:
+                    return NEED_TURN
                 if step := self._take(event):
                     return step
         except RemoteProtocolError as error:
@@ -195,6 +175,7 @@ class Session:
         """Tell that `outgoing` has been sent: the request is over, if that was its answer."""
         if self.inference is None:
             self.reservation.release()
+            self._admission.used(self)
 
     def give_up(self) -> Step:
         """Refuse a request that does not come to its end: the driver has waited long enough for more of it.
@@ -245,13 +226,17 @@ class Session:
     def _begin(self, head: RequestHead) -> Step | None:
         self._head = head
         self.request_count += 1
-        if not self._admission.admits(self):
+        admission = self._admission
+        if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
             return self.answer(unavailable_reply("the server has as many connections as it may have", retry_after=1))
         outcome = self._service.begin(head, pause_after_header=True)
         if isinstance(outcome, Reply):
             return self.answer(outcome)
         self.inference = outcome
-        return self._with_memory(outcome, self._receive_body)
+        self.reservation.taken = self._taken
+        if outcome.is_whole:
+            return self._with_memory(outcome, self._receive_body)
+        return self._with_little_memory(outcome)
 
     def _with_memory(self, inference: Inference, go_on: Callable[[Inference], Step | None]) -> Step | None:
         """Go on when the request has the memory that it takes, as far as that is known.
@@ -259,14 +244,44 @@ class Session:
         Raises:
             LimitExceededError: it takes more than the server has.
         """
-        nbytes, most = inference.memory_bytes, self._admission.budget.max_bytes
-        if nbytes > most and inference.is_guessed:
-            nbytes = most
+        self._memory_bytes = nbytes = inference.memory_bytes
         held = inference.held_bytes if nbytes > self.reservation.nbytes else 0
         if self.reservation.ask(nbytes, held=held):
             return go_on(inference)
         self._once_granted = partial(go_on, inference)
         return Step.WAIT
+
+    def _with_little_memory(self, inference: Inference) -> Step | None:
+        """Receive a JSON header, in whatever memory it turns out to take.
+
+        Raises:
+            LimitExceededError: the whole body takes more than the server has.
+        """
+        self._admission.budget.check(inference.least_bytes)
+        self._memory_bytes = inference.header_bytes
+        if self.reservation.has_room(0, self._memory_bytes):
+            return self._receive_body(inference)
+        self._once_granted = partial(self._receive_body, inference)
+        return Step.WAIT
+
+    def _go_on(self) -> Step | None:
+        """Go on with what has waited for memory; wait for more if the request has less than it will take, and no room.
+
+        Raises:
+            LimitExceededError: it takes more than the server has.
+        """
+        go_on, self._once_granted = self._once_granted, None
+        if go_on is not None and (step := go_on()):
+            return step
+        taken = self._taken() if self.reservation.is_short else None
+        return None if taken is None or self.reservation.has_room(taken, self._memory_bytes) else Step.WAIT
+
+    def _taken(self) -> int | None:
+        """Return how much memory the request takes that is being received; None if none is, or its model pulls it."""
+        inference = self.inference
+        if inference is None or inference.is_windowed or inference.decoder.is_complete:
+            return None
+        return inference.taken_bytes + self.connection.incoming.unsettled
 
     def _after_header(self, inference: Inference) -> Step | None:
         return Step.CALL if inference.is_windowed else None
@@ -277,3 +292,12 @@ class Session:
             return None
         self.outgoing = [interim]
         return Step.SEND
+
+
+def _is_health_check(head: RequestHead) -> bool:
+    """Whether a request asks how the server is, and no more."""
+    try:
+        resource = find_route(head.target).resource
+    except RemoteProtocolError:
+        return False
+    return resource in _HEALTH and head.method in resource.methods

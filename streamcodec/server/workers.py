@@ -3,13 +3,17 @@
 The thread of a model that does not return cannot be ended. When its time is over, or its connection has to end all the
 same, the work is *abandoned*, and counted. Its thread keeps its place among the threads, and the request's memory,
 until it returns: else whoever knows a request that takes for ever could have one thread after the other.
+
+A thread that waits for a window of its request works on nothing, and its client decides for how long. So it has no
+place meanwhile, and takes one again when the window has come: slow clients keep nobody from working. How many threads
+there may be in all is bounded by the requests that may have such a thread.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from threading import Lock
 from typing import Final, TypeVar, cast
@@ -39,8 +43,10 @@ class Workers:
         watchers: where somebody waits for the threads of abandoned work, as long as the server serves.
     """
 
-    def __init__(self, max_workers: int) -> None:
-        """Use so many at once."""
+    def __init__(self, max_workers: int, max_windowed: int) -> None:
+        """Have so many work at once, for any number of requests, of which so many may take windows."""
+        self._max_windowed = max_windowed
+        self._windowed: set[Hashable] = set()
         self._places = anyio.CapacityLimiter(max_workers)
         self._threads = anyio.CapacityLimiter(math.inf)  # anyio's own gives a place back although the thread goes on
         self._abandoned: set[Work] = set()
@@ -59,10 +65,7 @@ class Workers:
             NoThreadError: it has not been run.
             Exception: whatever the function raises.
         """
-        try:
-            self._places.acquire_on_behalf_of_nowait(work)
-        except anyio.WouldBlock:
-            await self._places.acquire_on_behalf_of(work)
+        await self._take_place(work)
         try:
             run = partial(work.run, function)
             return cast("_T", await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads))
@@ -75,7 +78,41 @@ class Workers:
             if work.is_going_on():
                 self._abandon(work)
             else:
-                self._places.release_on_behalf_of(work)
+                self._give_place_back(work)
+
+    async def wait(self, work: Work, event: Callable[[], Awaitable[_T]]) -> _T:
+        """Wait for something that a thread needs to go on; others may work meanwhile."""
+        self._give_place_back(work)
+        try:
+            return await event()
+        finally:
+            await self._take_place(work)
+
+    def enter(self, who: Hashable) -> None:
+        """Let somebody have a thread that may wait.
+
+        Raises:
+            NoThreadError: there are as many as there may be.
+        """
+        if len(self._windowed) >= self._max_windowed:
+            raise NoThreadError("as many requests as may be are sending their windows")
+        self._windowed.add(who)
+
+    def leave(self, who: Hashable) -> None:
+        """Tell that it needs none any more, if it has ever needed one."""
+        self._windowed.discard(who)
+
+    async def _take_place(self, work: Work) -> None:
+        try:
+            self._places.acquire_on_behalf_of_nowait(work)
+        except anyio.WouldBlock:
+            await self._places.acquire_on_behalf_of(work)
+        work.has_place = True
+
+    def _give_place_back(self, work: Work) -> None:
+        if work.has_place:
+            work.has_place = False
+            self._places.release_on_behalf_of(work)
 
     def _abandon(self, work: Work) -> None:
         self.abandoned += 1
@@ -89,7 +126,7 @@ class Workers:
         while not work.has_ended:  # noqa: ASYNC110 - to wake this task, its thread would have to know the event loop
             await anyio.sleep(_WATCH_SECONDS)
         self._abandoned.discard(work)
-        self._places.release_on_behalf_of(work)
+        self._give_place_back(work)
         work.reservation.release()
 
 
@@ -98,6 +135,7 @@ class Work:
 
     Attributes:
         reservation: the memory that it works on.
+        has_place: whether it is one of those that work.
         has_begun: whether the thread is at it.
         has_ended: whether it has returned, or was told in time that nobody waits for it.
     """
@@ -106,6 +144,7 @@ class Work:
         """Prepare for one call of `run`."""
         self._lock = Lock()
         self.reservation = reservation
+        self.has_place = False
         self.has_begun = False
         self.has_ended = False
 

@@ -44,6 +44,9 @@ Encodable = np.ndarray[Any, Any] | Rows | Elements
 _MAX_INLINE_BYTES: Final = 64 << 10
 """Above this, the time that a thread costs no longer matters, and what is done with the tensors may."""
 
+_WHOLE_BYTES: Final = 64 << 10
+"""A body of so many bytes is reserved as a whole, which is little enough for whoever announces it."""
+
 _MIN_COMPRESSED_BYTES: Final = 1 << 10
 """Below this, an answer fits into one packet anyway."""
 
@@ -197,7 +200,7 @@ class Inference:
         self.opening = opening
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
-        self.decoder = _decoder(opening, pause_after_header=pause_after_header and not self._is_known)
+        self.decoder = _decoder(opening, pause_after_header=pause_after_header and not self.is_whole)
 
     @property
     def is_inline(self) -> bool:
@@ -213,33 +216,52 @@ class Inference:
     def memory_bytes(self) -> int:
         """Bytes of memory that the request takes, as far as it is known now.
 
-        It is asked before the body is read, and again when the JSON header has come. What counts is the body,
-        decompressed, or of a model that takes windows the JSON header and the windows; and what is made of it besides:
-        the arrays of JSON tensors, and the offsets of BYTES.
+        It is asked when the JSON header has come, and of a request that `is_whole` before its body is read, too. What
+        counts is the body, decompressed, or of a model that takes windows the JSON header and the windows; and what is
+        made of it besides: the arrays of JSON tensors, and the offsets of BYTES.
         """
-        opening = self.opening
         tensors = () if self._header is None else self._header.tensors
         beside = sum(map(bytes_beside, tensors))
         if self._is_known:
-            return (opening.head.content_length or 0) + beside
-        if self._header is not None:
-            return self.decoder.offset + beside + bytes_placed(tensors, opening.model.windows)
-        most = opening.headers.limits.max_header_bytes if opening.header_length is None else opening.header_length
-        return most if opening.head.body_length is None else min(most, opening.head.body_length)
+            return (self.opening.head.content_length or 0) + beside
+        return self.decoder.offset + beside + bytes_placed(tensors, self.opening.model.windows)
+
+    @property
+    def least_bytes(self) -> int:
+        """How much memory the request takes in any case, as far as its head tells."""
+        return (self.opening.head.content_length if self._is_known else self.opening.header_length) or 0
+
+    @property
+    def header_bytes(self) -> int | None:
+        """Bytes of the JSON header at most, as far as the head tells; None if it does not."""
+        length, most = self.opening.header_length, self.opening.head.body_length
+        return most if length is None or (most is not None and most < length) else length
+
+    @property
+    def taken_bytes(self) -> int:
+        """How much memory the request really takes by now, whatever it has announced."""
+        offset = self.decoder.offset
+        if self._header is None:
+            return max(offset, self.decoder.held_bytes)
+        tensors = self._header.tensors
+        from_json = sum(bytes_beside(spec) for spec in tensors if not spec.is_binary)
+        # Of BYTES, where each element starts is found out as they come: at worst all are empty.
+        return offset + from_json + min(2 * offset, sum(bytes_beside(spec) for spec in tensors if spec.is_binary))
 
     @property
     def held_bytes(self) -> int:
         """How many of those the request has already, or takes in any case, since its body is on the way."""
         if self._header is None:
             return 0
-        if self._is_known:
+        if self.is_whole:
             return self.memory_bytes
         return self.decoder.offset + sum(bytes_beside(spec) for spec in self._header.tensors if not spec.is_binary)
 
     @property
-    def is_guessed(self) -> bool:
-        """Whether `memory_bytes` is only the most that a JSON header may have, whose length nobody has declared."""
-        return self._header is None and not self._is_known and self.opening.header_length is None
+    def is_whole(self) -> bool:
+        """Whether the head tells all, and waiting for a JSON header would not be worth it: it is short, or is none."""
+        length = self.opening.head.content_length or 0
+        return self._is_known and (length <= _WHOLE_BYTES or self.opening.header_length == 0)
 
     @property
     def _is_known(self) -> bool:

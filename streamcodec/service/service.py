@@ -6,14 +6,14 @@ It knows models and routes, and HTTP only as heads and replies. Transports, thre
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from streamcodec import __version__
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shown
 from streamcodec.core.header import parse_request_header
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
-from streamcodec.core.placement import Place
+from streamcodec.core.placement import Place, new_array
 from streamcodec.core.pool import Pool
 from streamcodec.core.record import replaced
 from streamcodec.core.remembered import RememberedHeaders
@@ -28,6 +28,9 @@ from streamcodec.service.routes import Resource, Route, find_route
 
 _EXTENSIONS = ("binary_tensor_data",)
 
+MAX_POOL_BYTES: Final = 256 << 20
+"""Kept by default for the next tensors: a few large ones. More would only make a server that rests look larger."""
+
 
 class Service:
     """Answers requests of the V2 protocol for the models of a registry.
@@ -36,6 +39,8 @@ class Service:
         models: the models; more may be added at any time.
         limits: of every request.
         is_ready: what readiness checks are told; a server that shuts down sets it to False.
+        pool: memory of tensors that is used again; None if there is none. A server counts what is idle of it in its
+            budget, and gives that back before a request has to wait; so a pool belongs to one server.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Service:
         *,
         limits: Limits = DEFAULT_LIMITS,
         place: Place | None = None,
+        max_pool_bytes: int = MAX_POOL_BYTES,
         nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL,
         allow_headerless: bool = True,
         cors_origins: Iterable[str] = (),
@@ -55,8 +61,10 @@ class Service:
         Args:
             models: what is served.
             limits: caps on every request.
-            place: whose memory the tensors of requests go to; by default that of a `Pool`, which keeps 256 MiB at most.
-                A model that takes windows decides for itself.
+            place: whose memory the tensors of requests go to; by default that of `pool`. A model that takes windows
+                decides for itself.
+            max_pool_bytes: what `pool` keeps at most while nobody uses it; 0 for new memory each time, which is slower
+                and leaves nothing behind. Without effect where `place` is given.
             nonfinite: how NaN and the infinities are written in JSON outputs.
             allow_headerless: whether requests may have binary tensors without `Inference-Header-Content-Length`, as
                 some clients send them; see `request_decoder`.
@@ -69,12 +77,12 @@ class Service:
                 parameter as any other, and the model's business.
 
         Raises:
-            LocalProtocolError: one of `cors_origins` is no origin.
+            LocalProtocolError: one of `cors_origins` is no origin, or `max_pool_bytes` is negative.
         """
         self.models = models
         self.limits = limits
-        pool = Pool()
-        self._place = (lambda _: pool) if place is None else guarded(place)
+        self.pool = Pool(max_idle_bytes=max_pool_bytes) if place is None and max_pool_bytes else None
+        self._place = _place_in(self.pool) if place is None else guarded(place)
         self._headers = RememberedHeaders(parse_request_header, limits)
         self.is_ready = True
         self._nonfinite = nonfinite
@@ -174,6 +182,10 @@ class Service:
                 )
             case _:
                 return json_reply(_metadata(model))
+
+
+def _place_in(pool: Pool | None) -> Place:
+    return new_array if pool is None else lambda _: pool
 
 
 def _metadata(model: Model) -> dict[str, Any]:

@@ -221,6 +221,41 @@ def test_a_pool_that_keeps_nothing() -> None:
     assert pool.idle_bytes == 0
 
 
+def test_a_pool_is_trimmed_from_its_oldest_blocks_on() -> None:
+    pool = small_pool()
+    arrays = [lease(pool, nbytes * KIB) for nbytes in (50, 60, 70)]
+    where = address(arrays[-1])
+    used = lease(pool, 99 * KIB)
+    while arrays:
+        del arrays[0]
+    pool.trim(180 * KIB)
+    assert pool.idle_bytes == 180 * KIB
+    pool.trim(129 * KIB)
+    assert pool.idle_bytes == 70 * KIB
+    assert address(lease(pool, 70 * KIB)) == where
+    pool.trim()
+    pool.trim()
+    assert pool.idle_bytes == 0
+    del used
+    assert pool.idle_bytes == 99 * KIB, "what was in use is none of its business"
+
+
+def test_a_block_that_comes_back_when_there_is_no_memory_is_not_kept() -> None:
+    pool = small_pool()
+    array = lease(pool, 64 * KIB)
+    shelf = pool._shelf  # noqa: SLF001 - chance would bring it about too, but not each time
+    shelf._blocks = Full()  # noqa: SLF001 - the same
+    del array  # nothing is raised, and nothing is written to standard error
+    assert pool.idle_bytes == 0
+
+
+class Full(dict[int, Any]):
+    """What a shelf keeps, where nothing can be kept any more."""
+
+    def __setitem__(self, key: int, value: object) -> None:
+        raise MemoryError
+
+
 @pytest.mark.parametrize("arguments", [{"max_idle_bytes": -1}, {"min_bytes": -1}])
 def test_numbers_that_could_never_be_meant(arguments: dict[str, int]) -> None:
     with pytest.raises(LocalProtocolError, match="not negative"):

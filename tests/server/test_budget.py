@@ -10,19 +10,32 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from streamcodec import NEED_DATA, LimitExceededError, Limits, Tensor, Windows, encode_request
+from streamcodec import (
+    DATATYPES,
+    NEED_DATA,
+    LimitExceededError,
+    Limits,
+    Pool,
+    Tensor,
+    TensorSpec,
+    Windows,
+    encode_request,
+)
 from streamcodec.server import Server, ServerOptions
+from streamcodec.server.admission import Admission
 from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express
-from streamcodec.server.session import Admission, Session, Step
+from streamcodec.server.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models import Outputs
 from tests.server.models import models
-from tests.server.programs import server_here
+from tests.server.programs import server_here, serving
 from tests.server.wire import GET_LIVE, Answer, Wire, chunked, floats, head, infer_request, post
 
 Address = tuple[str, int]
@@ -54,7 +67,7 @@ def test_what_fits_is_granted_at_once_and_what_does_not_waits() -> None:
 def test_more_than_there_is_is_refused_and_as_much_as_there_is_is_not() -> None:
     budget = Budget(10)
     assert Reservation(budget).ask(10)
-    with pytest.raises(LimitExceededError, match="11 bytes of memory, the server has 10") as caught:
+    with pytest.raises(LimitExceededError, match="11 bytes of memory, the server has 10 for all of them") as caught:
         Reservation(budget).ask(11)
     assert (caught.value.limit, caught.value.status_hint) == ("max_memory_bytes", 413)
     assert budget.reserved == 10
@@ -147,6 +160,32 @@ def test_what_is_handed_over_is_given_back_by_the_other() -> None:
     assert budget.reserved == 6
     other.release()
     assert budget.reserved == 0
+
+
+def test_idle_blocks_of_the_pool_are_given_back_before_anybody_waits() -> None:
+    pool = Pool(min_bytes=1)
+    budget = Budget(100, pool)
+    one, other = Reservation(budget), Reservation(budget)
+    older, newer = _lease(pool, 30), _lease(pool, 40)
+    assert one.ask(100)
+    del older
+    del newer
+    assert pool.idle_bytes == 70, "what was in use is counted with what it was used for"
+    one.release()
+    assert pool.idle_bytes == 70
+    assert other.ask(30)
+    assert pool.idle_bytes == 70
+    assert other.ask(31)
+    assert pool.idle_bytes == 40, "the oldest goes first"
+    assert not one.ask(100)
+    other.release()
+    assert (one.nbytes, pool.idle_bytes) == (100, 0)
+
+
+def _lease(pool: Pool, nbytes: int) -> np.ndarray[Any, Any]:
+    (slab,) = pool.slabs(TensorSpec(name="x", datatype=DATATYPES["UINT8"], shape=(nbytes,), nbytes=nbytes))
+    assert slab.array is not None
+    return slab.array
 
 
 # Over sockets
@@ -282,7 +321,7 @@ def test_requests_whose_headers_tell_how_much_they_take_do_not_wait_for_each_oth
     ):
         for wire in (one, other):
             wire.send(head("/v2/models/identity/infer", "Transfer-Encoding: chunked"))
-        _wait_until(lambda: server.reserved_bytes == 2 << 20)
+        _wait_until(lambda: server.reserved_bytes == 2 * 2048)  # a step for each, and no guess
         answers = threads.map(lambda wire: wire.send(chunked(body, [])).response(), (one, other))
         assert [answer.status for answer in answers] == [200, 200]
 
@@ -325,22 +364,23 @@ def test_who_has_waited_in_vain_keeps_nobody_waiting_while_it_is_told_so() -> No
     assert third.reservation.missing == 0
 
 
-def test_the_body_of_a_request_that_waits_is_not_read(gate: Gate, backend: str) -> None:
-    request = infer_request("gate", count=1000)
-    options = ServerOptions(max_memory_bytes=100 << 20, budget_timeout=SLOW)
-    large = head("/v2/models/gate/infer", f"Content-Length: {100 << 20}", "Expect: 100-continue")
-    with _serving(gate, backend, options) as (server, address), Wire(address) as first, Wire(address) as second:
+def test_the_tensors_of_a_request_that_waits_are_not_read(gate: Gate, backend: str) -> None:
+    request, large = infer_request("gate", count=1000), infer_request("gate", count=4 << 20)
+    options = ServerOptions(max_memory_bytes=_body_bytes(large), budget_timeout=SLOW, min_rate=0)
+    with (
+        _serving(gate, backend, options) as (server, address),
+        Wire(address) as first,
+        Wire(address) as second,
+        ThreadPoolExecutor() as threads,
+    ):
         first.send(request)
         assert gate.entered.acquire(timeout=SLOW)
-        second.send(large)
-        second.sock.settimeout(0.2)
-        with pytest.raises(TimeoutError):
-            second.response()  # which would be 100
-        assert server.reserved_bytes == _body_bytes(request)
+        sending = threads.submit(second.send, large)
+        time.sleep(0.3)
+        assert server.reserved_bytes < _body_bytes(request) + (128 << 10), "what came with the head, and one read"
         gate.may_go.set()
         assert first.response().status == 200
-        second.sock.settimeout(10)
-        assert second.response(has_body=False).status == 100
+        assert sending.result(SLOW).response(has_body=False).status == 200
 
 
 def test_requests_are_served_in_order_of_arrival(gate: Gate, backend: str) -> None:
@@ -405,3 +445,71 @@ def test_the_thread_of_a_model_that_was_given_up_keeps_its_memory_until_it_retur
         assert server.reserved_bytes == _body_bytes(request)
         gate.may_go.set()
         _assert_nothing_is_held(server)
+
+
+# Who announces much, and brings little
+
+
+def test_heads_reserve_next_to_nothing(gate: Gate, backend: str) -> None:
+    with _serving(gate, backend, ServerOptions(max_memory_bytes=1 << 30)) as (server, address):
+        wires = [Wire(address) for _ in range(40)]
+        for wire in wires[::2]:
+            wire.send(head("/v2/models/plain/infer", "Transfer-Encoding: chunked"), b"1\r\n{\r\n")
+        for wire in wires[1::2]:
+            wire.send(head("/v2/models/plain/infer", f"Content-Length: {1 << 30}"), b"{")
+        _wait_until(lambda: server.reserved_bytes == 40 * (16 << 10))
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_who_announces_all_the_memory_and_stops_does_not_shut_others_out(gate: Gate, backend: str) -> None:
+    request = infer_request("plain", count=4 << 20)
+    most = _body_bytes(request)
+    with (
+        _serving(gate, backend, ServerOptions(max_memory_bytes=most)) as (server, address),
+        Wire(address) as slow,
+    ):
+        slow.send(request[: 1 << 20])
+        _wait_until(lambda: server.reserved_bytes == most)
+        began = time.monotonic()
+        assert _ask(address, infer_request("plain", count=1 << 17)).status == 200
+        assert time.monotonic() - began < 5
+        assert server.reserved_bytes < 2 << 20, "what has come, and one read"
+        slow.send(request[1 << 20 :])
+        assert slow.response(has_body=False).status == 200, "it goes on as if nothing had happened"
+
+
+def test_who_is_slow_and_cannot_be_given_more_is_told_to_come_back(gate: Gate, backend: str) -> None:
+    request, other = infer_request("plain", count=1 << 20), infer_request("gate", count=1 << 18)
+    options = ServerOptions(max_memory_bytes=_body_bytes(request), budget_timeout=5)
+    with _serving(gate, backend, options) as (server, address), Wire(address) as slow, Wire(address) as quick:
+        slow.send(request[: 3 << 20])
+        _wait_until(lambda: server.reserved_bytes == _body_bytes(request))
+        quick.send(other)
+        assert gate.entered.acquire(timeout=SLOW), "it has the memory that the other does not use"
+        slow.send(request[3 << 20 :][: 1 << 19])
+        answer = slow.response()
+        assert (answer.status, answer.fields["retry-after"]) == (503, "1")
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="only Linux tells how much a process has had at most"
+)
+@pytest.mark.parametrize("flags", [[], ["--pool-memory", "0"]], ids=["pool", "no pool"])
+def test_tensors_of_ever_larger_sizes_take_no_more_than_the_budget(flags: list[str]) -> None:
+    with serving("--max-memory", "48M", *flags) as program:
+        status = Path(f"/proc/{program.process.pid}/status")
+        idle = _most_mib(status)
+        for mib in (10, 15, 20, 25, 30, 36, 44) * 2:
+            with Wire(program.address) as wire:
+                answer = wire.send(infer_request("identity", count=mib << 18)).response(has_body=False)
+                assert (answer.status, int(answer.fields["content-length"]) > mib << 20) == (200, True)
+                wire.sock.shutdown(socket.SHUT_WR)
+                while wire.sock.recv(1 << 20):
+                    pass
+        assert _most_mib(status) < idle + 48 + 16, "a pool of its own would have kept 181 MiB"
+
+
+def _most_mib(status: Path) -> int:
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) >> 10

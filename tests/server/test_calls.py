@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from streamcodec import Rows, Tensor, Windows, encode_request
 from streamcodec.core.model import RequestHeader
 from streamcodec.core.rows import Window, synchronous
 from streamcodec.server import ServerOptions
+from streamcodec.server.calls import is_ending
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Opening, Reply
 from streamcodec.service.models import Outputs
 from tests.server.programs import server_here
@@ -193,3 +196,74 @@ def test_rows_are_closed_when_their_client_has_gone(backend: str) -> None:
             wire.send(infer_request("m"))
             assert wire.sock.recv(1000)
         assert closed.wait(SECONDS)
+
+
+class _OwnError(BaseException):
+    pass
+
+
+ANYTHING = [GeneratorExit, asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopAsyncIteration, _OwnError]
+
+
+@pytest.mark.parametrize("error", ANYTHING)
+def test_a_model_may_raise_anything(backend: str, error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: InferenceRequest) -> Outputs:
+        raise error
+
+    async def fail_later(request: InferenceRequest) -> Outputs:
+        if request.inputs["x"].size > 1:
+            await anyio.lowlevel.checkpoint()
+        raise error
+
+    registry = ModelRegistry.of([Model(name="m", predict=fail), Model(name="later", predict=fail_later)])
+    with server_here(registry, backend=backend) as (_, address), Wire(address) as wire:
+        for model, count in (("m", 1), ("later", 1), ("later", 2)):
+            answer = wire.send(infer_request(model, count=count)).response()
+            assert (answer.status, answer.is_last) == (500, False)
+            assert answer.error == f"model '{model}' failed with {error.__name__}"
+    assert {record.getMessage() for record in caplog.records} == {"a model failed"}
+
+
+@pytest.mark.parametrize("error", ANYTHING)
+@pytest.mark.parametrize("place", ["rows", "asynchronous rows", "end of asynchronous rows"])
+def test_rows_may_raise_anything(backend: str, error: type[BaseException], place: str) -> None:
+    def windows() -> Iterator[Window]:
+        yield np.zeros(1, np.float32)
+        raise error
+
+    async def windows_later() -> AsyncIterator[Window]:
+        yield np.zeros(1, np.float32)
+        await anyio.lowlevel.checkpoint()
+        raise error
+
+    async def windows_too_long() -> AsyncIterator[Window]:
+        try:
+            yield np.zeros(5, np.float32)
+        finally:
+            raise error
+
+    made: dict[str, Callable[[], Any]] = {
+        "rows": windows,
+        "asynchronous rows": windows_later,
+        "end of asynchronous rows": windows_too_long,
+    }
+
+    def answer(_: InferenceRequest) -> Outputs:
+        return {"x": Rows("FP32", (4,), made[place]())}
+
+    registry = ModelRegistry.of([Model(name="m", predict=answer), Model(name="other", predict=_inputs)])
+    with server_here(registry, backend=backend) as (_, address), Wire(address) as other:
+        assert other.send(GET_LIVE).response().status == 200
+        with Wire(address) as wire, pytest.raises(ConnectionError):
+            wire.send(infer_request("m")).response()
+        assert floats(other.send(infer_request("other")).response()) == [0, 1, 2, 3]
+
+
+def test_a_coroutine_that_is_closed_ends_with_it() -> None:
+    assert is_ending(GeneratorExit())
+    assert is_ending(KeyboardInterrupt())
+
+    async def run() -> list[bool]:
+        return [is_ending(GeneratorExit()), is_ending(KeyboardInterrupt()), is_ending(SystemExit())]
+
+    assert anyio.run(run) == [False, True, False]

@@ -50,6 +50,7 @@ SHOWN_BY = {
     "max_requests_per_connection": "test_limits::test_the_last_request_of_a_connection_closes_it",
     "max_pipelined_bytes": "test_limits::test_answers_to_a_client_that_does_not_listen",
     "max_workers": "test_limits::test_as_many_models_run_at_once_as_there_are_workers",
+    "max_windowed_requests": "test_workers::test_so_many_requests_may_send_windows_and_no_more",
     "max_memory_bytes": "test_budget::test_a_request_as_large_as_the_budget_is_served_and_a_larger_one_is_not",
     "budget_timeout": "test_budget::test_who_has_waited_in_vain_is_told_to_come_back",
     "idle_timeout": "test_patience::test_an_idle_connection_is_closed_without_a_word",

@@ -140,7 +140,7 @@ def test_rows_are_collected_to_be_classified() -> None:
 
 def test_the_head_tells_where_the_length_of_the_body_is_declared() -> None:
     inference, body, pull = _begin(service_of(_sums), _message("x"))
-    assert (inference.memory_bytes, inference.held_bytes, inference.is_guessed) == (len(body), 0, False)
+    assert (inference.memory_bytes, inference.held_bytes, inference.is_whole) == (len(body), 0, True)
     found = [inference.has_header]
     inference.receive(pull())
     found.append(inference.has_header)
@@ -152,7 +152,7 @@ def test_the_header_tells_where_it_is_not() -> None:
     message = _message("x")
     inference = service_of(_sums).begin(head(TARGET, "POST", message.headers, None), pause_after_header=True)
     assert isinstance(inference, Inference)
-    assert (inference.memory_bytes, inference.is_guessed) == (message.header_length, False)
+    assert (inference.header_bytes, inference.least_bytes) == (message.header_length, message.header_length)
     body = b"".join(message.buffers)
     assert inference.decoder.feed(body) == message.header_length
     assert inference.decoder.is_paused, "before memory is taken"
@@ -167,14 +167,14 @@ def test_a_header_of_unknown_length_may_be_as_long_as_it_may_be() -> None:
     service = service_of(_sums)
     inference = service.begin(head(TARGET, "POST", [], None), pause_after_header=True)
     assert isinstance(inference, Inference)
-    assert (inference.memory_bytes, inference.is_guessed) == (service.limits.max_header_bytes, True)
+    assert (inference.header_bytes, inference.least_bytes, inference.is_whole) == (None, 0, False)
     inference.decoder.feed(body)
     inference.decoder.receive_eof()
     event = inference.decoder.next_event()
     assert isinstance(event, HeaderReceived)
     inference.receive(event)
     taken = len(body) + 8 + 8
-    assert (inference.memory_bytes, inference.held_bytes, inference.is_guessed) == (taken, taken, False)
+    assert (inference.memory_bytes, inference.held_bytes, inference.is_whole) == (taken, taken, False)
 
 
 @pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
@@ -213,7 +213,7 @@ def test_quick_is_what_is_small_and_says_so() -> None:
 def test_windows_count_and_what_passes_through_them_does_not(buffer_count: int) -> None:
     inference, body, pull = _begin(_service(_sums, buffer_count), _message("x"))
     length = len(body) - X.nbytes
-    assert inference.memory_bytes == length
+    assert inference.header_bytes == length
     inference.receive(pull())
     assert inference.memory_bytes == length + buffer_count * WINDOW_BYTES
 
@@ -232,7 +232,7 @@ def test_a_model_that_takes_windows_and_a_header_of_unknown_length() -> None:
     body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2]}]}'
     inference = _service(_sums).begin(head(TARGET, "POST", [], len(body)))
     assert isinstance(inference, Inference)
-    assert inference.memory_bytes == len(body)
+    assert inference.header_bytes == len(body)
 
 
 def test_an_answer_needs_no_windows() -> None:

@@ -1,0 +1,117 @@
+"""Admission: which connections are served, whether for much longer, and who makes room for whom. Sans-IO.
+
+A connection has a *seat* from its first request on, until it ends; there are `max_connections` of them. A few more may
+be open without one: those that have asked for nothing yet, and those that are just told that there is no seat. These
+places are a reserve, in which health checks are answered whatever happens to the seats.
+
+Nobody shuts others out by doing nothing. Who needs room takes that of the connection that has been without a request
+for the longest time: one between two requests, or one that has sent nothing, or no more than a part of a head. It is
+closed without a word, as after `idle_timeout`; a client has to expect that at any time. There is no grace for those
+that have come lately: they are the last to be chosen. Only where each connection is in the middle of a request, a new
+one is told to come back later.
+
+Connections are kept in the order in which they were last used. So the one to close is the first that is idle; busy ones
+that are met on the way go to the end, where they will be anyway when their request is over.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container, Hashable
+from typing import Final, Protocol
+
+from streamcodec.core.pool import Pool
+from streamcodec.server.budget import Budget, Reservation
+from streamcodec.server.options import ServerOptions
+
+RESERVED_PLACES: Final = 64
+"""Connections without a seat. Who connects has so many others before it loses its place to one of them, and nothing
+else has to be done until its first request is read."""
+
+
+class Conversation(Hashable, Protocol):
+    """What a connection and the server have to say to each other: a session."""
+
+    request_count: int
+    reservation: Reservation
+
+
+class Guest(Protocol):
+    """Whoever serves a connection."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a request and has nothing else to do."""
+        ...
+
+    def leave(self) -> None:
+        """Close the connection, which is idle, as soon as possible."""
+        ...
+
+
+class Admission:
+    """Decides for all connections of a server.
+
+    Attributes:
+        budget: the memory of all their requests.
+        is_stopping: whether each connection ends with the request that is under way.
+    """
+
+    def __init__(self, options: ServerOptions, pool: Pool | None = None) -> None:
+        """Serve as many connections as the options say; what is idle of the pool is in the budget, too."""
+        self._max_connections = options.max_connections
+        self._max_requests = options.max_requests_per_connection
+        self._guests: OrderedDict[Conversation, Guest] = OrderedDict()
+        self._served: set[Conversation] = set()
+        self.budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
+        self.is_stopping = False
+
+    def enter(self, session: Conversation, guest: Guest) -> bool:
+        """Let a new connection in; return whether there was room, or somebody has made it."""
+        is_full = len(self._guests) >= self._max_connections + RESERVED_PLACES
+        if is_full and not self._evict(self._guests):
+            return False
+        self._guests[session] = guest
+        return True
+
+    def admits(self, session: Conversation) -> bool:
+        """Whether a connection has a seat, or there is one for it; it keeps it until it ends, whoever comes later."""
+        if len(self._served) < self._max_connections:
+            self._served.add(session)
+        return session in self._served
+
+    def makes_room(self, session: Conversation) -> bool:
+        """Give a connection the seat of one that is idle; return whether there was one."""
+        return self._evict(self._served) and self.admits(session)
+
+    def keeps_another(self, session: Conversation) -> bool:
+        """Whether it may bring another request and then still another, without anybody leaving."""
+        return session.request_count + 1 < self._max_requests and not self.is_stopping and self.admits(session)
+
+    def keeps(self, session: Conversation) -> bool:
+        """Whether the connection may bring another request."""
+        return not self.is_stopping and session.request_count < self._max_requests and self.admits(session)
+
+    def used(self, session: Conversation) -> None:
+        """Tell that its request is over: from now on it is idle."""
+        if session in self._guests:
+            self._guests.move_to_end(session)
+
+    def forget(self, session: Conversation) -> None:
+        """Give the place of a connection that has ended to others, and its memory."""
+        self._guests.pop(session, None)
+        self._served.discard(session)
+        session.reservation.release()
+
+    def _evict(self, candidates: Container[Conversation]) -> bool:
+        """Have the candidate leave that has been idle for the longest time; return whether there was one."""
+        for session in [*self._guests]:
+            guest = self._guests[session]
+            if session not in candidates:
+                continue
+            if guest.is_idle:
+                self.forget(session)
+                guest.leave()
+                return True
+            self._guests.move_to_end(session)
+        return False
