@@ -16,9 +16,9 @@ import pytest
 
 from streamcodec import NEED_DATA, LimitExceededError, Limits, Tensor, Windows, encode_request
 from streamcodec.server import Server, ServerOptions
+from streamcodec.server.admission import Admission
 from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express
-from streamcodec.server.admission import Admission
 from streamcodec.server.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models import Outputs

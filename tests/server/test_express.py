@@ -13,8 +13,8 @@ import pytest
 
 from streamcodec import DATATYPES, NEED_DATA, Tensor, encode_request
 from streamcodec.server import ServerOptions
-from streamcodec.server.express import Express
 from streamcodec.server.admission import Admission
+from streamcodec.server.express import Express
 from streamcodec.server.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
 from tests.corpus.reading import Case, read_corpus
