@@ -11,10 +11,11 @@ import math
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 
+from streamcodec.core.events import NEED_DATA
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio
@@ -23,6 +24,10 @@ from streamcodec.transports.sync import EventSource
 from streamcodec.transports.vectors import Parts
 
 _EventT = TypeVar("_EventT")
+
+_TURN_ANSWERS: Final = 16
+"""Small requests of one client that are answered in one turn of the event loop: 0.2 ms, or 2 ms where each has a head
+that was never seen before."""
 
 Look = Callable[[float], float]
 """Is told the time, and returns the seconds until it wants to be called again; raises `TimeoutError` to give up."""
@@ -112,6 +117,7 @@ class ProtocolChannel(EventProtocol[Any]):
         self._session = session
         self._max_pipelined_bytes = max_pipelined_bytes
         self._write_timeout = math.inf
+        self._is_behind = False
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:  # type: ignore[override] # a source and a time limit are added
         """Let asyncio read until there is an event that the callbacks have not seen to themselves."""
@@ -135,24 +141,47 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def received(self) -> None:
         """Answer what is small and whole at once, and leave the rest to whoever waits."""
-        session = self._session
+        self._answer(1 if self._outbox.behind else _TURN_ANSWERS)
+
+    def _answer(self, count: int) -> None:
+        """Answer so many requests, of which a read may hold 1,500; if there are more, others have their turn before."""
+        session, outbox = self._session, self._outbox
         if session.connection.incoming.is_filling and not session.reservation.is_short:
             return
         if self.source is session:
-            # A read may hold 1,500 requests, the answer to each be a thousand times as long, a turn have many reads.
-            nbytes = self._outbox.nbytes(self.transport)
+            # The answer to each may be a thousand times as long, and a turn have many reads.
+            nbytes = outbox.nbytes(self.transport)
             while self._is_writable and nbytes < self._max_pipelined_bytes and session.answer_at_once():
                 if not session.is_small:
                     self._event = Step.SEND
                     self._stop_reading()
                     return
                 answer = b"".join(cast("list[bytes]", session.outgoing))
-                self._outbox.put(self.transport, answer)
-                nbytes += len(answer)
                 session.outgoing = []
+                outbox.put(self.transport, answer)
+                nbytes += len(answer)
+                count -= 1
+                if count <= 0 and not session.is_idle:
+                    self._fall_behind()
+                    return
             if session.is_idle:
                 return
         super().received()
+
+    def _fall_behind(self) -> None:
+        """Go on in a later turn, and read nothing before."""
+        if not self._is_behind:
+            self._is_behind = True
+            self._outbox.later(self._catch_up)
+        self._pause()
+
+    def _catch_up(self) -> None:
+        self._is_behind = False
+        if not self._is_reading:  # whoever waited has gone on by itself
+            return
+        self._answer(_TURN_ANSWERS)
+        if not self._is_behind and self._event is NEED_DATA and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     async def _drain(self) -> None:
         """Wait until the client has taken all that was given to the transport.

@@ -20,6 +20,7 @@ from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience
 from streamcodec.server.session import Session, Step
 from streamcodec.server.workers import Workers
+from streamcodec.transports import turns
 
 _LINGER_BYTES: Final = 64 << 10
 
@@ -73,6 +74,8 @@ class Driver:
             del outgoing  # whose memory the next request may need
             session.has_sent()
             self._caller.end()
+            if not session.is_idle:  # more requests have come with this one, and others have their turn before
+                await turns.work(session)
         with anyio.fail_after(0.0 if self._is_leaving else self._options.request_timeout):
             await channel.flush(timeout=self._options.write_timeout)
         if session.connection.has_unread_body and not self._is_leaving:

@@ -7,15 +7,30 @@ What holds for the client holds for the server: to wake a processor that sleeps 
 request, above all in a virtual machine. A client that waits for its answer before it asks again is back within that
 time. So after answers have been sent the event loop turns a few times more, looking for requests, before the system may
 put it to sleep. What that costs is bounded: nothing where no small requests come.
+
+Who has sent more requests than are answered in one turn is answered in several, behind others that have done the same:
+in each turn some of them go on, for a bounded time. So a thousand requests in one write do not hold up those who have
+sent one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+_TURN_SECONDS: Final = 0.001
+"""For those who are behind, together, in each turn; the last one may take longer."""
 
 
 class Outbox:
-    """What one event loop has to send in this turn."""
+    """What one event loop has to send in this turn.
+
+    Attributes:
+        behind: those who have more requests than could be answered so far, to be called in this order.
+    """
 
     def __init__(self, busy_poll: float) -> None:
         """Begin inside a running event loop; for `busy_poll` see `ServerOptions`."""
@@ -24,6 +39,13 @@ class Outbox:
         self._busy_poll = busy_poll
         self._awake_until = 0.0
         self._is_looking = False
+        self.behind: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
+
+    def later(self, catch_up: Callable[[], None]) -> None:
+        """Call somebody in a later turn, when those before it have gone on."""
+        self.behind.append(catch_up)
+        self._schedule()
 
     def put(self, transport: asyncio.Transport, data: bytes) -> None:
         """Send data at the end of this turn."""
@@ -51,3 +73,20 @@ class Outbox:
         self._is_looking = self._loop.time() < self._awake_until
         if self._is_looking:
             self._loop.call_soon(self._look)
+
+    def _schedule(self) -> None:
+        if self.behind and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Let those who are behind go on, each once, as long as there is time in this turn."""
+        end = perf_counter() + _TURN_SECONDS
+        try:
+            for _ in range(len(self.behind)):
+                self.behind.popleft()()
+                if perf_counter() >= end:
+                    break
+        finally:
+            self._is_scheduled = False
+            self._schedule()

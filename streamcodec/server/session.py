@@ -36,6 +36,9 @@ from streamcodec.service.routes import Resource, find_route
 
 _SMALL_BYTES: Final = 64 << 10
 
+_TURN_EVENTS: Final = 64
+"""So many are taken before others have their turn: the tensors of one read may be some thousands."""
+
 _HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
 _PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
@@ -133,6 +136,7 @@ class Session:
         if answer is None:
             return False
         self.request_count += 1
+        self._admission.used(self)
         head, reply = answer
         reply = self._finished(reply, head)
         self.outgoing = [response_head(reply.status, tuple(reply.headers), reply.body_length), *reply.buffers]
@@ -152,14 +156,15 @@ class Session:
             if (self._once_granted is not None or self.reservation.is_short) and (step := self._go_on()):
                 return step
             self.connection.end_response()
-            while (event := self.connection.next_event()) is not NEED_DATA:
-                if event is NEED_TURN:
-                    return NEED_TURN
+            for _ in range(_TURN_EVENTS):
+                event = self.connection.next_event()
+                if event is NEED_DATA or event is NEED_TURN:
+                    return event
                 if step := self._take(event):
                     return step
         except RemoteProtocolError as error:
             return self.answer(error_reply(error))
-        return NEED_DATA
+        return NEED_TURN
 
     def answer(self, reply: Reply) -> Step:
         """Answer the current request, whether all of it has been received or not."""
@@ -229,7 +234,7 @@ class Session:
         admission = self._admission
         if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
             return self.answer(unavailable_reply("the server has as many connections as it may have", retry_after=1))
-        outcome = self._service.begin(head, pause_after_header=True)
+        outcome = self._service.begin(head, pause_after_header=True, paced=True)
         if isinstance(outcome, Reply):
             return self.answer(outcome)
         self.inference = outcome

@@ -95,13 +95,13 @@ class Opening:
         """
         return self._is_inline and nbytes <= _MAX_INLINE_BYTES
 
-    def begin(self, *, pause_after_header: bool = False) -> Inference:
-        """Begin a request; for the argument see `Service.begin`.
+    def begin(self, *, pause_after_header: bool = False, paced: bool = False) -> Inference:
+        """Begin a request; for the arguments see `Service.begin`.
 
         Raises:
             RemoteProtocolError: the head alone is reason enough to refuse.
         """
-        return Inference(self, pause_after_header=pause_after_header)
+        return Inference(self, pause_after_header=pause_after_header, paced=paced)
 
     def check(self, header: RequestHeader) -> None:
         """Refuse a request that does not fit the model.
@@ -191,7 +191,7 @@ class Inference:
         decoder: receives the body.
     """
 
-    def __init__(self, opening: Opening, *, pause_after_header: bool = False) -> None:
+    def __init__(self, opening: Opening, *, pause_after_header: bool = False, paced: bool = False) -> None:
         """Prepare for the body.
 
         Raises:
@@ -200,7 +200,7 @@ class Inference:
         self.opening = opening
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
-        self.decoder = _decoder(opening, pause_after_header=pause_after_header and not self.is_whole)
+        self.decoder = _decoder(opening, pause_after_header=pause_after_header and not self.is_whole, paced=paced)
 
     @property
     def is_inline(self) -> bool:
@@ -324,13 +324,15 @@ class Inference:
         return self.opening.call(self.request(windows), self.opening.reply)
 
 
-def _decoder(opening: Opening, *, pause_after_header: bool) -> Decoder[RequestHeader]:
+def _decoder(opening: Opening, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
     model, head = opening.model, opening.head
     if opening.header_length == 0:
         # Without the field there is no body, which is no tensor of 0 bytes.
         nbytes = head.body_length if head.fields.values(b"content-length") else None
         spec = raw_tensor(model, nbytes)
-        return raw_request_decoder(spec, limits=opening.headers.limits, check=opening.check, place=opening.place)
+        return raw_request_decoder(
+            spec, limits=opening.headers.limits, check=opening.check, place=opening.place, paced=paced
+        )
     return request_decoder(
         header_length=opening.header_length,
         body_length=head.body_length,
@@ -339,6 +341,7 @@ def _decoder(opening: Opening, *, pause_after_header: bool) -> Decoder[RequestHe
         place=opening.place,
         headers=opening.headers,
         pause_after_header=pause_after_header,
+        paced=paced,
     )
 
 

@@ -94,13 +94,14 @@ class Service:
         self._vary = ", ".join(name for name, varies in varying if varies)
         self._adds_fields = bool(self._vary or self._cors.origins)
 
-    def begin(self, head: RequestHead, *, pause_after_header: bool = False) -> Reply | Inference:
+    def begin(self, head: RequestHead, *, pause_after_header: bool = False, paced: bool = False) -> Reply | Inference:
         """Decide on a request by its head.
 
         Args:
             head: of the request.
             pause_after_header: whether the decoder is paused after a JSON header by which it first becomes known how
                 much memory the request takes (`Inference.memory_bytes`); see `request_decoder`.
+            paced: whether the decoder does its work in small pieces, each when it is asked to; see `Decoder.work`.
 
         Returns:
             An `Inference` if its body is wanted, else the reply. A body that nobody wants need not be read.
@@ -109,7 +110,7 @@ class Service:
         if isinstance(outcome, Reply):
             return outcome
         try:
-            return outcome.begin(pause_after_header=pause_after_header)
+            return outcome.begin(pause_after_header=pause_after_header, paced=paced)
         except RemoteProtocolError as error:
             return error_reply(error)
 

@@ -12,7 +12,7 @@ from streamcodec.cli import main
 from streamcodec.cli.arguments import size, size_text
 from streamcodec.client import Client, ServerError
 from tests.server.programs import Program, serving
-from tests.server.wire import Answer, Wire, floats, head, infer_request, post
+from tests.server.wire import GET_LIVE, Answer, Wire, floats, head, infer_request, post
 
 APPS = ("https://app.example", "http://localhost:3000")
 
@@ -95,6 +95,7 @@ def test_limits() -> None:
         with Wire(program.address) as wire:
             assert floats(wire.send(infer_request(count=128)).response()) == list(range(128))
             assert wire.send(infer_request(count=129)).response().status == 413
+            wire.send(GET_LIVE + infer_request()[:-1]).response()  # the connection is busy from now on
             assert _send(program, infer_request()).status == 503
         assert _send(program, post(b" " * 1025)).status == 413
 

@@ -1,0 +1,246 @@
+"""Pipelining: a thousand requests in one write are answered in many turns of the event loop, with others in between."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+from streamcodec.core.events import NEED_DATA, NEED_TURN
+from streamcodec.server import ServerOptions
+from streamcodec.server.admission import Admission
+from streamcodec.server.express import Express
+from streamcodec.server.outbox import Outbox
+from streamcodec.server.session import Session
+from streamcodec.service import InferenceRequest, Model, Service
+from streamcodec.service.models import Outputs
+from tests.server.models import models
+from tests.server.programs import server_here
+from tests.server.wire import GET_LIVE, Wire, head, infer_request
+
+Address = tuple[str, int]
+COUNT = 600
+UNKNOWN = head("/v2/models/nobody", method="GET")
+PIPELINED = {
+    "known": GET_LIVE * COUNT,
+    "unique": b"".join(head(f"/v2/health/live?{number}", method="GET") for number in range(COUNT)),
+    "refused": UNKNOWN * COUNT,
+    "inferences": infer_request() * COUNT,
+    "mixed": (GET_LIVE * 20 + UNKNOWN + infer_request()) * (COUNT // 22),
+}
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "trio"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@contextmanager
+def _ticking(backend: str, seconds: list[float]) -> Iterator[Address]:
+    """Serve, and collect the CPU time of each turn of the event loop while the model `tick` is called."""
+    import anyio  # noqa: PLC0415 - only here
+
+    has_ended = threading.Event()
+
+    async def tick(request: InferenceRequest) -> Outputs:
+        while not has_ended.is_set():
+            began = time.thread_time()
+            await anyio.lowlevel.checkpoint()
+            seconds.append(time.thread_time() - began)
+        return dict(request.inputs)
+
+    registry = models()
+    registry.add(Model(name="tick", predict=tick))
+    with server_here(registry, backend=backend) as (_, address), Wire(address) as wire:
+        wire.send(infer_request("tick"))
+        try:
+            yield address
+        finally:
+            has_ended.set()
+            assert wire.response().status == 200
+
+
+@pytest.mark.parametrize("kind", PIPELINED)
+def test_no_turn_is_long_however_many_requests_come_at_once(backend: str, kind: str) -> None:
+    seconds: list[float] = []
+    data = PIPELINED[kind]
+    with _ticking(backend, seconds) as address:
+        wires = [Wire(address) for _ in range(4)]
+        for wire in wires:
+            wire.sock.setsockopt(6, 1, 1)
+        senders = [threading.Thread(target=wire.send, args=(data,)) for wire in wires]
+        for sender in senders:
+            sender.start()
+        for wire in wires:
+            statuses = [wire.response().status for _ in range(data.count(b"HTTP/1.1\r\n"))]
+            assert set(statuses) <= {200, 404}
+            wire.sock.close()
+        for sender in senders:
+            sender.join()
+    assert len(seconds) > 50
+    assert max(seconds) < 0.05, "one client's part would be a tenth of a second, and four of them may share a turn"
+
+
+@pytest.mark.parametrize("kind", PIPELINED)
+def test_others_are_answered_meanwhile(backend: str, kind: str) -> None:
+    data = PIPELINED[kind]
+    with server_here(models(), backend=backend) as (_, address), Wire(address) as flood, Wire(address) as good:
+        assert good.send(GET_LIVE).response().status == 200
+        has_ended = threading.Event()
+
+        def pump() -> None:
+            while not has_ended.is_set():
+                flood.send(data)
+                for _ in range(data.count(b"HTTP/1.1\r\n")):
+                    flood.response()
+
+        sender = threading.Thread(target=pump)
+        sender.start()
+        try:
+            times = []
+            for _ in range(20):
+                began = time.monotonic()
+                assert good.send(GET_LIVE).response().status == 200
+                with Wire(address) as new:
+                    assert new.send(GET_LIVE).response().status == 200
+                times.append(time.monotonic() - began)
+        finally:
+            has_ended.set()
+            sender.join()
+    times.sort()
+    assert times[10] < 0.15
+
+
+def test_requests_that_wait_for_their_turn_are_answered_in_order_and_to_the_last(backend: str) -> None:
+    counts = [1 + number % 50 for number in range(500)]
+    with server_here(models(), backend=backend) as (_, address), Wire(address) as wire:
+        data = b"".join(infer_request(count=count) for count in counts)
+        sender = threading.Thread(target=wire.send, args=(data[:-1],))
+        sender.start()
+        sizes = [len(wire.response().body) for _ in counts[:-1]]
+        sender.join()
+        sizes.append(len(wire.send(data[-1:]).response().body))
+        by_count = dict(zip(counts, sizes, strict=True))
+        assert sizes == [by_count[count] for count in counts]
+        assert wire.send(GET_LIVE).response().status == 200
+
+
+def test_who_stops_sending_is_answered_all_that_waits(backend: str) -> None:
+    with server_here(models(), backend=backend) as (_, address), Wire(address) as wire:
+        wire.send(GET_LIVE * COUNT)
+        wire.sock.shutdown(1)
+        assert [wire.response().status for _ in range(COUNT)] == [200] * COUNT
+        assert wire.is_closed()
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_wait_that_is_looked_at_meanwhile_loses_nothing(loop: str) -> None:
+    options = ServerOptions(idle_timeout=0.004, head_timeout=5, header_timeout=5, read_timeout=5)  # a look each ms
+    with server_here(models(), options, backend=loop) as (_, address), Wire(address) as wire:
+        wire.send(GET_LIVE * COUNT)
+        assert [wire.response().status for _ in range(COUNT)] == [200] * COUNT
+
+
+# The outbox
+
+
+def _on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    return lambda: asyncio.run(test())
+
+
+class Transport(asyncio.Transport):
+    """Notes what is written, and may be closing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.has_closed = False
+
+    def is_closing(self) -> bool:
+        return self.has_closed
+
+    def write(self, data: Any) -> None:  # noqa: ANN401 - as in the base class
+        assert not self.has_closed
+        self.written.append(bytes(data))
+
+
+@_on_a_loop
+async def test_what_waits_for_who_has_gone_is_dropped() -> None:
+    outbox, gone, here = Outbox(0.0), Transport(), Transport()
+    for transport in (gone, here):
+        outbox.put(transport, b"a")
+        outbox.put(transport, b"b")
+    gone.has_closed = True
+    outbox.flush()
+    assert (gone.written, here.written) == ([], [b"ab"])
+    assert outbox.nbytes(gone) == 0
+
+
+@_on_a_loop
+async def test_those_who_are_behind_go_on_in_turn() -> None:
+    outbox = Outbox(0.0)
+    order: list[str] = []
+
+    def catch_up(name: str) -> None:
+        order.append(name)
+        time.sleep(0.0015)
+        if order.count(name) < 3:
+            outbox.later(lambda: catch_up(name))
+
+    for name in "abc":
+        outbox.later(lambda name=name: catch_up(name))  # type: ignore[misc] # bound by its default
+    turns = 0
+    while outbox.behind:
+        before = len(order)
+        await asyncio.sleep(0)
+        assert len(order) <= before + 1
+        turns += 1
+    assert order == [*"abcabcabc"]
+    assert turns >= 9
+
+
+@_on_a_loop
+async def test_a_failure_keeps_nobody_else_behind() -> None:
+    outbox = Outbox(0.0)
+    order: list[int] = []
+    asyncio.get_running_loop().set_exception_handler(lambda *_: order.append(0))
+
+    def fail() -> None:
+        raise MemoryError
+
+    outbox.later(fail)
+    outbox.later(lambda: order.append(1))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert order == [0, 1]
+
+
+# The session
+
+
+def test_a_session_takes_so_many_events_at_once() -> None:
+    tensors = ",".join(f'{{"name":"{n}","datatype":"INT8","shape":[1],"data":[1]}}' for n in range(200))
+    body = b'{"inputs":[%b]}' % tensors.encode()
+    registry = models()
+    registry.add(Model(name="takes", predict=lambda request: dict(request.inputs)))
+    service = Service(registry)
+    session = Session(service, Express(service), Admission(ServerOptions()))
+    request = head("/v2/models/takes/infer", f"Content-Length: {len(body)}") + body
+    turns = 0
+    while request or (event := session.next_event()) in {NEED_DATA, NEED_TURN}:
+        if (event := session.next_event()) is NEED_TURN:
+            turns += 1
+            session.work()
+        elif event is NEED_DATA:
+            buffer = session.get_buffer()
+            size = min(len(buffer), len(request))
+            buffer[:size], request = cast("memoryview", request[:size]), request[size:]
+            session.buffer_updated(size)
+        else:
+            break
+    assert turns >= 3
