@@ -184,7 +184,7 @@ class Incoming:
         self._advance()
 
     def work(self) -> bool:
-        """Do a bounded piece of the work that `next_event` has asked a turn for, by `NEED_TURN`; nothing if there is none.
+        """Do a bounded piece of the work that `next_event` has asked a turn for, by `NEED_TURN`, if there is any.
 
         It may be called by another thread, while this one leaves the connection alone.
 
