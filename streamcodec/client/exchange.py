@@ -20,7 +20,7 @@ from streamcodec.core.decoder import response_decoder
 from streamcodec.core.deflating import compress_message
 from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Part
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, printable
 from streamcodec.core.events import EndOfMessage, Event, HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import ResponseHeader, TensorSpec
@@ -40,16 +40,18 @@ _FAILURE = range(500, 600)
 class ServerError(RemoteProtocolError):
     """The server answered with an error status.
 
+    What it prints as is fit for a log or a terminal, whatever the server has said; `text` is as it came.
+
     `status_hint` is 502, for a proxy that passes it on: to the proxy's own client, the fault is behind it.
 
     Attributes:
         status: HTTP status code of the answer.
-        text: the server's own words.
+        text: the server's own words, as they came: they may hold control characters.
     """
 
     def __init__(self, status: int, text: str) -> None:
         """Keep the status and the server's own words."""
-        super().__init__(f"{status}: {text}", code=ErrorCode.ERROR_RESPONSE, status_hint=502)
+        super().__init__(f"{status}: {printable(text)}", code=ErrorCode.ERROR_RESPONSE, status_hint=502)
         self.status = status
         self.text = text
 
