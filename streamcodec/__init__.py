@@ -20,10 +20,12 @@ from streamcodec.core.errors import (
 )
 from streamcodec.core.events import (
     NEED_DATA,
+    NEED_TURN,
     EndOfMessage,
     Event,
     HeaderReceived,
     NeedData,
+    NeedTurn,
     TensorReceived,
     WindowReceived,
 )
@@ -47,6 +49,7 @@ __all__ = [
     "ENCODINGS",
     "HEADER_LENGTH_FIELD",
     "NEED_DATA",
+    "NEED_TURN",
     "Datatype",
     "Decoder",
     "Discard",
@@ -63,6 +66,7 @@ __all__ = [
     "LocalProtocolError",
     "MemoryMap",
     "NeedData",
+    "NeedTurn",
     "NewArray",
     "NonFiniteOutput",
     "NotRepresentableError",

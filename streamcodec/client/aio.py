@@ -265,7 +265,7 @@ class AsyncClient:
             return self._socket
         self.close()
         self._socket = await aio.connect(self._address.host, self._address.port, timeout=self._timeout)
-        self._connection = ClientConnection(self._limits)
+        self._connection = ClientConnection(self._limits, paced=True)
         return self._socket
 
 

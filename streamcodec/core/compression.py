@@ -5,14 +5,14 @@ stream that some clients send under that name). The declared lengths of the prot
 sits between HTTP and the decoder and knows neither.
 
 A bomb cannot go off here: no more than one small piece is ever decompressed ahead of whoever consumes the pieces, and
-the ratio of output to input is limited.
+the ratio of output to input is limited. Nor does it take time: a piece is one call of zlib, which is given little and
+returns little, so that it may well be empty.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final
 
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
@@ -21,10 +21,10 @@ from streamcodec.core.limits import Limits
 ENCODINGS: Final = ("gzip", "deflate")
 """The values of `Content-Encoding` that are understood, besides `identity`."""
 
-MAX_RATIO: Final = 1032
-"""Deflate cannot do more: 258 bytes for 2 bits."""
-
 _PIECE_BYTES: Final = 64 << 10
+_INPUT_BYTES: Final = 16 << 10
+"""Of input at once. Some of it takes long and gives nothing: blocks of no bytes, each with tables of its own."""
+
 _FREE_BYTES: Final = 64 << 10
 """The ratio counts only beyond this much output: tiny bodies may compress very well."""
 
@@ -68,6 +68,8 @@ class Inflater:
     def inflate(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Yield what the next compressed bytes decompress to, in pieces of at most 64 KiB.
 
+        Each step of the iterator takes a bounded time, for which a piece may be empty.
+
         The iterator must be exhausted before the next call; leaving it early means giving up the body.
 
         Raises:
@@ -75,8 +77,8 @@ class Inflater:
             LimitExceededError: the output is more than `max_compression_ratio` times the input.
         """
         # zlib copies what it has not consumed at every call, so a large chunk goes in as small ones.
-        for start in range(0, len(chunk), _PIECE_BYTES):
-            yield from self._inflate(bytes(chunk[start : start + _PIECE_BYTES]))
+        for start in range(0, len(chunk), _INPUT_BYTES):
+            yield from self._inflate(bytes(chunk[start : start + _INPUT_BYTES]))
 
     def finish(self) -> None:
         """Tell that the compressed bytes have ended.
@@ -108,7 +110,7 @@ class Inflater:
             try:
                 piece = stream.decompress(data, room)
             except zlib.error as error:
-                yield from _up_to_damage(before, data)
+                yield _up_to_damage(before, data)
                 msg = f"the compressed body is damaged: {error}"
                 raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION) from None
             rest = stream.unused_data if stream.eof else stream.unconsumed_tail
@@ -117,8 +119,7 @@ class Inflater:
             data = rest
             # A full piece may leave output behind in zlib although all input is consumed.
             has_more = len(piece) == room and not stream.eof
-            if piece:
-                yield piece
+            yield piece
             if has_more:
                 self._check_ratio()
 
@@ -135,12 +136,21 @@ class Inflater:
             raise LimitExceededError(msg, limit="max_compression_ratio")
 
 
-def _up_to_damage(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
-    """Yield what comes before the damage: zlib drops it when a call fails."""
-    with suppress(zlib.error):
-        for position in range(len(data)):
-            if piece := stream.decompress(data[position : position + 1]):
-                yield piece
+def _up_to_damage(stream: zlib._Decompress, data: bytes) -> bytes:
+    """Return what comes before the damage, no more than the call would have given: zlib drops it when that fails.
+
+    Which byte it is that fails is found by halves, so that all this costs little more than another such call.
+    """
+    given = []
+    while data:
+        half = (len(data) + 1) // 2
+        before = stream.copy()
+        try:
+            given.append(stream.decompress(data[:half]))
+            data = data[half:]
+        except zlib.error:
+            stream, data = before, data[: half if half < len(data) else 0]
+    return b"".join(given)
 
 
 _ZLIB_HEADER_BYTES: Final = 2

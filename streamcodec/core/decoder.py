@@ -15,6 +15,9 @@ After a window of a tensor the machine may have to wait until the consumer has f
 be used again. The decoder is *paused* then, and wants no data on either face. That `next_event` is called again is how
 the consumer says that it has finished, and the decoder goes on.
 
+A *paced* decoder never does much at once: it is paused before each piece of work too, and `next_event` returns
+`NEED_TURN`. `work` does that piece. So an event loop can serve others in between, however much there is to do.
+
 Whoever works on the target *takes* it for that time, and puts it, or the next one, back: then there is none for anybody
 else. So a callback that calls the decoder again, or a second thread, gets an error and does no harm. No lock is needed:
 the target is taken by one assignment, in the middle of which the interpreter does not change threads.
@@ -25,9 +28,9 @@ States::
 
               target filled
              +-----------+
-             v           |  window filled
+             v           |  window filled, or work to do
     start -> needs bytes + <-------------> paused
-                  |    |     next_event()
+                  |    |     next_event(), or work()
                   |    +-> complete
                   +-> failed (a rule was broken, or a callback raised): stays failed
 """
@@ -41,10 +44,12 @@ from typing import Final, Generic
 from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import (
     NEED_DATA,
+    NEED_TURN,
     EndOfMessage,
     HeaderReceived,
     HeaderT,
     NeedData,
+    NeedTurn,
     TensorReceived,
     WindowReceived,
 )
@@ -149,8 +154,10 @@ class Decoder(Generic[HeaderT]):
         else:
             self._go_on(filled)
 
-    def next_event(self) -> HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage | NeedData:
-        """Return the next event, or `NEED_DATA` if it needs more bytes.
+    def next_event(
+        self,
+    ) -> HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage | NeedData | NeedTurn:
+        """Return the next event, `NEED_DATA` if it needs more bytes, or `NEED_TURN` if it needs `work`.
 
         Raises:
             RemoteProtocolError: the message breaks a rule. Raised after the events before it, again at every call.
@@ -158,6 +165,8 @@ class Decoder(Generic[HeaderT]):
         """
         events = self._machine.events
         while self._is_paused and not events:
+            if self._machine.needs_turn:
+                return NEED_TURN
             self._is_paused = False
             self._go_on(0)
         if events:
@@ -165,6 +174,12 @@ class Decoder(Generic[HeaderT]):
         if self._target is not None:
             return NEED_DATA
         raise self._no_target()
+
+    def work(self) -> None:
+        """Do one piece of the work that a paced decoder has left, about 2 ms of it; without effect if there is none."""
+        if self._is_paused and self._machine.needs_turn:
+            self._is_paused = False
+            self._go_on(0)
 
     # The push face
 
@@ -209,7 +224,7 @@ class Decoder(Generic[HeaderT]):
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing can be taken before the events have been, and `next_event` has been called once more."""
+        """Whether nothing can be taken before the events have been, and `next_event` or `work` has been called."""
         return self._is_paused
 
     @property
@@ -222,14 +237,17 @@ class Decoder(Generic[HeaderT]):
         """Bytes of the message taken so far."""
         return self._machine.offset + self._filled
 
-    def pending_work(self, nbytes: int) -> int:
-        """Return how many bytes will be looked at one by one when so many more have come.
+    @property
+    def held_bytes(self) -> int:
+        """Memory taken so far for what is being received, but for the tensors that were placed.
 
-        Numbers pass untouched, but when its last byte is there a JSON header is parsed, BYTES are cut into elements,
-        and BOOL is checked. An event loop may prefer to have that done by a thread if it is much.
+        That is the text of the header that is kept, the values of tensors that came in it, and the offsets of BYTES.
         """
-        is_full = self._target is not None and self._filled + nbytes >= len(self._target)
-        return self._machine.work if is_full else 0
+        return self._machine.held_bytes
+
+    def pending_work(self, nbytes: int) -> int:  # noqa: ARG002 - nobody uses it any more
+        """Return 0: work is bounded by turns now, see `work`."""
+        return 0
 
     def _no_target(self) -> Exception:
         if isinstance(self._failure, RemoteProtocolError):
@@ -333,6 +351,7 @@ def request_decoder(
     place: Place = new_array,
     headers: RememberedHeaders[RequestHeader] | None = None,
     pause_after_header: bool = False,
+    paced: bool = False,
 ) -> Decoder[RequestHeader]:
     """Make a decoder for one inference request.
 
@@ -351,6 +370,7 @@ def request_decoder(
             each one.
         pause_after_header: whether the decoder is paused after the header, before memory is taken for tensors, as it is
             after a window: it goes on when `next_event` is called again after the `HeaderReceived`.
+        paced: whether work is done in small pieces, for which `next_event` returns `NEED_TURN`; see `Decoder.work`.
 
     Raises:
         LocalProtocolError: a length is negative, or the limits are not those of `headers`.
@@ -373,6 +393,7 @@ def request_decoder(
         check=check,
         place=place,
         pause_after_header=pause_after_header,
+        paced=paced,
     )
     return Decoder(machine)
 
@@ -383,6 +404,7 @@ def raw_request_decoder(
     limits: Limits = DEFAULT_LIMITS,
     check: Callable[[RequestHeader], None] | None = None,
     place: Place = new_array,
+    paced: bool = False,
 ) -> Decoder[RequestHeader]:
     """Make a decoder for a raw binary request, whose body is one tensor and nothing else.
 
@@ -394,6 +416,7 @@ def raw_request_decoder(
         limits: `max_tensor_bytes` applies.
         check: as for `request_decoder`.
         place: as for `request_decoder`.
+        paced: as for `request_decoder`.
 
     Raises:
         LocalProtocolError: `nbytes` is not what datatype and shape need.
@@ -406,6 +429,7 @@ def raw_request_decoder(
         check=check,
         place=place,
         given=raw_request_header(spec),
+        paced=paced,
     )
     return Decoder(machine)
 
@@ -419,6 +443,7 @@ def response_decoder(
     check: Callable[[ResponseHeader], None] | None = None,
     place: Place = new_array,
     headers: RememberedHeaders[ResponseHeader] | None = None,
+    paced: bool = False,
 ) -> Decoder[ResponseHeader]:
     """Make a decoder for one inference response; the arguments are those of `request_decoder`."""
     parse, limits = _parser(parse_response_header, limits, headers)
@@ -430,6 +455,7 @@ def response_decoder(
         limits=limits,
         check=check,
         place=place,
+        paced=paced,
     )
     return Decoder(machine)
 

@@ -11,6 +11,9 @@ header is read in blocks, each as long as all before it. The last one may reach 
 Where memory is to be used again, it yields a *pause* (None) after the event, and is resumed when the consumer has
 finished with it. Nothing else knows of windows: to the machine they are slabs, some of which it has to wait after.
 
+A *paced* machine pauses before each piece of work that costs more than copying, too, so that others can have their
+turn; `needs_turn` tells such a pause from the other. One that is not paced does all work at once.
+
 It yields one target at a time. But several small tensors in a row may be *placed ahead* of their turn, on request; then
 their targets are known, and one read can fill many of them (`recvmsg_into`). What is read stays the same.
 
@@ -49,6 +52,12 @@ Slabs = Iterator[Slab]
 _BLOCK_BYTES = 64 << 10
 """Read at once, at first, where nobody has declared how much is to come."""
 
+_LITTLE_TEXT_BYTES: Final = 4 << 10
+"""A header of so many bytes is parsed without a turn: it takes some tenths of a millisecond at most."""
+
+_TENSORS_PER_TURN: Final = 32
+"""So many tensors in a row that need no bytes are read in one go."""
+
 _AHEAD_BYTES: Final = 16 << 10
 """A tensor of so many bytes may be placed ahead of its turn. With larger ones, a read more does not matter."""
 
@@ -64,7 +73,8 @@ class Machine(Generic[HeaderT]):
 
     Attributes:
         events: what has been read, in order; whoever drives the machine takes them out.
-        work: bytes that are looked at, one by one, as soon as the current target is full.
+        needs_turn: whether the machine has paused before a piece of work, and not for the consumer.
+        held_bytes: memory taken so far for what is being received, but for the tensors that were placed.
         has_ended: whether the input has; whoever drives the machine says so.
     """
 
@@ -75,8 +85,10 @@ class Machine(Generic[HeaderT]):
         "_claims",
         "_given",
         "_header_length",
+        "_in_a_row",
         "_is_end_known",
         "_is_headerless",
+        "_is_paced",
         "_limits",
         "_must_pause",
         "_parse_header",
@@ -86,7 +98,8 @@ class Machine(Generic[HeaderT]):
         "_unplaced",
         "events",
         "has_ended",
-        "work",
+        "held_bytes",
+        "needs_turn",
     )
 
     def __init__(
@@ -101,6 +114,7 @@ class Machine(Generic[HeaderT]):
         allow_headerless: bool = False,
         given: HeaderT | None = None,
         pause_after_header: bool = False,
+        paced: bool = False,
     ) -> None:
         """Prepare; the arguments are those of `request_decoder`, and a header if it is known beforehand."""
         if (header_length or 0) < 0 or (body_length or 0) < 0:
@@ -114,6 +128,7 @@ class Machine(Generic[HeaderT]):
         self._place = place
         self._given = given
         self._must_pause = pause_after_header
+        self._is_paced = paced
         self._is_headerless = allow_headerless and header_length is None
         self._position = 0
         self._ahead = _NOTHING
@@ -121,8 +136,10 @@ class Machine(Generic[HeaderT]):
         self._unplaced: deque[TensorSpec] = deque()
         self._placed: deque[tuple[Slabs, memoryview]] = deque()
         self._is_end_known = False
+        self._in_a_row = 0
+        self.held_bytes = 0
         self.events: deque[HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage] = deque()
-        self.work = 0
+        self.needs_turn = False
         self.has_ended = False
 
     @property
@@ -148,6 +165,10 @@ class Machine(Generic[HeaderT]):
         self._unplaced.extend(header.tensors)
         try:
             for spec in header.tensors:
+                self._in_a_row += 1
+                # What is placed ahead may have been filled by the read that filled the tensor before.
+                if self._in_a_row > _TENSORS_PER_TURN and not self._placed:
+                    yield from self._turn()
                 if spec.datatype.is_bytes:
                     yield from self._read_texts(spec)
                 else:
@@ -187,7 +208,10 @@ class Machine(Generic[HeaderT]):
         else:
             self._check_header_length(length)
             data = scratch_bytes(length)
-            yield from self._fill(data, work=length)
+            yield from self._fill(data)
+        if len(data) > _LITTLE_TEXT_BYTES:
+            yield from self._turn()
+        self.held_bytes = len(data)
         header = self._parse_header(data, self._limits)
         tensor_bytes = 0
         for spec in header.tensors:  # half the time of a `sum`, for the one tensor that most messages have
@@ -217,7 +241,7 @@ class Machine(Generic[HeaderT]):
             room = min(max(filled, _BLOCK_BYTES), most - filled)
             data = _with_room(data, filled, room)
             block = data[filled : filled + room]
-            yield from self._read_ahead(block, work=filled + room)
+            yield from self._read_ahead(block)
             end = None if finder is None else finder.find(self._ahead)
             filled += len(self._ahead)
             self._ahead = data[:filled]
@@ -244,18 +268,25 @@ class Machine(Generic[HeaderT]):
                 raise self._truncated(missing)
             if not missing or self.has_ended:
                 return
-            yield from self._read_ahead(scratch_bytes(min(missing, _BLOCK_BYTES)), work=0)
+            yield from self._read_ahead(scratch_bytes(min(missing, _BLOCK_BYTES)))
 
     def _expect_end(self) -> Fill:
         """Insist that the body ends with the last tensor, where its length could not be compared beforehand."""
         if self._body_length is None and not self._ahead and not self.has_ended:
-            yield from self._read_ahead(scratch_bytes(1), work=0)
+            yield from self._read_ahead(scratch_bytes(1))
         if self._ahead:
             raise self._trailing_bytes()
 
-    def _read_ahead(self, block: memoryview, *, work: int) -> Fill:
+    def _turn(self) -> Fill:
+        """Let others have their turn before a piece of work, if the machine is paced."""
+        self._in_a_row = 0
+        if self._is_paced:
+            self.needs_turn = True
+            yield None
+            self.needs_turn = False
+
+    def _read_ahead(self, block: memoryview) -> Fill:
         """Read a block that may reach beyond the part of the message that is being read."""
-        self.work = work
         came = yield block
         self.has_ended = came < len(block)
         self._ahead = block[:came]
@@ -325,7 +356,7 @@ class Machine(Generic[HeaderT]):
             if values is not None:
                 slab.buffer[:] = values[start:position]
             elif size:
-                yield from self._fill(slab.buffer, work=is_bool * size)
+                yield from self._fill(slab.buffer)
                 if is_bool:
                     self._check_booleans(slab)
             if slab.array is not None:
@@ -354,7 +385,7 @@ class Machine(Generic[HeaderT]):
         scratch = scratch_bytes(spec.nbytes)
         start = self._position
         if scratch:
-            yield from self._fill(scratch, work=len(scratch))
+            yield from self._fill(scratch)
         values: np.ndarray[Any, Any] | Elements
         if spec.is_single_element:
             values = np.empty(spec.shape, dtype=object)
@@ -380,9 +411,8 @@ class Machine(Generic[HeaderT]):
             msg = "a byte of a BOOL tensor is neither 0 nor 1"
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_BOOL, offset=offset)
 
-    def _fill(self, target: memoryview, *, work: int) -> Fill:
+    def _fill(self, target: memoryview) -> Fill:
         """Yield a target and insist on all of it; what has been read ahead needs no yielding."""
-        self.work = work
         missing = len(target)
         if self._ahead:
             taken = min(len(self._ahead), missing)
@@ -391,6 +421,7 @@ class Machine(Generic[HeaderT]):
             self._position += taken
             target, missing = target[taken:], missing - taken
         if missing and not self.has_ended:
+            self._in_a_row = 0
             came = yield target
             self._position += came
             missing -= came

@@ -8,6 +8,9 @@ sockets or heads.
 A receiver that is paused takes nothing until its events have been taken. What has come by then, at most what one read
 gives, *waits* here: pieces that have not been passed on, decompressed no further than the first of them. Until it has
 gone on, nobody brings more.
+
+A *paced* body decompresses nothing on its own account: all that has come of a compressed body waits here, and each
+`work()` does one piece of it. What the receiver has to do by turns is passed on in the same way.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from streamcodec.core.compression import MAX_RATIO, Inflater
+from streamcodec.core.compression import Inflater
 from streamcodec.core.decoder import Buffer
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
+from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.http.chunks import Chunks
 
 _LONG_CHUNK_BYTES: Final = 64 << 10
@@ -64,8 +67,8 @@ class Receiver(Protocol):
         """Tell that bytes were written there; see `Decoder.buffer_updated`."""
         ...
 
-    def pending_work(self, nbytes: int) -> int:
-        """Return how much there will be to do; see `Decoder.pending_work`."""
+    def work(self) -> object:
+        """Do a piece of the work that `next_event` has asked a turn for; see `Decoder.work`."""
         ...
 
     def feed(self, chunk: Buffer) -> int:
@@ -76,7 +79,7 @@ class Receiver(Protocol):
         """Tell that no more bytes will come; see `Decoder.receive_eof`."""
         ...
 
-    def next_event(self) -> Event | NeedData:
+    def next_event(self) -> Event | NeedData | NeedTurn:
         """Return the next event; see `Decoder.next_event`."""
         ...
 
@@ -92,7 +95,13 @@ class Body:
     """
 
     def __init__(
-        self, receiver: Receiver, *, content_length: int | None, chunks: Chunks | None, inflater: Inflater | None
+        self,
+        receiver: Receiver,
+        *,
+        content_length: int | None,
+        chunks: Chunks | None,
+        inflater: Inflater | None,
+        paced: bool = False,
     ) -> None:
         """Begin with the first byte of the body.
 
@@ -101,10 +110,12 @@ class Body:
             content_length: bytes on the wire; None if they come in `chunks`, or until the connection ends.
             chunks: the framing of a chunked body.
             inflater: undoes the compression.
+            paced: whether that is done in `work()`, and nowhere else.
         """
         self._receiver = receiver
         self._chunks = chunks
         self._inflater = inflater
+        self._works = paced and inflater is not None
         self._failure: RemoteProtocolError | None = None
         self._end: EndOfMessage | None = None
         self._has_waiting = False
@@ -145,9 +156,22 @@ class Body:
         self.received_direct += nbytes
         self._count(nbytes)
 
-    def pending_work(self, nbytes: int) -> int:
-        """Return how much there will be to do when so many bytes have come; see `Decoder.pending_work`."""
-        return self._receiver.pending_work(nbytes if self._inflater is None else nbytes * MAX_RATIO)
+    @property
+    def inflates(self) -> bool:
+        """Whether the body is compressed."""
+        return self._inflater is not None
+
+    def work(self) -> bool:
+        """Do a piece of the work that `next_event` has asked a turn for, if there is any.
+
+        Returns:
+            Whether there is more to be done, whatever `next_event` says.
+        """
+        if self._receiver.is_paused:
+            self._receiver.work()
+        elif self._has_waiting:
+            self._go_on()
+        return self._works and self._has_waiting and not self._receiver.is_paused
 
     @property
     def is_waiting(self) -> bool:
@@ -170,7 +194,10 @@ class Body:
         data = data[: self._room]
         if self._failure is None and (self._receiver.needs_data or self._receiver.is_complete):
             self._pieces = iter((data,)) if self._inflater is None else self._inflater.inflate(data)
-            self._pass_on()
+            if self._works:
+                self._has_waiting = True
+            else:
+                self._pass_on()
         self._count(len(data))  # what a refused message has left is dropped
         return len(data)
 
@@ -193,8 +220,10 @@ class Body:
         """Bytes that the receiver has taken."""
         return self._receiver.offset
 
-    def next_event(self) -> Event | NeedData:
+    def next_event(self) -> Event | NeedData | NeedTurn:
         """Return the receiver's next event; its last one only when the framing, too, is at its end.
+
+        `NEED_TURN` if `work()` comes first.
 
         Raises:
             RemoteProtocolError: the body breaks a rule.
@@ -202,6 +231,8 @@ class Body:
         """
         if self._end is None:
             while (event := self._receiver.next_event()) is NEED_DATA and self._has_waiting:
+                if self._works:
+                    return NEED_TURN
                 self._go_on()
             if not isinstance(event, EndOfMessage):
                 if event is NEED_DATA and self._failure is not None:
@@ -209,6 +240,8 @@ class Body:
                 return event
             self._end = event
         if self._has_waiting:
+            if self._works:
+                return NEED_TURN
             self._go_on()
         if self._failure is not None:
             raise self._failure
@@ -248,7 +281,7 @@ class Body:
             self._finish_receiver()
 
     def _pass_on(self) -> None:
-        """Pass on pieces until there are no more, or the receiver has to wait."""
+        """Pass on pieces until there are no more, or the receiver has to wait; where that is work, one piece."""
         receiver = self._receiver
         self._has_waiting = False
         try:
@@ -261,6 +294,9 @@ class Body:
                     return
                 if self._piece:
                     self._refuse_rest()
+                if self._works:
+                    self._has_waiting = True
+                    return
         except RemoteProtocolError as failure:
             self._failure = failure
             self._piece, self._pieces = _NOTHING, _NO_PIECES

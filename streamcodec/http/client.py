@@ -13,7 +13,7 @@ from typing import Final, cast
 import h11
 
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
+from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.body import Receiver
 from streamcodec.http.connection import Incoming, State
@@ -33,25 +33,31 @@ class ClientConnection:
         buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
         feed: the push face, see `Incoming.feed`.
         receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
-        pending_work: how much there will be to do, see `Decoder.pending_work`.
+        work: do a piece of what takes long, when `next_event` has returned `NEED_TURN`, see `Incoming.work`.
         incoming: the receiving half, with its counters.
     """
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
-        """Begin before the first request; `limits` bound the heads of responses."""
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, *, paced: bool = False) -> None:
+        """Begin before the first request.
+
+        Args:
+            limits: bound the heads of responses.
+            paced: whether `next_event` asks for turns, by `NEED_TURN`, instead of doing at once what takes long: for an
+                event loop, where others wait meanwhile.
+        """
         self._limits = limits
         self._h11 = h11.Connection(h11.CLIENT)
         self._method: str | None = None
         self._interim_bytes = 0
         self._head: ResponseHead | None = None
         self._failure: RemoteProtocolError | None = None
-        self.incoming = Incoming(limits)
+        self.incoming = Incoming(limits, paced=paced)
         self.get_buffer = self.incoming.get_buffer
         self.get_buffers = self.incoming.get_buffers
         self.buffer_updated = self.incoming.buffer_updated
         self.feed = self.incoming.feed
         self.receive_eof = self.incoming.receive_eof
-        self.pending_work = self.incoming.pending_work
+        self.work = self.incoming.work
 
     def send_request(
         self,
@@ -92,7 +98,7 @@ class ClientConnection:
         self._interim_bytes = 0
         return sent
 
-    def next_event(self) -> ResponseHead | Event | NeedData:
+    def next_event(self) -> ResponseHead | Event | NeedData | NeedTurn:
         """Return the next event: a `ResponseHead`, then the events of its body's receiver.
 
         Raises:
@@ -129,6 +135,11 @@ class ClientConnection:
             LocalProtocolError: no `ResponseHead` is waiting.
         """
         self.incoming.receive_body(receiver, self._head)
+
+    @property
+    def inflates(self) -> bool:
+        """Whether the body at hand is compressed; see `Incoming.inflates`."""
+        return self.incoming.inflates
 
     @property
     def is_reusable(self) -> bool:

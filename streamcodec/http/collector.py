@@ -52,9 +52,8 @@ class Collector:
         """Keep what was written to `get_buffer()`, as far as there is room."""
         self.feed(self._block[:nbytes])
 
-    def pending_work(self, nbytes: int) -> int:  # noqa: ARG002 - the signature of Decoder.pending_work
-        """Return 0: there is never more to do than to copy."""
-        return 0
+    def work(self) -> None:
+        """Do nothing: there is never more to do than to copy."""
 
     def feed(self, chunk: Buffer) -> int:
         """Keep a chunk, as far as there is room; all of it belongs to the body."""

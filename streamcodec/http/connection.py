@@ -13,6 +13,9 @@ takes nothing. So nothing is ever buffered without bound, pipelined requests inc
 receiver is paused, because a window of a tensor is being consumed: what has come by then stays where it is, and no more
 is taken.
 
+A *paced* connection does no more of a body at once than a bounded piece: what is compressed, and a body in very many
+chunks, it goes on with in `work()`, when `next_event` has asked a turn for it. Until then it wants no bytes.
+
 States::
 
     HEAD --blank line--> DECIDE --read_body()--> BODY --end of message--> DONE --next_cycle()--> HEAD
@@ -24,6 +27,7 @@ next cycle would demand that it had seen the body.
 from __future__ import annotations
 
 import re
+import sys
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final
@@ -36,7 +40,7 @@ from streamcodec.core.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData
+from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.core.limits import Limits
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.chunks import Chunks
@@ -45,6 +49,9 @@ from streamcodec.http.messages import RequestHead, ResponseHead
 
 SCRATCH_BYTES: Final = 64 << 10
 """Read at once where bytes may belong to several things; larger only if a head may be larger."""
+
+_PIECES: Final = 64
+"""Of framing and data between it, at once in a paced connection: some hundred microseconds."""
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _FIRST_PRINTABLE: Final = 0x21
@@ -78,9 +85,11 @@ class Incoming:
         received_copied: bytes of bodies that were copied there from scratch memory.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        """Begin between messages."""
+    def __init__(self, limits: Limits, *, paced: bool = False) -> None:
+        """Begin between messages; `paced` to leave long work to `work()`."""
         self._limits = limits
+        self._is_paced = paced
+        self._pieces = range(_PIECES if paced else sys.maxsize)
         self._scratch = memoryview(bytearray(max(SCRATCH_BYTES, limits.max_head_bytes + 1)))
         self._start = 0
         self._end = 0
@@ -90,6 +99,7 @@ class Incoming:
         self._target: memoryview | None = None
         self._filled = 0
         self._is_busy = False
+        self._is_cut = False
         self.is_filling = False
         self.is_eof = False
         self.received = 0
@@ -173,11 +183,34 @@ class Incoming:
         self.is_eof = True
         self._advance()
 
-    def pending_work(self, nbytes: int) -> int:
-        """Return how much there will be to do when so many bytes have come; see `Decoder.pending_work`."""
-        if self._body is None or (self._target is not None and nbytes < self._room):
-            return 0
-        return self._body.pending_work(self._filled + nbytes)
+    def work(self) -> bool:
+        """Do a bounded piece of the work that `next_event` has asked a turn for, by `NEED_TURN`, if there is any.
+
+        It may be called by another thread, while this one leaves the connection alone.
+
+        Returns:
+            Whether there is more to be done at once; whoever has little time may ask for the next event first.
+
+        Raises:
+            LocalProtocolError: the receiver's callbacks are running.
+        """
+        self._check_idle()
+        body = self._body
+        if body is None:
+            return False
+        if body.is_waiting:
+            self._is_busy = True
+            try:
+                return body.work()
+            finally:
+                self._is_busy = False
+        self._advance()
+        return self._is_cut
+
+    @property
+    def inflates(self) -> bool:
+        """Whether the body at hand is compressed: then a thread can do its work while others go on."""
+        return self._body is not None and self._body.inflates
 
     @property
     def wants_data(self) -> bool:
@@ -185,7 +218,9 @@ class Incoming:
         if self.state is State.HEAD:
             return self._end < len(self._scratch) and not self.is_eof
         body = self._body
-        return self.state is State.BODY and body is not None and not self._is_busy and body.wants_data
+        if self.state is not State.BODY or body is None or self._is_busy or self._is_cut:
+            return False
+        return body.wants_data
 
     @property
     def has_input(self) -> bool:
@@ -270,11 +305,13 @@ class Incoming:
             chunks: find the data of a chunked body.
             inflater: undoes the compression.
         """
-        self._body = Body(receiver, content_length=content_length, chunks=chunks, inflater=inflater)
+        self._body = Body(
+            receiver, content_length=content_length, chunks=chunks, inflater=inflater, paced=self._is_paced
+        )
         self.state = State.BODY
         self._advance()
 
-    def next_body_event(self) -> Event | NeedData:
+    def next_body_event(self) -> Event | NeedData | NeedTurn:
         """Return the next event of the body; the state is DONE with the last one.
 
         Raises:
@@ -284,6 +321,8 @@ class Incoming:
         # Where it has gone on, so can what was held back meanwhile.
         while (event := body.next_event()) is NEED_DATA and self.wants_data and self.has_input:
             self._advance()
+        if event is NEED_DATA and self._is_cut:
+            return NEED_TURN
         if isinstance(event, EndOfMessage):
             self.state = State.DONE
         return event
@@ -340,6 +379,7 @@ class Incoming:
             self.received_direct += self._body.received_direct
             self.received_copied += self._body.received_copied
         self._body = None
+        self._is_cut = False
         self._keep_room()
 
     def _keep_room(self) -> None:
@@ -357,9 +397,12 @@ class Incoming:
             return
         self._is_busy = True
         try:
-            while self._start < self._end and body.wants_data:
+            for _ in self._pieces:
+                if self._start == self._end or not body.wants_data:
+                    break
                 self._start += body.receive(self._scratch[self._start : self._end])
-            if self.is_eof and body.wants_data:
+            self._is_cut = self._start < self._end and body.wants_data
+            if self.is_eof and not self._is_cut and body.wants_data:
                 body.receive_eof()
         finally:
             self._is_busy = False

@@ -15,7 +15,7 @@ from typing import Final
 import h11
 
 from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, Event, NeedData
+from streamcodec.core.events import NEED_DATA, Event, NeedData, NeedTurn
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.rows import Rows
 from streamcodec.http.body import Receiver
@@ -38,7 +38,7 @@ class ServerConnection:
         buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
         feed: the push face, see `Incoming.feed`.
         receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
-        pending_work: how much there will be to do, see `Decoder.pending_work`.
+        work: do a piece of what takes long, when `next_event` has returned `NEED_TURN`, see `Incoming.work`.
         incoming: the receiving half, with its counters.
         has_unread_body: whether the connection is to be closed although the client may still be sending; closing at
             once would then reset it, and the response could be lost on the way.
@@ -55,8 +55,14 @@ class ServerConnection:
         NEED_DATA
     """
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
-        """Begin with the first request; `limits` bound heads and what is dropped after a refusal."""
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, *, paced: bool = False) -> None:
+        """Begin with the first request.
+
+        Args:
+            limits: bound heads, and what is dropped after a refusal.
+            paced: whether `next_event` asks for turns, by `NEED_TURN`, instead of doing at once what takes long: for an
+                event loop, where others wait meanwhile.
+        """
         self._limits = limits
         self._h11 = h11.Connection(h11.SERVER)
         self._head: RequestHead | None = None
@@ -64,15 +70,15 @@ class ServerConnection:
         self._is_draining = False
         self._is_answering = False
         self.has_unread_body = False
-        self.incoming = Incoming(limits)
+        self.incoming = Incoming(limits, paced=paced)
         self.get_buffer = self.incoming.get_buffer
         self.get_buffers = self.incoming.get_buffers
         self.buffer_updated = self.incoming.buffer_updated
         self.feed = self.incoming.feed
         self.receive_eof = self.incoming.receive_eof
-        self.pending_work = self.incoming.pending_work
+        self.work = self.incoming.work
 
-    def next_event(self) -> RequestHead | ConnectionClosed | Event | NeedData:
+    def next_event(self) -> RequestHead | ConnectionClosed | Event | NeedData | NeedTurn:
         """Return the next event: a `RequestHead`, then the events of its body's receiver, and so on.
 
         Raises:
@@ -98,6 +104,11 @@ class ServerConnection:
             case _:  # DECIDE and DONE
                 msg = "a request is waiting: receive_body() if it has a body to be read, else send_response()"
                 raise LocalProtocolError(msg)
+
+    @property
+    def inflates(self) -> bool:
+        """Whether the body at hand is compressed; see `Incoming.inflates`."""
+        return self.incoming.inflates
 
     def receive_body(self, receiver: Receiver) -> bytes:
         """Let the body of the request go to a receiver.
@@ -214,6 +225,8 @@ class ServerConnection:
         if self._head is None:
             msg = "there is no request to be answered"
             raise LocalProtocolError(msg)
+        if self._head.content_length is None and self.incoming.state is not State.DONE:
+            return None  # though the last chunk may have come: what follows must not depend on the cut
         is_undecided = self.incoming.state is State.DECIDE
         length = self._head.content_length if is_undecided else self.incoming.remaining
         # A client that waits for 100 Continue may see the refusal and then not send the body; nobody can tell.

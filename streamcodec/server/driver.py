@@ -131,8 +131,8 @@ class _Rest:
     def buffer_updated(self, nbytes: int) -> None:
         pass
 
-    def pending_work(self, nbytes: int) -> int:  # noqa: ARG002 - there is never anything to do
-        return 0
+    def work(self) -> None:
+        pass
 
     def receive_eof(self) -> None:
         self._has_ended = True

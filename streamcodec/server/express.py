@@ -21,7 +21,7 @@ from http import HTTPStatus
 from typing import Final
 
 from streamcodec.core.errors import RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, EndOfMessage
+from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage
 from streamcodec.core.remembered import Remembered
 from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
@@ -133,7 +133,7 @@ def _infer(opening: Opening, plans: Plans, body: bytes) -> Reply | None:
             return plan.run(body)
         inference = opening.begin()
         inference.decoder.feed(body)
-        while (event := inference.decoder.next_event()) is not NEED_DATA:
+        while not ((event := inference.decoder.next_event()) is NEED_DATA or event is NEED_TURN):
             inference.receive(event)
             if isinstance(event, EndOfMessage):
                 return inference.run()

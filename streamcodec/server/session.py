@@ -21,7 +21,7 @@ from typing import Final
 
 from streamcodec.core.encoder import Part
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, EndOfMessage, HeaderReceived, NeedData
+from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, HeaderReceived, NeedData, NeedTurn
 from streamcodec.core.rows import Rows
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
@@ -115,7 +115,7 @@ class Session:
         self._once_granted: Callable[[], Step | None] | None = None
         self.reservation = Reservation(admission.budget)
         self.request_count = 0
-        self.connection = ServerConnection(service.limits)
+        self.connection = ServerConnection(service.limits, paced=True)
         self.inference: Inference | None = None
         self.outgoing: list[Part] = []
         self.is_small = False
@@ -123,7 +123,7 @@ class Session:
         self.get_buffers = self.connection.get_buffers
         self.buffer_updated = self.connection.buffer_updated
         self.receive_eof = self.connection.receive_eof
-        self.pending_work = self.connection.pending_work
+        self.work = self.connection.work
 
     @property
     def is_idle(self) -> bool:
@@ -164,7 +164,12 @@ class Session:
         self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
         return True
 
-    def next_event(self) -> Step | NeedData:
+    @property
+    def inflates(self) -> bool:
+        """Whether the body at hand is compressed."""
+        return self.connection.inflates
+
+    def next_event(self) -> Step | NeedData | NeedTurn:
         """Go as far as is possible without waiting, and return what is to be done then."""
         if self.answer_at_once():
             return Step.SEND
@@ -175,6 +180,8 @@ class Session:
                     return step
             self.connection.end_response()
             while (event := self.connection.next_event()) is not NEED_DATA:
+                if event is NEED_TURN:
+                    return NEED_TURN
                 if step := self._take(event):
                     return step
         except RemoteProtocolError as error:

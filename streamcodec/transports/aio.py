@@ -3,7 +3,7 @@
 anyio has no way to receive into given memory, so the socket stays ours and is never wrapped: wait until it is readable,
 then `recv_into`, or `recvmsg_into` where one read can fill several small tensors. The wait comes first, since trying
 first would cost an exception per idle turn; it is also where other tasks get their turn, so one large body does not
-hold up the rest.
+hold up the rest. What a paced source has to do without bytes is done by `turns`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from typing import Any, Final
 
 import anyio
 
-from streamcodec.core.events import NEED_DATA, NeedData
+from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.transports import turns
 from streamcodec.transports.sync import READ_BYTES, EventSource, EventT, receive, received
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches
-
-LONG_WORK: Final = 1 << 20
-"""Bytes to be looked at one by one: some milliseconds."""
 
 _TURN_READS: Final = 16
 """After so many full reads, other tasks get their turn, however fast the peer sends."""
@@ -45,25 +43,29 @@ async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeou
         OSError: the connection is broken.
     """
     event = source.next_event()
-    if event is not NEED_DATA:
+    if not (event is NEED_DATA or event is NEED_TURN):
         return event
     # One scope for all reads, whose end is put off now and then: one for each would cost as much as the read.
     patience = math.inf if timeout is None else timeout
     with anyio.fail_after(timeout) as scope:
-        while event is NEED_DATA:
+        while event is NEED_DATA or event is NEED_TURN:
+            if event is NEED_TURN:
+                scope.deadline = math.inf  # it is not the peer who takes this time
+                await turns.work(source)
+                scope.deadline = anyio.current_time() + patience
+                event = source.next_event()
+                continue
             now = anyio.current_time()
             if scope.deadline - now < patience:
                 scope.deadline = now + patience * 9 / 8
             await anyio.wait_readable(sock)
-            event = await _take_turn(sock, source, scope, patience)
+            event = _take_turn(sock, source)
     return event
 
 
-async def _take_turn(
-    sock: socket.socket, source: EventSource[EventT], scope: anyio.CancelScope, patience: float
-) -> EventT | NeedData:
+def _take_turn(sock: socket.socket, source: EventSource[EventT]) -> EventT | NeedData | NeedTurn:
     """Read until there is an event, or nothing more has come, or others should have their turn."""
-    event: EventT | NeedData = NEED_DATA
+    event: EventT | NeedData | NeedTurn = NEED_DATA
     nbytes = READ_BYTES
     reads = 0
     while event is NEED_DATA and nbytes >= READ_BYTES and reads < _TURN_READS:
@@ -71,13 +73,7 @@ async def _take_turn(
             nbytes = receive(sock, source)
         except BlockingIOError:  # the last read took all, or a false alarm, which the system is free to raise
             break
-        if source.pending_work(nbytes) > LONG_WORK:
-            scope.deadline = math.inf  # it is not the peer who takes this time
-            with anyio.CancelScope(shield=True):  # nor may what has come be lost to another scope's limit
-                await anyio.to_thread.run_sync(received, source, nbytes)
-            scope.deadline = anyio.current_time() + patience
-        else:
-            received(source, nbytes)
+        received(source, nbytes)
         event = source.next_event()
         reads += 1
     return event

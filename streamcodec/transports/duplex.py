@@ -19,7 +19,7 @@ from typing import Generic
 import anyio
 
 from streamcodec.core.encoder import Part
-from streamcodec.core.events import NEED_DATA
+from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.core.rows import Rows
 from streamcodec.transports import aio
 from streamcodec.transports.sync import EventSource, EventT, receive, received
@@ -73,7 +73,10 @@ class Duplex(Generic[EventT]):
             OSError: the connection is broken.
             Exception: whatever the source of a part raises.
         """
-        while (event := self._source.next_event()) is NEED_DATA:
+        while (event := self._source.next_event()) is NEED_DATA or event is NEED_TURN:
+            if event is NEED_TURN:
+                self._source.work()
+                continue
             if not self._awaited:  # at first, a message that is not large goes out as a whole
                 self._send()
             self._move()
@@ -214,17 +217,26 @@ class AsyncDuplex(Generic[EventT]):
 
 
 class _Watched(Generic[EventT]):
-    """The source, where reading counts as progress."""
+    """The source, where reading and working count as progress."""
 
     def __init__(self, source: EventSource[EventT], patience: aio.Patience) -> None:
         self._source = source
         self._patience = patience
-        self.next_event = source.next_event
         self.receive_eof = source.receive_eof
         self.get_buffer = source.get_buffer
         self.get_buffers = source.get_buffers
-        self.pending_work = source.pending_work
+        self.work = source.work
 
     def buffer_updated(self, nbytes: int) -> None:
         self._patience.renew()
         self._source.buffer_updated(nbytes)
+
+    @property
+    def inflates(self) -> bool:
+        return getattr(self._source, "inflates", False)
+
+    def next_event(self) -> EventT | NeedData | NeedTurn:
+        event = self._source.next_event()
+        if event is NEED_TURN:
+            self._patience.renew()
+        return event

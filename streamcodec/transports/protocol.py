@@ -15,10 +15,8 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Final, Generic, cast
 
-import anyio
-
-from streamcodec.core.events import NEED_DATA, NeedData
-from streamcodec.transports.aio import LONG_WORK
+from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.transports import turns
 from streamcodec.transports.sync import READ_BYTES, EventSource, EventT
 from streamcodec.transports.vectors import Parts, async_batches
 
@@ -48,11 +46,8 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         """Wait for the connection; inside a running event loop."""
         self.source = source
         self._loop = asyncio.get_running_loop()
-        self._event: EventT | NeedData = NEED_DATA
-        self._unprocessed = 0
-        self._processing: asyncio.Task[None] | None = None
+        self._event: EventT | NeedData | NeedTurn = NEED_DATA
         self._is_reading = False
-        self._has_eof = False
         self._is_writable = True
         self._lost: Exception | None = None
         self._waiters: set[asyncio.Future[None]] = set()
@@ -65,13 +60,13 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
             OSError: the connection is broken.
         """
         while True:
-            if self._unprocessed:
-                self._processing = self._processing or self._loop.create_task(self._process())
-                with anyio.CancelScope(shield=True):  # it is not the peer who takes this time
-                    await asyncio.shield(self._processing)  # nor does a limit of asyncio end a thread
             event, self._event = self._event, NEED_DATA
-            if event is NEED_DATA and (event := self.source.next_event()) is NEED_DATA:
+            if event is NEED_DATA:
+                event = self.source.next_event()
+            if event is NEED_DATA:
                 await self._read()
+            elif event is NEED_TURN:
+                await turns.work(self.source)
             else:
                 return event
 
@@ -119,21 +114,15 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what has come."""
-        if self.source.pending_work(nbytes) > LONG_WORK:
-            self._unprocessed = nbytes
-            self._stop_reading()
-        else:
-            self.source.buffer_updated(nbytes)
-            self.received()
+        self.source.buffer_updated(nbytes)
+        self.received()
         if not self._is_reading:  # reading cannot be paused from the start: TLS would not end its handshake
             self._pause()
 
     def eof_received(self) -> bool:
         """Keep the connection: who has sent all may still wait for the answer. TLS cannot be closed by halves."""
-        if self._unprocessed:  # over TLS, the end may come in one turn with what was before it
-            self._has_eof = True
-        else:
-            self.source.receive_eof()
+        self.source.receive_eof()
+        if self._event is NEED_DATA:  # else, over TLS, it has come in one turn with what was before it
             self.received()
         return not self._is_encrypted
 
@@ -156,16 +145,6 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
     @property
     def _is_encrypted(self) -> bool:
         return self.transport.get_extra_info("ssl_object") is not None
-
-    async def _process(self) -> None:
-        """Have a thread take what takes long; then the end of the input, if that has come meanwhile."""
-        try:
-            await anyio.to_thread.run_sync(self.source.buffer_updated, self._unprocessed)
-        finally:
-            self._unprocessed, self._processing = 0, None
-        if self._has_eof:
-            self._has_eof = False
-            self.source.receive_eof()
 
     async def _read(self) -> None:
         self._check()

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol, TypeVar
 
 from streamcodec.core.encoder import Part
-from streamcodec.core.events import NEED_DATA, NeedData
+from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports.vectors import SendQueue
 
 EventT = TypeVar("EventT")
@@ -27,8 +27,8 @@ the processor's cache: over loopback, a large tensor came half as fast in reads 
 class EventSource(Protocol[EventT_co]):
     """Bytes in, events out."""
 
-    def next_event(self) -> EventT_co | NeedData:
-        """Return the next event, or `NEED_DATA`."""
+    def next_event(self) -> EventT_co | NeedData | NeedTurn:
+        """Return the next event, or `NEED_DATA`; or `NEED_TURN`, if the source is paced."""
         ...
 
     def receive_eof(self) -> None:
@@ -47,8 +47,11 @@ class EventSource(Protocol[EventT_co]):
         """Tell that bytes were written there."""
         ...
 
-    def pending_work(self, nbytes: int) -> int:
-        """Return how many bytes will be looked at one by one when so many more have come."""
+    def work(self) -> object:
+        """Do a bounded piece of the work that needs no bytes, if there is any; true if there is certainly more.
+
+        Where a source has `inflates`, and that is true, it may be called by a thread.
+        """
         ...
 
 
@@ -83,8 +86,11 @@ def next_event(sock: socket.socket, source: EventSource[EventT]) -> EventT:
         RemoteProtocolError: what the peer has sent breaks a rule.
         OSError: the connection is broken; TimeoutError is one.
     """
-    while (event := source.next_event()) is NEED_DATA:
-        received(source, receive(sock, source))
+    while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
+        if event is NEED_DATA:
+            received(source, receive(sock, source))
+        else:
+            source.work()
     return event
 
 
@@ -95,8 +101,11 @@ def next_event_from_file(file: Readable, source: EventSource[EventT]) -> EventT:
         RemoteProtocolError: what the file holds breaks a rule.
         OSError: the file cannot be read.
     """
-    while (event := source.next_event()) is NEED_DATA:
-        received(source, file.readinto(source.get_buffer()) or 0)
+    while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
+        if event is NEED_DATA:
+            received(source, file.readinto(source.get_buffer()) or 0)
+        else:
+            source.work()
     return event
 
 

@@ -46,7 +46,7 @@ def test_pipelined_requests_are_answered_in_order(face: object) -> None:
 
 
 def test_pipelined_requests_in_every_cut() -> None:
-    message = get(b"/1") + framed(b"{}") + get(b"/2") + framed(b"{}", sizes=[1]) + get(b"/3")
+    message = get(b"/1") + framed(b"{}") + get(b"/2") + framed(b'{"inputs":[]}', sizes=[1]) + get(b"/3")
     assert targets(triad(server, message)) == ["/1", "/v2/models/m/infer", "/2", "/v2/models/m/infer", "/3"]
 
 

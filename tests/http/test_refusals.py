@@ -14,12 +14,15 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.http import Collector, ConnectionClosed, RequestHead, ServerConnection
-from tests.http.driver import Driver, refuses, server
-from tests.http.messages import BODY, GET, IHCL, chunked, framed, length, post
+from tests.http.driver import Driver, refuses, server, triad
+from tests.http.messages import BODY, GET, IHCL, chunked, length, post
 
 MAX_DRAIN = DEFAULT_LIMITS.max_drain_bytes
 EXPECT = b"Expect: 100-continue"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+CHUNKED = b"Transfer-Encoding: chunked"
 
 
 def asked(*fields: bytes, begun: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> ServerConnection:
@@ -121,10 +124,30 @@ def test_a_chunked_body_that_is_refused_within_closes_the_connection() -> None:
     assert driver.log[-1] == ("closed",)
 
 
-def test_a_chunked_body_that_is_refused_at_its_end_keeps_the_connection() -> None:
-    driver = server()
-    driver.push(framed(b"x" * len(BODY), IHCL, sizes=[60]) + GET)
-    assert [entry[0] for entry in driver.log] == ["head", "error", "head", "end"]
+@pytest.mark.parametrize(
+    "body",
+    [
+        chunked(b"x" * len(BODY), [60]),
+        chunked(BODY, [60])[:-5] + b"x\r\n",
+        chunked(BODY + b"!", [60]),
+        chunked(BODY[:-1]),
+        b"0\r\n\r\n",
+        b"x",
+    ],
+    ids=["of a bad message", "with a bad line", "too long", "too short", "of nothing", "that is none"],
+)
+def test_a_chunked_body_that_is_refused_closes_the_connection_however_it_was_cut(body: bytes) -> None:
+    message = post(IHCL, CHUNKED) + body
+    driver = triad(server, message, tail=GET)
+    assert [entry[0] for entry in driver.log][-2:] == ["error", "closed"]
+    assert driver.sent.count(b"Connection: close") == 1
+
+
+def test_a_chunked_body_that_is_answered_before_its_end_was_asked_for_closes_the_connection() -> None:
+    connection = asked(IHCL, CHUNKED, begun=chunked(BODY))
+    connection.receive_body(Collector(0))
+    assert b"Connection: close" in answer(connection, 503)
+    assert connection.next_event() == ConnectionClosed()
 
 
 def test_a_bad_header_is_refused_before_the_tensors_and_these_are_dropped() -> None:

@@ -120,7 +120,7 @@ def test_what_follows_the_last_window_is_refused(encoding: str) -> None:
     ihcl = b"Inference-Header-Content-Length: %d" % (len(body) - array.nbytes)
     encodings = [b"Content-Encoding: gzip"] if encoding == "gzip" else []
     message = framed(compress(body + b"!", encoding), ihcl, *encodings, sizes=[1000])
-    driver = triad(into_windows(nbytes=4), message, is_sent_alike=False)
+    driver = triad(into_windows(nbytes=4), message)
     assert windows_of(driver) == [("x", 0), ("x", 2)]
     assert refuses(driver, code=ErrorCode.TRAILING_BYTES, status=400)
     assert driver.log[3][0] == "window"

@@ -6,7 +6,6 @@ import asyncio
 import importlib.util
 import socket
 import ssl
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +18,7 @@ import trustme
 from streamcodec import (
     EndOfMessage,
     ErrorCode,
+    HeaderReceived,
     LocalProtocolError,
     RemoteProtocolError,
     Rows,
@@ -28,7 +28,6 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.http import ClientConnection, Collector, ConnectionClosed, RequestHead, ResponseHead, ServerConnection
-from streamcodec.transports.aio import LONG_WORK
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.sync import EventSource
 from tests.transports.messages import BODY, Array, check, decoder
@@ -120,7 +119,7 @@ def test_nothing_is_read_while_nobody_waits(run: Run, pair: Pair) -> None:
     run(main)
 
 
-def test_a_long_header_is_looked_at_by_a_thread(run: Run, pair: Pair) -> None:
+def test_a_long_header(run: Run, pair: Pair) -> None:
     left, right = pair
     message = encode_request([Tensor(name="x", array=np.arange(300_000), is_binary=False)])
     body = b"".join(message.buffers)
@@ -134,30 +133,18 @@ def test_a_long_header_is_looked_at_by_a_thread(run: Run, pair: Pair) -> None:
     run(main)
 
 
-def test_a_time_limit_does_not_end_what_a_thread_is_at(run: Run, pair: Pair) -> None:
-    left, right = pair
-    gate = threading.Event()
+def test_the_end_of_input_does_not_overtake_an_event(run: Run, pair: Pair) -> None:
+    """Over TLS, it may come in one turn with what was before it."""
+    message = encode_request([Tensor(name="x", array=np.empty(0))])
 
     async def main() -> None:
-        source: Any = decoder()
-        update = source.buffer_updated
-
-        def slowly(nbytes: int) -> None:
-            gate.wait(10)
-            update(nbytes)
-
-        source.buffer_updated, source.pending_work = slowly, lambda _: LONG_WORK + 1
-        left.send(BODY[:100])
-        async with connected(right, source) as protocol:
-            for piece in (BODY[100:200], BODY[200:300], b""):
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.02):
-                        await protocol.next_event()
-                left.send(piece)
-            gate.set()
-            sending = asyncio.create_task(asyncio.get_running_loop().sock_sendall(left, BODY[300:]))
-            check(await collect(protocol))
-            await sending
+        source = request_decoder(header_length=message.header_length, body_length=message.body_length)
+        async with connected(pair[1], source) as protocol:
+            protocol.get_buffer(-1)[:] = b"".join(message.buffers)
+            protocol.buffer_updated(message.body_length)
+            protocol.eof_received()
+            events = [type(await protocol.next_event()) for _ in range(3)]
+            assert events == [HeaderReceived, TensorReceived, EndOfMessage]
 
     run(main)
 
@@ -291,7 +278,7 @@ class _Tls:
         await asyncio.get_running_loop().sock_sendall(self._sock, self._outgoing.read())
 
 
-def test_the_end_of_tls_does_not_overtake_what_a_thread_is_to_look_at(run: Run, pair: Pair) -> None:
+def test_the_end_of_tls_does_not_overtake_long_work(run: Run, pair: Pair) -> None:
     left, right = pair
     here, there = _contexts()
     message = encode_request([Tensor(name="x", array=np.arange(300_000), is_binary=False)])
@@ -301,7 +288,7 @@ def test_the_end_of_tls_does_not_overtake_what_a_thread_is_to_look_at(run: Run, 
     request = head + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
     async def main() -> None:
-        source = ServerConnection()
+        source = ServerConnection(paced=True)
         protocol: EventProtocol[Any] = EventProtocol(source)
         accepting = asyncio.create_task(
             asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, right, ssl=there)
@@ -312,7 +299,7 @@ def test_the_end_of_tls_does_not_overtake_what_a_thread_is_to_look_at(run: Run, 
         client.records.write(request[:-30_000])
         flushing = asyncio.create_task(client.flush())
         assert isinstance(await protocol.next_event(), RequestHead)
-        source.receive_body(request_decoder(header_length=len(body), body_length=None))
+        source.receive_body(request_decoder(header_length=len(body), body_length=None, paced=True))
         reading = asyncio.create_task(collect(protocol))
         while source.incoming.received < len(request) - 30_000:  # noqa: ASYNC110 - it has no event to wait for
             await asyncio.sleep(0.001)
