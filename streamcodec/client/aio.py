@@ -1,6 +1,7 @@
 """AsyncClient: a client of V2 servers for anyio programs, on asyncio (uvloop included) and trio.
 
-It differs from `Client` in nothing but the waiting.
+It differs from `Client` in nothing but the waiting, and in that it works off an answer in turns with the other tasks of
+its event loop: whatever a server sends, no stretch of that is long.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import partial
+from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import anyio
 import numpy as np
+from anyio.lowlevel import checkpoint
 
 from streamcodec.client.calls import Values, get, infer, infer_raw, model_path
 from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, Placing, ServerError
@@ -27,6 +31,9 @@ from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
 from streamcodec.transports.sync import has_input
 from streamcodec.transports.timelimit import TimeLimit
+
+_EVENTS_IN_A_ROW: Final = 64
+"""After so many, other tasks have their turn."""
 
 
 class AsyncClient:
@@ -190,7 +197,12 @@ class AsyncClient:
         self.close()
 
     async def _document(self, path: str) -> dict[str, Any]:
-        return (await self._call(get(path, self._limits), self._limit())).document()
+        limit = self._limit()
+        exchange = await self._call(get(path, self._limits), limit)
+        if exchange.is_quick:
+            return exchange.document()
+        with _within(limit):
+            return await anyio.to_thread.run_sync(partial(exchange.document, in_thread=True), abandon_on_cancel=True)
 
     async def _is_success(self, path: str) -> bool:
         try:
@@ -219,7 +231,7 @@ class AsyncClient:
         async with self._turn_of_this_task(limit):
             with _within(limit):
                 sock = await self._connect()
-            parts = exchange.start(self._connection, self._address)
+            parts = exchange.start(self._connection, self._address, paced=True)
             duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(sock, self._connection, parts, timeout=self._timeout)
             try:
                 async with duplex.sending(), aclosing(self._events(exchange, duplex, limit)) as events:
@@ -232,7 +244,11 @@ class AsyncClient:
         self, exchange: Exchange, duplex: AsyncDuplex[HttpEvent], limit: TimeLimit
     ) -> AsyncGenerator[Event, None]:
         try:
-            while not exchange.has_ended:
+            for number in count(1):
+                if exchange.has_ended:
+                    break
+                if number % _EVENTS_IN_A_ROW == 0:  # all of which may have come with one read
+                    await checkpoint()
                 with _within(limit):
                     http_event = await duplex.next_event()
                 event = exchange.receive(self._connection, http_event)
