@@ -7,11 +7,11 @@ line and an exit status: 1 for a failure, 2 for wrong arguments, 130 after Ctrl-
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from streamcodec import ProtocolError, __version__
 from streamcodec.cli import demo, fuzz, infer, serve
+from streamcodec.cli.output import complain
 
 _INTERRUPTED = 130
 
@@ -32,6 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (ProtocolError, OSError) as error:
-        print(f"streamcodec: {error}" if str(error) else f"streamcodec: {type(error).__name__}", file=sys.stderr)
+        complain(str(error) or type(error).__name__)
         return 1
     return 0

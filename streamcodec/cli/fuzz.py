@@ -29,6 +29,7 @@ from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.wire import OutOfRequestsError, Pacer, Wire
 from streamcodec.cli.arguments import Commands, count, number, rate, seconds
+from streamcodec.cli.output import complain, say
 from streamcodec.client.exchange import Address
 from streamcodec.core.errors import LocalProtocolError
 
@@ -252,14 +253,15 @@ def _examine(options: argparse.Namespace, json_file: TextIO | None, junit_file: 
         for result in examiner.examine(probes):
             results.append(result)
             if options.all or result.finding is not None:
-                print(report.result_row(result), flush=True)
+                say(report.result_row(result))
     except KeyboardInterrupt:
         results += [Result(probe=probe, state=State.NOT_RUN, note="interrupted") for probe in probes]
         raise
     finally:
         _write(options, results, json_file, junit_file)
         print("", *report.groups_table(results), sep="\n")
-        print(f"\n{_summary(results)}; {examiner.wire.pacer.sent} requests were sent, with seed {options.seed}.")
+        print()
+        say(f"{_summary(results)}; {examiner.wire.pacer.sent} requests were sent, with seed {options.seed}.")
     return results
 
 
@@ -299,7 +301,7 @@ def _write(
 
 def _given_up(reason: str) -> SystemExit:
     """Say why nothing can be examined; return the end."""
-    print(f"streamcodec: {reason}", file=sys.stderr)
+    complain(reason)
     return SystemExit(_CANNOT)
 
 

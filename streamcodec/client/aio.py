@@ -1,18 +1,22 @@
 """AsyncClient: a client of V2 servers for anyio programs, on asyncio (uvloop included) and trio.
 
-It differs from `Client` in nothing but the waiting.
+It differs from `Client` in nothing but the waiting, and in that it works off an answer in turns with the other tasks of
+its event loop: whatever a server sends, no stretch of that is long.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import partial
+from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import anyio
 import numpy as np
+from anyio.lowlevel import checkpoint
 
 from streamcodec.client.calls import Values, get, infer, infer_raw, model_path
 from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, Placing, ServerError
@@ -26,6 +30,10 @@ from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
 from streamcodec.transports.sync import has_input
+from streamcodec.transports.timelimit import TimeLimit
+
+_EVENTS_IN_A_ROW: Final = 64
+"""After so many, other tasks have their turn."""
 
 
 class AsyncClient:
@@ -43,13 +51,18 @@ class AsyncClient:
         url: str,
         *,
         timeout: float | None = 60.0,
+        total_timeout: float | None = 3600.0,
         limits: Limits = DEFAULT_LIMITS,
         request_compression: str | None = None,
         response_compression: str | None = None,
     ) -> None:
-        """Prepare to talk to a server; the arguments are those of `Client`."""
+        """Prepare to talk to a server; the arguments are those of `Client`.
+
+        To the time of a call belongs that in which it waits for the calls of other tasks.
+        """
         self._address = Address.of(url)
         self._timeout = timeout
+        self._total_timeout = total_timeout
         self._limits = limits
         self._compression = Compression(request=request_compression, response=response_compression)
         self._socket: socket.socket | None = None
@@ -68,12 +81,14 @@ class AsyncClient:
         is_binary: bool = True,
         out: Mapping[str, np.ndarray[Any, Any]] | None = None,
         place: Place | None = None,
+        total_timeout: float | None = None,
     ) -> InferResult:
         """Have a model compute its outputs; arguments, result and errors are those of `Client.infer`.
 
         The windows of `Rows` may come asynchronously. Where they do not, they are made on the event loop, so each
         should be quick.
         """
+        limit = self._limit(total_timeout)
         exchange = infer(
             model,
             inputs,
@@ -86,8 +101,8 @@ class AsyncClient:
             compression=self._compression,
             placing=Placing(out, place),
         )
-        await self._compress(exchange)
-        return (await self._call(exchange)).infer_result()
+        await self._compress(exchange, limit)
+        return (await self._call(exchange, limit)).infer_result()
 
     @asynccontextmanager
     async def stream(
@@ -101,6 +116,7 @@ class AsyncClient:
         version: str | None = None,
         is_binary: bool = True,
         place: Place | None = None,
+        total_timeout: float | None = None,
     ) -> AsyncIterator[AsyncIterator[Event]]:
         """Have a model compute its outputs, and take them as they come; see `Client.stream`.
 
@@ -114,6 +130,7 @@ class AsyncClient:
                     if isinstance(event, WindowReceived):
                         await use(event.array)
         """
+        limit = self._limit(total_timeout)
         exchange = infer(
             model,
             inputs,
@@ -126,14 +143,17 @@ class AsyncClient:
             compression=self._compression,
             placing=Placing(place=place),
         )
-        await self._compress(exchange)
-        async with self._exchanging(exchange) as events:
+        await self._compress(exchange, limit)
+        async with self._exchanging(exchange, limit) as events:
             yield events
 
-    async def infer_raw(self, model: str, tensor: Values, *, version: str | None = None) -> InferResult:
+    async def infer_raw(
+        self, model: str, tensor: Values, *, version: str | None = None, total_timeout: float | None = None
+    ) -> InferResult:
         """Have a model of one input compute its outputs, by a raw binary request; see `Client.infer_raw`."""
+        limit = self._limit(total_timeout)
         exchange = infer_raw(model, tensor, version=version, limits=self._limits, compression=self._compression)
-        return (await self._call(exchange)).infer_result()
+        return (await self._call(exchange, limit)).infer_result()
 
     async def server_metadata(self) -> dict[str, Any]:
         """Return the server's name, version and extensions."""
@@ -177,47 +197,66 @@ class AsyncClient:
         self.close()
 
     async def _document(self, path: str) -> dict[str, Any]:
-        return (await self._call(get(path, self._limits))).document()
+        limit = self._limit()
+        exchange = await self._call(get(path, self._limits), limit)
+        if exchange.is_quick:
+            return exchange.document()
+        with _within(limit):
+            return await anyio.to_thread.run_sync(partial(exchange.document, in_thread=True), abandon_on_cancel=True)
 
     async def _is_success(self, path: str) -> bool:
         try:
-            await self._call(get(path, self._limits))
+            await self._call(get(path, self._limits), self._limit())
         except ServerError:
             return False
         return True
 
-    async def _compress(self, exchange: Exchange) -> None:
-        if self._compression.request is not None:  # which may take seconds; the event loop goes on meanwhile
-            await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
+    def _limit(self, total_timeout: float | None = None) -> TimeLimit:
+        return TimeLimit(self._total_timeout if total_timeout is None else total_timeout)
 
-    async def _call(self, exchange: Exchange) -> Exchange:
-        async with self._exchanging(exchange) as events:
+    async def _compress(self, exchange: Exchange, limit: TimeLimit) -> None:
+        if self._compression.request is not None:  # which may take seconds; the event loop goes on meanwhile
+            with _within(limit):
+                await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
+
+    async def _call(self, exchange: Exchange, limit: TimeLimit) -> Exchange:
+        async with self._exchanging(exchange, limit) as events:
             async for event in events:
                 exchange.keep(event)
         return exchange
 
     @asynccontextmanager
-    async def _exchanging(self, exchange: Exchange) -> AsyncIterator[AsyncIterator[Event]]:
+    async def _exchanging(self, exchange: Exchange, limit: TimeLimit) -> AsyncIterator[AsyncIterator[Event]]:
         """Send a request, and yield the events of its answer."""
-        async with self._turn_of_this_task():
-            sock = await self._connect()
-            parts = exchange.start(self._connection, self._address)
+        async with self._turn_of_this_task(limit):
+            with _within(limit):
+                sock = await self._connect()
+            parts = exchange.start(self._connection, self._address, paced=True)
             duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(sock, self._connection, parts, timeout=self._timeout)
             try:
-                async with duplex.sending(), aclosing(self._events(exchange, duplex)) as events:
+                async with duplex.sending(), aclosing(self._events(exchange, duplex, limit)) as events:
                     yield events
             finally:
                 if not (exchange.is_answered and duplex.is_sent):
                     self.close()
 
-    async def _events(self, exchange: Exchange, duplex: AsyncDuplex[HttpEvent]) -> AsyncGenerator[Event, None]:
+    async def _events(
+        self, exchange: Exchange, duplex: AsyncDuplex[HttpEvent], limit: TimeLimit
+    ) -> AsyncGenerator[Event, None]:
         try:
-            while not exchange.has_ended:
-                event = exchange.receive(self._connection, await duplex.next_event())
+            for number in count(1):
+                if exchange.has_ended:
+                    break
+                if number % _EVENTS_IN_A_ROW == 0:  # all of which may have come with one read
+                    await checkpoint()
+                with _within(limit):
+                    http_event = await duplex.next_event()
+                event = exchange.receive(self._connection, http_event)
                 if not exchange.is_success:
                     duplex.stop_sending()
                 if event is not None:
-                    yield event
+                    with limit.paused():
+                        yield event
         except (ConnectionError, RemoteProtocolError) as error:
             raise (
                 exchange.refusal(error) or duplex.lost or error
@@ -225,9 +264,10 @@ class AsyncClient:
         exchange.check_status()
 
     @asynccontextmanager
-    async def _turn_of_this_task(self) -> AsyncIterator[None]:
+    async def _turn_of_this_task(self, limit: TimeLimit) -> AsyncIterator[None]:
         try:
-            await self._turn.acquire()
+            with _within(limit):
+                await self._turn.acquire()
         except RuntimeError:  # it would wait for itself
             msg = "the answer to this task's last request is still being received; leave its `async with` block"
             raise LocalProtocolError(msg) from None
@@ -243,3 +283,16 @@ class AsyncClient:
         self._socket = await aio.connect(self._address.host, self._address.port, timeout=self._timeout)
         self._connection = ClientConnection(self._limits, paced=True)
         return self._socket
+
+
+@contextmanager
+def _within(limit: TimeLimit) -> Iterator[None]:
+    """Wait no longer than the call may take.
+
+    Raises:
+        TimeoutError: it has taken all its time.
+    """
+    with anyio.move_on_after(limit.left) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise limit.exceeded()

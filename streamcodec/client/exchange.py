@@ -6,7 +6,6 @@ A client drives it: it sends what `start` returns, hands every event of the conn
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +14,13 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from streamcodec import __version__
+from streamcodec.client.documents import MAX_QUICK_BYTES, read_object
 from streamcodec.core.compression import checked_encoding
 from streamcodec.core.decoder import response_decoder
 from streamcodec.core.deflating import compress_message
 from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Part
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, printable
 from streamcodec.core.events import EndOfMessage, Event, HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import ResponseHeader, TensorSpec
@@ -31,7 +31,7 @@ from streamcodec.http.collector import Collector
 from streamcodec.http.heads import is_host
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 
-_MAX_DOCUMENT_BYTES = 1 << 20
+_MAX_DOCUMENT_BYTES = 256 << 10
 _MAX_ERROR_TEXT = 500
 _SUCCESS = range(200, 300)
 _FAILURE = range(500, 600)
@@ -40,16 +40,18 @@ _FAILURE = range(500, 600)
 class ServerError(RemoteProtocolError):
     """The server answered with an error status.
 
+    What it prints as is fit for a log or a terminal, whatever the server has said; `text` is as it came.
+
     `status_hint` is 502, for a proxy that passes it on: to the proxy's own client, the fault is behind it.
 
     Attributes:
         status: HTTP status code of the answer.
-        text: the server's own words.
+        text: the server's own words, as they came: they may hold control characters.
     """
 
     def __init__(self, status: int, text: str) -> None:
         """Keep the status and the server's own words."""
-        super().__init__(f"{status}: {text}", code=ErrorCode.ERROR_RESPONSE, status_hint=502)
+        super().__init__(f"{status}: {printable(text)}", code=ErrorCode.ERROR_RESPONSE, status_hint=502)
         self.status = status
         self.text = text
 
@@ -159,6 +161,8 @@ class Placing:
         Raises:
             LocalProtocolError: an output of `out` is not there, or is BYTES, which have no memory to be received into.
         """
+        if not self._out:
+            return
         placed = {spec.name for spec in header.tensors if not spec.datatype.is_bytes}
         if missing := [name for name in self._out if name not in placed]:
             raise LocalProtocolError(f"the answer has no output {missing[0]!r} that could be received into an array")
@@ -192,6 +196,7 @@ class Exchange:
         self._collector: Collector | None = None
         self._header: ResponseHeader | None = None
         self._outputs: dict[str, TensorReceived] = {}
+        self._paced = False
         self.has_ended = False
 
     def compress(self) -> None:
@@ -202,8 +207,15 @@ class Exchange:
         if self._message is not None and self._compression.request is not None and not self._message.is_streamed:
             self._message = compress_message(self._message, self._compression.request)
 
-    def start(self, connection: ClientConnection, address: Address) -> list[Part]:
-        """Begin on a connection; return what is to be sent."""
+    def start(self, connection: ClientConnection, address: Address, *, paced: bool = False) -> list[Part]:
+        """Begin on a connection; return what is to be sent.
+
+        Args:
+            connection: on which no other exchange is under way.
+            address: of the server.
+            paced: whether the answer is decoded in turns; the connection should be paced, too.
+        """
+        self._paced = paced
         fields = [("Host", address.authority), ("User-Agent", f"streamcodec/{__version__}")]
         parts: tuple[Part, ...] = ()
         if self._message is not None:
@@ -263,13 +275,21 @@ class Exchange:
             raise LocalProtocolError("the exchange has not ended")
         return InferResult(tensors=self._outputs, header=self._header)
 
-    def document(self) -> dict[str, Any]:
+    @property
+    def is_quick(self) -> bool:
+        """Whether `document` takes so little time that an event loop can do it."""
+        return self._collector is None or len(self._collector.data) <= MAX_QUICK_BYTES
+
+    def document(self, *, in_thread: bool = False) -> dict[str, Any]:
         """Return the JSON document that was answered.
+
+        Args:
+            in_thread: whether other threads should run meanwhile; it takes twenty times as long then.
 
         Raises:
             RemoteProtocolError: the answer is not a JSON object.
         """
-        document = _object(self._text())
+        document = read_object(self._text(), in_thread=in_thread)
         if document is None:
             raise RemoteProtocolError("the answer is not a JSON object", code=ErrorCode.INVALID_JSON)
         return document
@@ -290,8 +310,10 @@ class Exchange:
                 body_length=head.body_length,
                 limits=self._limits,
                 place=self._placing.place,
+                paced=self._paced,
             )
-        self._collector = Collector(_MAX_DOCUMENT_BYTES, max_dropped_bytes=self._limits.max_drain_bytes)
+        most = _MAX_DOCUMENT_BYTES if head.status in _SUCCESS else MAX_QUICK_BYTES
+        self._collector = Collector(most, max_dropped_bytes=self._limits.max_drain_bytes)
         return self._collector
 
     def check_status(self) -> None:
@@ -321,14 +343,5 @@ class Exchange:
 
 def _error_text(text: str) -> str:
     """Return the server's own words: the `error` member, or else the first bytes of the body."""
-    error = (_object(text) or {}).get("error")
+    error = (read_object(text) or {}).get("error")
     return (error if isinstance(error, str) else text)[:_MAX_ERROR_TEXT] or "no further text"
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    """Read a JSON object; None if it is none."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):  # the server chooses how deep it is nested
-        return None
-    return document if isinstance(document, dict) else None

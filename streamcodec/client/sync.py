@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamcodec.client.calls import Values, get, infer, infer_raw, model_path
+from streamcodec.client.connecting import connect
 from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, Placing, ServerError
 from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import Event
@@ -21,6 +22,7 @@ from streamcodec.http.client import ClientConnection
 from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import sync
 from streamcodec.transports.duplex import Duplex
+from streamcodec.transports.timelimit import TimeLimit
 
 
 class Client:
@@ -41,6 +43,7 @@ class Client:
         url: str,
         *,
         timeout: float | None = 60.0,
+        total_timeout: float | None = 3600.0,
         limits: Limits = DEFAULT_LIMITS,
         request_compression: str | None = None,
         response_compression: str | None = None,
@@ -51,6 +54,10 @@ class Client:
             url: as `http://127.0.0.1:8000`.
             timeout: seconds without progress in either direction, connecting included, before giving up; None waits for
                 ever.
+            total_timeout: seconds for a whole call, whatever moves meanwhile: looking up the server's name, connecting,
+                sending, and receiving the answer. It ends what `timeout` does not, as an answer of which a byte comes
+                now and then. None for no such limit. Of `stream`, what the caller does between two events does not
+                count.
             limits: caps on every answer.
             request_compression: `gzip` or `deflate` to compress inference requests, where that makes them smaller.
                 It pays on slow networks only: of tensors, 30 to 130 MB are compressed in a second.
@@ -62,6 +69,7 @@ class Client:
         """
         self._address = Address.of(url)
         self._timeout = timeout
+        self._total_timeout = total_timeout
         self._limits = limits
         self._compression = Compression(request=request_compression, response=response_compression)
         self._socket: socket.socket | None = None
@@ -80,6 +88,7 @@ class Client:
         is_binary: bool = True,
         out: Mapping[str, np.ndarray[Any, Any]] | None = None,
         place: Place | None = None,
+        total_timeout: float | None = None,
     ) -> InferResult:
         """Have a model compute its outputs.
 
@@ -97,6 +106,7 @@ class Client:
                 undefined.
             place: decides whose memory the outputs that are not in `out` go to; None for new arrays. It cannot ask for
                 windows, see `stream`.
+            total_timeout: seconds for this call; None for the client's own limit, `math.inf` for none.
 
         Returns:
             The outputs. A server may answer in JSON what was asked for in binary; the arrays are the same.
@@ -106,9 +116,10 @@ class Client:
             RemoteProtocolError: the answer breaks the protocol.
             LocalProtocolError: an input has no form in the protocol, windows are not what was declared, or an output
                 does not fit the memory that it was to go to.
-            TimeoutError: no progress for `timeout` seconds.
+            TimeoutError: no progress for `timeout` seconds, or no end within `total_timeout`.
             OSError: the connection could not be made, or broke.
         """
+        limit = self._limit(total_timeout)
         exchange = infer(
             model,
             inputs,
@@ -122,7 +133,7 @@ class Client:
             placing=Placing(out, place),
         )
         exchange.compress()
-        return self._call(exchange).infer_result()
+        return self._call(exchange, limit).infer_result()
 
     @contextmanager
     def stream(
@@ -136,6 +147,7 @@ class Client:
         version: str | None = None,
         is_binary: bool = True,
         place: Place | None = None,
+        total_timeout: float | None = None,
     ) -> Iterator[Iterator[Event]]:
         """Have a model compute its outputs, and take them as they come.
 
@@ -153,6 +165,7 @@ class Client:
             version: as for `infer`.
             is_binary: as for `infer`.
             place: decides whose memory each output goes to, as for a decoder; None for new arrays.
+            total_timeout: as for `infer`; the time that the caller takes between two events does not count.
 
         Yields:
             The events; what `infer` raises, the iterator raises.
@@ -165,6 +178,7 @@ class Client:
                     if isinstance(event, WindowReceived):
                         use(event.array)  # its memory is used again for the next one
         """
+        limit = self._limit(total_timeout)
         exchange = infer(
             model,
             inputs,
@@ -178,10 +192,12 @@ class Client:
             placing=Placing(place=place),
         )
         exchange.compress()
-        with closing(self._events(exchange)) as events:
+        with closing(self._events(exchange, limit)) as events:
             yield events
 
-    def infer_raw(self, model: str, tensor: Values, *, version: str | None = None) -> InferResult:
+    def infer_raw(
+        self, model: str, tensor: Values, *, version: str | None = None, total_timeout: float | None = None
+    ) -> InferResult:
         """Have a model of one input compute its outputs, by a raw binary request.
 
         Specification, "Raw Binary Request": the body is the tensor and nothing else. The server deduces the rest from
@@ -191,14 +207,16 @@ class Client:
             model: its name.
             tensor: the input, of the datatype that the model declares; BYTES of one element.
             version: of the model; None for the server's choice.
+            total_timeout: as for `infer`.
 
         Raises:
             ServerError: the server answered with an error, as when the bytes do not fill the model's input.
             LocalProtocolError: the tensor has no form in the protocol.
             RemoteProtocolError: as from `infer`, and so are `TimeoutError` and `OSError`.
         """
+        limit = self._limit(total_timeout)
         exchange = infer_raw(model, tensor, version=version, limits=self._limits, compression=self._compression)
-        return self._call(exchange).infer_result()
+        return self._call(exchange, limit).infer_result()
 
     def server_metadata(self) -> dict[str, Any]:
         """Return the server's name, version and extensions; raises as `infer` does."""
@@ -242,25 +260,28 @@ class Client:
         self.close()
 
     def _document(self, path: str) -> dict[str, Any]:
-        return self._call(get(path, self._limits)).document()
+        return self._call(get(path, self._limits), self._limit()).document()
 
     def _is_success(self, path: str) -> bool:
         try:
-            self._call(get(path, self._limits))
+            self._call(get(path, self._limits), self._limit())
         except ServerError:
             return False
         return True
 
-    def _call(self, exchange: Exchange) -> Exchange:
-        for event in self._events(exchange):
+    def _limit(self, total_timeout: float | None = None) -> TimeLimit:
+        return TimeLimit(self._total_timeout if total_timeout is None else total_timeout)
+
+    def _call(self, exchange: Exchange, limit: TimeLimit) -> Exchange:
+        for event in self._events(exchange, limit):
             exchange.keep(event)
         return exchange
 
-    def _events(self, exchange: Exchange) -> Generator[Event, None, None]:
+    def _events(self, exchange: Exchange, limit: TimeLimit) -> Generator[Event, None, None]:
         """Send a request, and yield the events of its answer."""
-        sock = self._connect()
+        sock = self._connect(limit)
         parts = exchange.start(self._connection, self._address)
-        duplex: Duplex[HttpEvent] = Duplex(sock, self._connection, parts, timeout=self._timeout)
+        duplex: Duplex[HttpEvent] = Duplex(sock, self._connection, parts, timeout=self._timeout, limit=limit)
         self._is_busy = True
         try:
             while not exchange.has_ended:
@@ -268,7 +289,8 @@ class Client:
                 if not exchange.is_success:
                     duplex.stop_sending()
                 if event is not None:
-                    yield event
+                    with limit.paused():
+                        yield event
         except (ConnectionError, RemoteProtocolError) as error:
             # A server that refuses may close before it has read all; if no answer has come, this is what matters.
             raise exchange.refusal(error) or duplex.lost or error from None
@@ -278,14 +300,12 @@ class Client:
                 self.close()
         exchange.check_status()
 
-    def _connect(self) -> socket.socket:
+    def _connect(self, limit: TimeLimit) -> socket.socket:
         if self._is_busy:
             raise LocalProtocolError("the answer to the last request is still being received; leave its `with` block")
         if self._socket is not None and self._connection.is_reusable and not sync.has_input(self._socket):
             return self._socket
         self.close()
-        self._socket = socket.create_connection((self._address.host, self._address.port), self._timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setblocking(False)
+        self._socket = connect(self._address.host, self._address.port, timeout=self._timeout, limit=limit)
         self._connection = ClientConnection(self._limits)
         return self._socket

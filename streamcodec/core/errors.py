@@ -190,3 +190,23 @@ def shown(text: str) -> str:
     """Quote a name from the peer for a message: escaped, and cut so that the peer cannot choose our log volume."""
     longest = 60
     return repr(text) if len(text) <= longest else f"{text[:longest]!r}..."
+
+
+def printable(text: str) -> str:
+    """Return a text of the peer's as a log or a terminal may have it: on one line, and nothing but characters.
+
+    Control characters, which steer a terminal, marks that turn the direction of writing, and halves of surrogate pairs
+    are escaped, as in the form of a Python string.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Cut a text in its second half, so that its end is still there: where a message says what it is about."""
+    gap = "..."
+    if len(text) <= longest:
+        return text
+    end = longest // 4
+    return f"{text[: longest - len(gap) - end]}{gap}{text[-end:]}"

@@ -13,7 +13,7 @@ from typing import Final, cast
 import h11
 
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, EndOfMessage, Event, NeedData, NeedTurn
+from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.body import Receiver
 from streamcodec.http.connection import Incoming, State
@@ -51,6 +51,7 @@ class ClientConnection:
         self._interim_bytes = 0
         self._head: ResponseHead | None = None
         self._failure: RemoteProtocolError | None = None
+        self._is_paced = paced
         self.incoming = Incoming(limits, paced=paced)
         self.get_buffer = self.incoming.get_buffer
         self.get_buffers = self.incoming.get_buffers
@@ -151,7 +152,7 @@ class ClientConnection:
             and not self.incoming.has_input
         )
 
-    def _next_head(self) -> ResponseHead | NeedData:
+    def _next_head(self) -> ResponseHead | NeedData | NeedTurn:
         while (head := self.incoming.read_head()) is not None:
             self._interim_bytes += len(head)
             event = cast("h11.Response | h11.InformationalResponse", parse_head(self._h11, head))
@@ -165,6 +166,8 @@ class ClientConnection:
                 msg = f"the interim responses have more than {self._limits.max_head_bytes} bytes"
                 raise LimitExceededError(msg, limit="max_head_bytes")
             self.incoming.next_cycle()
+            if self._is_paced:  # one read may have brought a thousand
+                return NEED_TURN
         if self.incoming.is_eof:
             msg = "the server closed the connection without an answer"
             raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED)

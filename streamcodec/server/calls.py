@@ -27,7 +27,7 @@ from streamcodec.core.rows import Rows, Window
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.budget import Reservation
 from streamcodec.server.workers import NoThreadError, Work, Workers
-from streamcodec.service import Inference, Reply, json_reply, unavailable_reply
+from streamcodec.service import Inference, Reply, failure_reply, unavailable_reply
 from streamcodec.service.models import Values
 from streamcodec.service.windows import check_end, checked
 
@@ -82,7 +82,7 @@ class Caller:
         if not work.has_begun:
             return unavailable_reply("all threads for models are taken", retry_after=1)
         msg = f"model {inference.opening.model.name!r} has not answered within {self._timeout:g} seconds"
-        return json_reply({"error": msg}, status=HTTPStatus.GATEWAY_TIMEOUT)
+        return failure_reply(msg, status=HTTPStatus.GATEWAY_TIMEOUT)
 
     def end(self) -> None:
         """Tell that the answer has been sent, with all rows of it, or never will be."""

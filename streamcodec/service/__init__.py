@@ -10,7 +10,7 @@ from streamcodec.service.models import (
     Predict,
     TensorMetadata,
 )
-from streamcodec.service.replies import Reply, error_reply, json_reply, unavailable_reply
+from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
 from streamcodec.service.service import Service
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "TensorMetadata",
     "demo_models",
     "error_reply",
+    "failure_reply",
     "json_reply",
     "unavailable_reply",
 ]

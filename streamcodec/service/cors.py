@@ -15,7 +15,7 @@ from typing import Final, Self
 from streamcodec.core.errors import LocalProtocolError, shown
 from streamcodec.core.framing import HEADER_LENGTH_FIELD
 from streamcodec.http.messages import RequestHead
-from streamcodec.service.replies import Reply, json_reply
+from streamcodec.service.replies import Reply, failure_reply
 
 _ANY: Final = "*"
 _ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?", re.ASCII)
@@ -78,7 +78,7 @@ class CorsPolicy:
             return None
         if not self.fields(head):
             text = f"pages of {shown(origin)} may not call this server; its operator lists those that may"
-            return json_reply({"error": text}, status=403)
+            return failure_reply(text, status=403)
         fields = [
             ("Access-Control-Allow-Methods", ", ".join(methods)),
             ("Access-Control-Allow-Headers", ", ".join(_ALLOWED_FIELDS)),

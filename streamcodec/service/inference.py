@@ -32,7 +32,7 @@ from streamcodec.service.memory import bytes_beside, bytes_placed
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, Values, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.raw import raw_tensor
-from streamcodec.service.replies import Reply, error_reply, json_reply, message_reply
+from streamcodec.service.replies import Reply, error_reply, failure_reply, message_reply
 from streamcodec.service.windows import Pull, windows_of
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -133,7 +133,7 @@ class Opening:
         if isinstance(error, RemoteProtocolError):
             return error_reply(error)
         if isinstance(error, NotRepresentableError):
-            return json_reply({"error": str(error)}, status=400)
+            return failure_reply(str(error), status=400)
         return _failure_reply(self.model, error)
 
     def is_quick(self, outputs: Outputs, header: RequestHeader) -> bool:
@@ -396,4 +396,4 @@ def _select(arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tens
 def _failure_reply(model: Model, error: BaseException) -> Reply:
     """Answer that the model failed, and no more than that: what it said is for the server's log."""
     text = f"model {model.name!r} failed with {type(error).__name__}"
-    return json_reply({"error": text}, status=500, cause=error)
+    return failure_reply(text, status=500, cause=error)

@@ -62,7 +62,10 @@ class Plans:
         Raises:
             RemoteProtocolError: the body would be refused.
         """
-        text = body[: opening.header_length or 0]
+        length = opening.header_length or 0
+        if length > len(body):  # a slice would end with the body, and hide it
+            return None
+        text = body[:length]
         key = opening.key + text
         plan = self._known.get(key)
         if plan is None:

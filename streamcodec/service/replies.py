@@ -1,17 +1,23 @@
 """Replies: a response before it is written, and the one form that all errors have.
 
-An error is always `{"error": "..."}` as JSON with a fitting status: never a stack trace, never the input echoed back.
+An error is always `{"error": "..."}` as JSON with a fitting status: never a stack trace, never the input echoed back,
+and never longer than 2 KiB, whatever names the client or the operator has chosen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from streamcodec.core.compression import ENCODINGS
 from streamcodec.core.encoder import EncodedMessage, Part
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shortened
 from streamcodec.core.jsonoutput import dump_json
 from streamcodec.core.record import record
+
+_MAX_ERROR_BYTES: Final = 2 << 10
+_MAX_ERROR_CHARS: Final = _MAX_ERROR_BYTES // 6 - len('{"error":""}')
+"""Of a text that is too long: no character takes more than 6 bytes, which is what a control character takes."""
 
 
 @record()
@@ -51,15 +57,30 @@ def json_reply(
     return Reply(status=status, headers=headers, buffers=(body,), body_length=len(body), cause=cause, refusal=refusal)
 
 
+def failure_reply(
+    text: str,
+    *,
+    status: int,
+    headers: Sequence[tuple[str, str]] = (),
+    cause: BaseException | None = None,
+    refusal: RemoteProtocolError | None = None,
+) -> Reply:
+    """Reply with an error, whose text is cut if it is too long."""
+    text = text.encode("utf-8", "backslashreplace").decode()  # a model may say anything, halves of surrogates included
+    if len(dump_json({"error": text})) > _MAX_ERROR_BYTES:
+        text = shortened(text, _MAX_ERROR_CHARS)
+    return json_reply({"error": text}, status=status, headers=headers, cause=cause, refusal=refusal)
+
+
 def error_reply(error: RemoteProtocolError, *, headers: Sequence[tuple[str, str]] = ()) -> Reply:
     """Reply with what the client did wrong, and where."""
     if error.code is ErrorCode.UNSUPPORTED_ENCODING:
         headers = [*headers, ("Accept-Encoding", ", ".join((*ENCODINGS, "identity")))]
     if error.code is ErrorCode.OUT_OF_MEMORY:
         headers = [*headers, ("Retry-After", "1")]
-    return json_reply({"error": str(error)}, status=error.status_hint, headers=headers, refusal=error)
+    return failure_reply(str(error), status=error.status_hint, headers=headers, refusal=error)
 
 
 def unavailable_reply(message: str, *, retry_after: int) -> Reply:
     """Reply that the server is full or shutting down; `retry_after` is in seconds."""
-    return json_reply({"error": message}, status=503, headers=[("Retry-After", str(retry_after))])
+    return failure_reply(message, status=503, headers=[("Retry-After", str(retry_after))])

@@ -23,6 +23,7 @@ from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.core.rows import Rows
 from streamcodec.transports import aio
 from streamcodec.transports.sync import EventSource, EventT, receive, received
+from streamcodec.transports.timelimit import TimeLimit
 from streamcodec.transports.vectors import SendQueue, async_batches
 
 
@@ -35,7 +36,13 @@ class Duplex(Generic[EventT]):
     """
 
     def __init__(
-        self, sock: socket.socket, source: EventSource[EventT], parts: Sequence[Part], *, timeout: float | None = None
+        self,
+        sock: socket.socket,
+        source: EventSource[EventT],
+        parts: Sequence[Part],
+        *,
+        timeout: float | None = None,
+        limit: TimeLimit | None = None,
     ) -> None:
         """Prepare to send.
 
@@ -44,11 +51,13 @@ class Duplex(Generic[EventT]):
             source: what has been read goes here.
             parts: to be sent; see `sync.send`.
             timeout: seconds without progress in either direction before giving up; None waits for ever.
+            limit: on the whole; None for none.
         """
         self._socket = sock
         self._source = source
         self._queue = SendQueue(parts)
         self._timeout = timeout
+        self._limit = limit or TimeLimit(None)
         self._poll = select.poll()
         self._awaited = 0
         self._is_stopped = False
@@ -60,7 +69,7 @@ class Duplex(Generic[EventT]):
 
         Raises:
             RemoteProtocolError: what the peer has sent breaks a rule.
-            TimeoutError: neither direction has moved for `timeout` seconds.
+            TimeoutError: neither direction has moved for `timeout` seconds, or all took longer than `limit`.
             OSError: the connection is broken.
             Exception: whatever the source of a part raises.
         """
@@ -83,10 +92,10 @@ class Duplex(Generic[EventT]):
         is_sending = bool(self._queue)
         self.is_sent = not (is_sending or self._is_stopped)
         self._await(select.POLLIN | select.POLLOUT if is_sending else select.POLLIN)
-        ready = self._poll.poll(None if self._timeout is None else self._timeout * 1000)
+        seconds = self._limit.at_most(self._timeout)
+        ready = self._poll.poll(None if seconds is None else seconds * 1000)
         if not ready:
-            msg = f"nothing has moved for {self._timeout:g} seconds"
-            raise TimeoutError(msg)
+            raise self._limit.too_long(self._timeout)
         _, events = ready[0]
         if events & select.POLLOUT:
             self._send()

@@ -18,6 +18,7 @@ from streamcodec import (
     ProtocolError,
     RemoteProtocolError,
 )
+from streamcodec.core.errors import printable, shortened
 from streamcodec.testing import describe_error
 
 CORE = {
@@ -142,3 +143,23 @@ def test_errors_can_be_copied_and_pickled(error: RemoteProtocolError) -> None:
     for other in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301 - ours
         assert other is not error
         assert describe_error(other) == describe_error(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("größer", "größer"),
+        ("\x1b[2J\r\n", r"\x1b[2J\r\n"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\u202eb\u2066c", r"a\u202eb\u2066c"),
+        ("\ud800", r"\ud800"),
+        ("C:\\x", "C:\\x"),
+    ],
+)
+def test_what_steers_a_terminal_is_escaped(text: str, safe: str) -> None:
+    assert printable(text) == safe
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
+    assert shortened("abcdefgh", 8) == "abcdefgh"
+    assert shortened("abcdefghijklmnop", 12) == "abcdef...nop"

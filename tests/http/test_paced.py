@@ -21,7 +21,7 @@ from streamcodec import (
     encode_request,
     request_decoder,
 )
-from streamcodec.http import Collector, Receiver, RequestHead, ServerConnection
+from streamcodec.http import ClientConnection, Collector, Receiver, RequestHead, ResponseHead, ServerConnection
 from tests.http.driver import client, raises_local, server, triad
 from tests.http.messages import (
     BODY,
@@ -235,3 +235,14 @@ def test_a_body_that_is_given_up_leaves_no_work() -> None:
     assert connection.next_event() is NEED_TURN
     connection.send_response(413)
     assert connection.work() is False
+
+
+def test_interim_responses_are_read_one_in_a_turn() -> None:
+    interim, count = b"HTTP/1.1 103 Early Hints\r\n\r\n", 20
+    connection = ClientConnection(paced=True)
+    connection.send_request("GET", "/", [("Host", "x")])
+    connection.feed(interim * count + b"HTTP/1.1 204 No Content\r\n\r\n")
+    for _ in range(count):
+        assert connection.next_event() is NEED_TURN
+        assert connection.work() is False
+    assert isinstance(connection.next_event(), ResponseHead)

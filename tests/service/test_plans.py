@@ -119,3 +119,11 @@ def test_what_is_refused_is_not_planned() -> None:
     service = service_of(_identity, inputs=())
     with pytest.raises(RemoteProtocolError):
         _plan(service, message)
+
+
+@pytest.mark.parametrize("length", [14, 2**63 - 1])
+def test_a_header_length_beyond_the_body_is_not_planned(length: int) -> None:
+    fields = [("Inference-Header-Content-Length", str(length))]
+    opening = service_of(_identity).open(head(TARGET, "POST", fields, 13))
+    assert isinstance(opening, Opening)
+    assert Plans().find(opening, b'{"inputs":[]}') is None

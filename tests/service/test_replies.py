@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from streamcodec import ErrorCode, RemoteProtocolError
-from streamcodec.service import error_reply
+from streamcodec.service import Reply, error_reply, failure_reply
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,29 @@ def test_error_says_what_would_work(code: ErrorCode, status: int, field: tuple[s
     assert (reply.status, reply.refusal) == (status, error)
     assert field in reply.headers
     assert json.loads(b"".join(cast("tuple[bytes, ...]", reply.buffers))) == {"error": "not now"}
+
+
+def _text(reply: Reply) -> str:
+    text = json.loads(b"".join(cast("tuple[bytes, ...]", reply.buffers)))["error"]
+    assert isinstance(text, str)
+    return text
+
+
+@pytest.mark.parametrize("char", ["a", "\x01", '"', "\U0001f600", "\u20ac"])
+def test_a_long_error_is_cut_and_says_where_it_happened(char: str) -> None:
+    error = RemoteProtocolError(100_000 * char, code=ErrorCode.INVALID_JSON, path="$.inputs[0].shape", offset=7)
+    reply = error_reply(error)
+    assert 300 < reply.body_length <= 2048
+    assert _text(reply).startswith(char)
+    assert _text(reply).endswith("($.inputs[0].shape, byte 7)")
+
+
+def test_an_error_of_2_kib_is_left_as_it_is() -> None:
+    text = "a" * (2048 - len('{"error":""}'))
+    reply = failure_reply(text, status=500)
+    assert (_text(reply), reply.body_length) == (text, 2048)
+    assert failure_reply(text + "a", status=500).body_length < 2048
+
+
+def test_an_error_can_hold_half_of_a_surrogate_pair() -> None:
+    assert _text(failure_reply("\ud800", status=500)) == r"\ud800"

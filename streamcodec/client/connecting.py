@@ -1,0 +1,72 @@
+"""Connecting: a blocking connection to a server, within the time of a call.
+
+Looking up a name has no time limit of its own anywhere: with name servers that do not answer, the system takes as long
+as it is configured to. So a thread does it, and who waits for the thread does so only as long as its call may take.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from contextlib import suppress
+from typing import Any
+
+from streamcodec.transports.timelimit import TimeLimit
+
+_Addresses = list[tuple[Any, ...]]
+"""What `socket.getaddrinfo` returns."""
+
+
+def connect(host: str, port: int, *, timeout: float | None, limit: TimeLimit) -> socket.socket:
+    """Open a connection to the first address of a host that takes it; the socket is non-blocking.
+
+    Args:
+        host: a name or an address.
+        port: of the server.
+        timeout: seconds for the name, and for each address; None for no such limit.
+        limit: for all of it.
+
+    Raises:
+        TimeoutError: the name was not found in time, or the last address did not answer in time.
+        OSError: the name is unknown, or no address took the connection.
+    """
+    failure = OSError(f"{host!r} has no address")
+    for family, kind, protocol, _, address in _look_up(host, port, timeout, limit):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(limit.at_most(timeout))
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setblocking(False)
+            return sock
+    raise limit.exceeded() if limit.is_over else failure
+
+
+def _look_up(host: str, port: int, timeout: float | None, limit: TimeLimit) -> _Addresses:
+    """Return the addresses of a host; what is an address already needs no thread."""
+    with suppress(socket.gaierror):
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    found: queue.SimpleQueue[_Addresses | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except Exception as error:  # noqa: BLE001 - raised by who has asked
+            found.put(error)
+
+    threading.Thread(target=ask, name="streamcodec look-up", daemon=True).start()
+    try:
+        answer = found.get(timeout=limit.at_most(timeout))
+    except queue.Empty:
+        raise limit.too_long(timeout) from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
