@@ -31,6 +31,7 @@ CORE_ORDER = [
     "plainheader",
     "jsondata",
     "jsonoutput",
+    "jsonintegers",
     "header",
     "objectend",
     "placement",
@@ -45,6 +46,7 @@ CORE_ORDER = [
     "machine",
     "decoder",
     "rows",
+    "jsonvalues",
     "encoder",
     "deflating",
 ]
