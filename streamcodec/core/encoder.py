@@ -57,8 +57,8 @@ class EncodedMessage:
 
     parts: tuple[bytes | memoryview | Rows, ...]
     """The body in order: the JSON header, then the binary tensors; never empty bytes. Views share the arrays' memory.
-    The header is one part, or several with `Rows` of bytes between them, which are the values of large JSON tensors: the
-    arrays must not change until they are sent. Or all of it, compressed."""
+    The header is one part, or several with `Rows` of bytes between them, which are the values of large JSON tensors:
+    those arrays must not change until they are sent. Or all of it, compressed."""
     header_length: int | None
     """Value of `Inference-Header-Content-Length`; None if there is no binary tensor, 0 of a raw binary request."""
     body_length: int

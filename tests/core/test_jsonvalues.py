@@ -38,8 +38,8 @@ NUMBERS = (*INTEGERS, "<f4", ">f4", "<f8", ">f8")
 random = np.random.default_rng(20)
 
 
-def response(array: Array | Elements | Rows, **options: Any) -> EncodedMessage:
-    return encode_response([Tensor(name="y", array=array, is_binary=False)], model_name="m", **options)
+def response(array: Array | Elements | Rows, *, nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL) -> EncodedMessage:
+    return encode_response([Tensor(name="y", array=array, is_binary=False)], model_name="m", nonfinite=nonfinite)
 
 
 def text_of(message: EncodedMessage) -> str:
