@@ -32,6 +32,7 @@ CORE_ORDER = [
     "jsondata",
     "jsonoutput",
     "jsonintegers",
+    "jsonfloats",
     "header",
     "objectend",
     "placement",

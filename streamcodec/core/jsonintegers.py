@@ -31,9 +31,12 @@ Texts = npt.NDArray[Any]
 GROUP: Final = 10_000
 """Values of a group of four digits."""
 
+PLACES: Final = np.array([1000, 100, 10, 1])
+"""What the digits of a group count."""
+
 _POWERS: Final = [10**exponent for exponent in range(1, 20)]
-_COMMA: Final = ord(",")
-_SIGN: Final = ord("-") << 8
+COMMA: Final = ord(",")
+SIGN: Final = ord("-") << 8
 
 
 def integers_as_text(values: Array) -> bytes:
@@ -48,9 +51,9 @@ def integers_as_text(values: Array) -> bytes:
     magnitudes = _magnitudes(values)
     group_count = -(-len(str(magnitudes.max())) // 4)
     rows = np.empty((len(values), 1 + group_count), "<u4")
-    rows[:, 0] = _COMMA
+    rows[:, 0] = COMMA
     if values.dtype.kind == "i":
-        rows[:, 0] += (values < 0).astype("<u4") * np.uint32(_SIGN)
+        rows[:, 0] += (values < 0).astype("<u4") * np.uint32(SIGN)
     write_groups(magnitudes, rows[:, 1:])
     return rows.tobytes().translate(None, b"\0")
 
@@ -87,18 +90,23 @@ def write_groups(magnitudes: npt.NDArray[np.uint64], columns: Texts) -> None:
         magnitudes, table = higher, leading
 
 
-@cache
-def plain_groups() -> Texts:
-    """Return the text of each group: four digits."""
-    text = "".join(f"{group:04}" for group in range(GROUP))
-    return np.frombuffer(text.encode(), "<u4")
+def plain_groups() -> npt.NDArray[np.uint8]:
+    """Return the four digits of each group, of shape [10000, 4]."""
+    digits: npt.NDArray[np.uint8] = (np.arange(GROUP)[:, None] // PLACES % 10 + ord("0")).astype(np.uint8)
+    return digits
+
+
+def texts_of(groups: npt.NDArray[np.uint8]) -> Texts:
+    """Return each row of four characters as one number."""
+    return groups.view("<u4")[:, 0]
 
 
 @cache
 def _leading_groups() -> tuple[Texts, Texts]:
-    """Return two tables of groups, first as they are with nothing before them, then with: of any place, of the last."""
-    stripped = "".join(f"{group or '':\0>4}" for group in range(GROUP))
-    leading = np.concatenate((np.frombuffer(stripped.encode(), "<u4"), plain_groups()))
+    """Return two tables of groups, first with nothing before them, then with something: of any place, of the last."""
+    plain = plain_groups()
+    is_led = np.arange(GROUP)[:, None] >= PLACES
+    leading = np.concatenate((texts_of(plain * is_led), texts_of(plain)))
     last = leading.copy()
     last[0] = ord("0") << 24
     return leading, last

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from streamcodec.core.datatypes import Datatype
 from streamcodec.core.elements import Elements
 from streamcodec.core.errors import NotRepresentableError
+from streamcodec.core.jsonfloats import floats_as_text
 from streamcodec.core.jsonintegers import integers_as_text, length_of_integers
 from streamcodec.core.jsonoutput import NonFiniteOutput, check_form, encode_data, encode_floats, to_json
 from streamcodec.core.payloads import NO_TEXT, payloads_as_text, payloads_of
@@ -37,8 +38,8 @@ SMALL_BYTES: Final = 64 << 10
 KEPT_BYTES: Final = 1 << 20
 """A text of floats or strings up to this length is kept from the first pass for the second."""
 
-_FEW: Final = 128
-"""Up to so many integers are quicker without numpy."""
+_FEW: Final = {"b": 128, "u": 128, "i": 128, "f": 512}
+"""Up to so many numbers are quicker without numpy."""
 
 _SLICE_BYTES: Final = 32 << 10
 """Of the array, at a time: the text is 20 to 160 KiB."""
@@ -66,8 +67,9 @@ def json_values(array: Values | Elements, datatype: Datatype, nonfinite: NonFini
     if _nbytes(array) > SMALL_BYTES:
         return _large(array, datatype, nonfinite)
     values = np.asarray(array)
-    if datatype.kind in "biu" and values.size > _FEW:
-        return f"[{integers_as_text(values.reshape(-1)).decode()[1:]}]"
+    if values.size > _FEW.get(datatype.kind, values.size):
+        texts = _floats(values, nonfinite) if datatype.kind == "f" else _integers(values)
+        return f"[{b''.join(texts).decode()[1:]}]"
     return to_json(encode_data(values, datatype, nonfinite))
 
 
@@ -118,8 +120,10 @@ def _integers(array: Values) -> Iterator[bytes]:
 
 
 def _floats(array: Values, nonfinite: NonFiniteOutput) -> Iterator[bytes]:
-    for values in _slices(array, _FLOAT_COUNT):
-        yield f",{to_json(encode_floats(values, nonfinite))[1:-1]}".encode()
+    def plain(values: Values) -> list[str]:
+        return to_json(encode_floats(values, nonfinite))[1:-1].split(",")
+
+    return (floats_as_text(values, plain) for values in _slices(array, _FLOAT_COUNT))
 
 
 def _slices(array: Values, count: int) -> Iterator[Values]:
