@@ -31,6 +31,8 @@ CORE_ORDER = [
     "plainheader",
     "jsondata",
     "jsonoutput",
+    "jsonintegers",
+    "jsonfloats",
     "header",
     "objectend",
     "placement",
@@ -45,6 +47,7 @@ CORE_ORDER = [
     "machine",
     "decoder",
     "rows",
+    "jsonvalues",
     "encoder",
     "deflating",
 ]

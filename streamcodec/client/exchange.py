@@ -204,7 +204,7 @@ class Exchange:
 
         It needs no connection, and for large tensors it takes time: a program with an event loop does it in a thread.
         """
-        if self._message is not None and self._compression.request is not None and not self._message.is_streamed:
+        if self._message is not None and self._compression.request is not None and self._message.is_compressible:
             self._message = compress_message(self._message, self._compression.request)
 
     def start(self, connection: ClientConnection, address: Address, *, paced: bool = False) -> list[Part]:

@@ -3,7 +3,9 @@
 The buffers go through zlib one after the other and slice by slice; they are never joined. The lengths of the protocol
 count decompressed bytes, so the header of the message stays as it is, and the length that HTTP is told is known once
 all is compressed: a compressed message is held in memory whole, and is never larger than the plain one. For a message
-that is streamed that would undo what it is streamed for, so those are refused; see `EncodedMessage.is_streamed`.
+whose tensors come in windows that would undo what they are for, so those are refused; see
+`EncodedMessage.is_compressible`. Where only JSON values are made while the message is sent, which as a text take many
+times the memory of their arrays, it is compressed as long as that takes little memory: `STREAMED_BYTES`.
 
 Tensors compress badly and slowly, which is why nothing here happens unasked. Of 16 MiB each, zlib 1.2.13, one core:
 
@@ -31,6 +33,9 @@ from streamcodec.core.errors import LocalProtocolError
 
 _LEVEL: Final = 1
 
+STREAMED_BYTES: Final = 1 << 20
+"""A message that is streamed, but could be compressed, is sent as it is if it would be larger than this."""
+
 _WINDOWS: Final = dict(zip(ENCODINGS, (16 + zlib.MAX_WBITS, zlib.MAX_WBITS), strict=True))
 """What zlib is told. RFC 9110, section 8.4.1.2: `deflate` is the zlib format, not the bare stream."""
 
@@ -39,7 +44,7 @@ _SLICE_BYTES: Final = 256 << 10
 
 
 def compress_message(message: EncodedMessage, encoding: str) -> EncodedMessage:
-    """Return a message compressed; or as it is, if compressing does not make it smaller.
+    """Return a message compressed; or as it is, if compressing does not make it smaller, or small enough to be held.
 
     It takes a second for some 30 to 100 MB of tensors, and other threads run meanwhile.
 
@@ -48,19 +53,20 @@ def compress_message(message: EncodedMessage, encoding: str) -> EncodedMessage:
         encoding: one of `ENCODINGS`.
 
     Raises:
-        LocalProtocolError: another encoding, the message is compressed already, or it is streamed.
+        LocalProtocolError: another encoding, the message is compressed already, or windows are streamed.
     """
     if message.content_encoding is not None:
         msg = f"the message is compressed already, with {message.content_encoding}"
         raise LocalProtocolError(msg)
-    if message.is_streamed:
+    if not message.is_compressible:
         msg = "a message that is streamed cannot be compressed: its length has to be known before its bytes are made"
         raise LocalProtocolError(msg)
+    most = min(message.body_length, STREAMED_BYTES) if message.is_streamed else message.body_length
     pieces: list[bytes] = []
     nbytes = 0
     for piece in _deflate(message.buffers, checked_encoding(encoding)):
         nbytes += len(piece)
-        if nbytes >= message.body_length:
+        if nbytes >= most:
             return message
         pieces.append(piece)
     return EncodedMessage(

@@ -6,7 +6,8 @@ list to `sendmsg`. The header is padded with spaces to a multiple of 64 bytes, w
 tensor on an aligned place for every receiver.
 
 The lengths are known before the first byte is sent, also of tensors that are given as `Rows`, an iterable of windows:
-shape and datatype are declared, so the plan needs no data. The bytes of such a part are made when it is its turn.
+shape and datatype are declared, so the plan needs no data. The bytes of such a part are made when it is its turn. So is
+the text of a large tensor that is written as JSON: to all that goes through a message, it is `Rows` of bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from streamcodec.core.datatypes import DATATYPES, Datatype, datatype_of, to_wire
 from streamcodec.core.elements import Elements
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.framing import HEADER_LENGTH_FIELD
-from streamcodec.core.jsonoutput import NonFiniteOutput, encode_data, to_json
+from streamcodec.core.jsonoutput import NonFiniteOutput, to_json
+from streamcodec.core.jsonvalues import LargeValues, json_values
 from streamcodec.core.model import RequestedOutput
 from streamcodec.core.payloads import encode_payloads
 from streamcodec.core.placement import ALIGNMENT, byte_view
@@ -55,7 +57,8 @@ class EncodedMessage:
 
     parts: tuple[bytes | memoryview | Rows, ...]
     """The body in order: the JSON header, then the binary tensors; never empty bytes. Views share the arrays' memory.
-    Or all of it, compressed."""
+    The header is one part, or several with `Rows` of bytes between them, which are the values of large JSON tensors:
+    those arrays must not change until they are sent. Or all of it, compressed."""
     header_length: int | None
     """Value of `Inference-Header-Content-Length`; None if there is no binary tensor, 0 of a raw binary request."""
     body_length: int
@@ -67,6 +70,11 @@ class EncodedMessage:
     def is_streamed(self) -> bool:
         """Whether a part of the body will be made while it is sent."""
         return Rows in map(type, self.parts)
+
+    @property
+    def is_compressible(self) -> bool:
+        """Whether it may be compressed before it is sent: what is not there yet can be made more than once."""
+        return all(isinstance(part.windows, LargeValues) for part in self.parts if isinstance(part, Rows))
 
     @property
     def buffers(self) -> Iterable[bytes | memoryview]:
@@ -213,8 +221,9 @@ def _encode(
     """
     text = ["{", *members, f'"{key}":[']
     separator = ""
+    header: list[Part] = []  # what of it is behind us, with values that are made while they are sent
     parts: list[Part] = []
-    has_binary, nbytes = False, 0
+    has_binary, written, nbytes = False, 0, 0
     names: set[str] = set()
     for tensor in tensors:
         array = tensor.array
@@ -229,16 +238,22 @@ def _encode(
                 parts.append(part)
             text.append(f"{start}{_parameters(tensor, size)}}}")
         else:
-            values = collect(array) if isinstance(array, Rows) else np.asarray(array)
-            data = _json(encode_data(values, datatype, nonfinite))
-            text += (start, _parameters(tensor), ',"data":', data, "}")
+            data = json_values(collect(array) if isinstance(array, Rows) else array, datatype, nonfinite)
+            text += (start, _parameters(tensor), ',"data":')
+            if isinstance(data, Rows):
+                before = _to_utf8(text)
+                header += (before, data)
+                written += len(before) + data.nbytes
+                data = "]"
+            text += (data, "}")
         separator = ","
     text.append("]}")
-    header = _to_utf8(text)
+    rest = _to_utf8(text)
     if not has_binary:
-        return EncodedMessage(parts=(header,), header_length=None, body_length=len(header))
-    header += b" " * (-len(header) % ALIGNMENT)
-    return EncodedMessage(parts=(header, *parts), header_length=len(header), body_length=len(header) + nbytes)
+        return EncodedMessage(parts=(*header, rest), header_length=None, body_length=written + len(rest))
+    rest += b" " * (-(written + len(rest)) % ALIGNMENT)
+    length = written + len(rest)
+    return EncodedMessage(parts=(*header, rest, *parts), header_length=length, body_length=length + nbytes)
 
 
 def _parameters(tensor: Tensor, size: int | None = None) -> str:

@@ -29,20 +29,40 @@ def encode_data(array: np.ndarray[Any, Any], datatype: Datatype, nonfinite: NonF
     """Return the values of an array for `json.dumps`, flat, in row-major order.
 
     Raises:
-        NotRepresentableError: the datatype or a value has no JSON form.
+        NotRepresentableError: a value has no JSON form.
     """
-    if not datatype.has_json:
-        msg = f"{datatype.name} has no JSON form; ask for binary data"
-        raise NotRepresentableError(msg)
     if datatype.is_bytes:
-        return payloads_as_text(array)
+        return payloads_as_text(array.reshape(-1).tolist())
+    if datatype.kind == "f":
+        return encode_floats(array, nonfinite)
     values: list[Any] = array.reshape(-1).tolist()
-    if datatype.kind != "f" or nonfinite is NonFiniteOutput.LITERAL or bool(np.isfinite(array).all()):
+    return values
+
+
+def encode_floats(array: np.ndarray[Any, Any], nonfinite: NonFiniteOutput) -> list[Any]:
+    """Return the same for floats.
+
+    Raises:
+        NotRepresentableError: a value is not finite, and that is an error.
+    """
+    values: list[Any] = array.reshape(-1).tolist()
+    if nonfinite is NonFiniteOutput.LITERAL or bool(np.isfinite(array).all()):
         return values
     if nonfinite is NonFiniteOutput.ERROR:
         msg = "a value is not finite, which JSON cannot say; ask for binary data"
         raise NotRepresentableError(msg)
     return [value if math.isfinite(value) else None for value in values]
+
+
+def check_form(datatype: Datatype) -> None:
+    """Refuse a datatype that JSON has no form for.
+
+    Raises:
+        NotRepresentableError: it is one.
+    """
+    if not datatype.has_json:
+        msg = f"{datatype.name} has no JSON form; ask for binary data"
+        raise NotRepresentableError(msg)
 
 
 to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

@@ -17,6 +17,8 @@ from streamcodec.core.prefixes import PREFIX_BYTES, Octets, Offsets, write_prefi
 
 MAX_PAYLOAD_BYTES: Final = (1 << 32) - 1
 
+NO_TEXT: Final = "a BYTES element is not UTF-8, which JSON needs; use the binary form"
+
 _FEW: Final = 64
 """Up to so many are quicker without numpy."""
 
@@ -82,18 +84,17 @@ def payloads_of(elements: list[Any]) -> list[bytes]:
         raise LocalProtocolError(msg) from None
 
 
-def payloads_as_text(array: np.ndarray[Any, Any]) -> list[str]:
-    """Return the elements as the strings of the JSON form.
+def payloads_as_text(elements: list[Any]) -> list[str]:
+    """Return elements as the strings of the JSON form.
 
     Raises:
         NotRepresentableError: an element is not UTF-8.
         LocalProtocolError: an element is neither bytes nor text.
     """
     try:
-        return [str(payload, "utf-8") for payload in payloads_of(array.reshape(-1).tolist())]
+        return [str(payload, "utf-8") for payload in payloads_of(elements)]
     except UnicodeDecodeError:
-        msg = "a BYTES element is not UTF-8, which JSON needs; use the binary form"
-        raise NotRepresentableError(msg) from None
+        raise NotRepresentableError(NO_TEXT) from None
 
 
 def check_length(nbytes: int) -> None:

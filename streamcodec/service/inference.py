@@ -178,7 +178,7 @@ class Opening:
             request_id=header.id,
             nonfinite=self.nonfinite,
         )
-        if self.encoding is not None and not message.is_streamed and message.body_length >= _MIN_COMPRESSED_BYTES:
+        if self.encoding is not None and message.is_compressible and message.body_length >= _MIN_COMPRESSED_BYTES:
             return compress_message(message, self.encoding)
         return message
 

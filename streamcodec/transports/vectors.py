@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from itertools import chain, islice
 from typing import Final
 
+import anyio
+
 from streamcodec.core.encoder import Part
-from streamcodec.core.rows import Rows, RowWriter, synchronous
+from streamcodec.core.rows import Rows, RowWriter, row_buffers
 
 Parts = Iterable[Part] | AsyncIterable[bytes | memoryview]
 """What can be sent. Only asynchronous senders take an asynchronous iterable, or `Rows` of one."""
@@ -68,12 +70,8 @@ def batches(parts: Iterable[Part]) -> Iterator[list[memoryview]]:
         if not isinstance(run, Rows):
             yield run
             continue
-        writer = RowWriter(run)
-        for window in synchronous(run):
-            if view := writer.write(window):
-                yield [view]
-        if last := writer.finish():
-            yield [memoryview(last)]
+        for view in row_buffers(run):
+            yield [view]
 
 
 async def async_batches(parts: Parts) -> AsyncGenerator[list[memoryview], None]:
@@ -84,17 +82,29 @@ async def async_batches(parts: Parts) -> AsyncGenerator[list[memoryview], None]:
                 yield [memoryview(buffer)]
         return
     for run in _runs(parts):
-        if isinstance(run, Rows) and isinstance(run.windows, AsyncIterable):
-            writer = RowWriter(run)
-            async with _closing(run.windows):
-                async for window in run.windows:
-                    if view := writer.write(window):
-                        yield [view]
-            if last := writer.finish():
-                yield [memoryview(last)]
+        if isinstance(run, Rows):
+            async with aclosing(_async_rows(run)) as views:
+                async for view in views:
+                    yield [view]
         else:
-            for batch in batches([run] if isinstance(run, Rows) else run):
-                yield batch
+            yield run
+
+
+async def _async_rows(rows: Rows) -> AsyncGenerator[memoryview, None]:
+    """Yield the bytes of a tensor window by window, however they come."""
+    windows = rows.windows
+    if not isinstance(windows, AsyncIterable):
+        for view in row_buffers(rows):
+            yield view
+            await anyio.lowlevel.checkpoint()  # to make a window takes time, even where to send it takes none
+        return
+    writer = RowWriter(rows)
+    async with _closing(windows):
+        async for window in windows:
+            if view := writer.write(window):
+                yield view
+    if last := writer.finish():
+        yield memoryview(last)
 
 
 @asynccontextmanager
