@@ -13,8 +13,8 @@ from typing import Final
 DEEP: Final = 100
 """Levels, within the limit."""
 
-_LONG_KEY: Final = "\U000e0001" * 61
-"""Four bytes a character in UTF-8, twelve as it is shown in a message."""
+_FORMAT_CHARACTER: Final = "\U000e0001"
+"""Four bytes in UTF-8, ten where a message shows it escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ def _ragged(nbytes: int) -> Pair:
 
 def _deep_keys(nbytes: int) -> Pair:
     """NaN far behind and far below, in a member that no tensor has; each level's key would be part of its path."""
-    overhead = DEEP * (len(_LONG_KEY.encode()) + 5)
-    values = "1," * max(1, (nbytes - overhead) // 2)
+    key = _FORMAT_CHARACTER * max(1, nbytes // (8 * DEEP))
+    values = "1," * (nbytes // 4)
 
     def text(last: str) -> bytes:
-        nested = f'{{"{_LONG_KEY}":' * DEEP + f"[{values}{last}]" + "}" * DEEP
+        nested = f'{{"{key}":' * DEEP + f"[{values}{last}]" + "}" * DEEP
         return f'{{"inputs":[],"parameters":{{"a":{nested}}}}}'.encode()
 
     return Pair(text("NaN"), text("1"))
