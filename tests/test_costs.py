@@ -7,13 +7,16 @@ alone, the shortest of several, with bounds that are wide: what they are to find
 from __future__ import annotations
 
 import gc
+import gzip
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from random import Random
 
 import pytest
 
-from streamcodec import RemoteProtocolError
+from streamcodec import Inflater, Limits, RemoteProtocolError
 from tests.attacks import ATTACKS, Attack
 from tests.forms import FORMS, IN_FORMS, receive
 from tests.hostile import TEXTS
@@ -95,3 +98,16 @@ def test_a_refusal_costs_little_more_than_an_acceptance(name: str, form: str, is
     assert isinstance(refused(), RemoteProtocolError)
     assert accepted() is None
     _assert_within(_MAX_REFUSAL, refused, accepted)
+
+
+def test_finding_out_that_a_checksum_is_wrong_costs_little() -> None:
+    """It stands behind everything, and nothing of what came before may be lost, whatever the cuts."""
+    text = TEXTS["a double too large"](_TEXT_BYTES).accepted
+    body = gzip.compress(text + bytes(1 << 15) + Random(1).randbytes(1 << 15))  # noqa: S311 - no secret
+
+    def inflate(data: bytes) -> None:
+        with suppress(RemoteProtocolError):
+            for _ in Inflater("gzip", Limits()).inflate(data):
+                pass
+
+    _assert_within(_MAX_REFUSAL, partial(inflate, body[:-8] + bytes(8)), partial(inflate, body))

@@ -14,6 +14,7 @@ from tests.hostile import TEXTS, Pair, entry
 from tests.under_attack.acts import Act, ask, be_deaf, connect_and_go, flood, in_single_bytes, trickle
 from tests.under_attack.messages import (
     chunked,
+    damaged,
     declared,
     get,
     gzip_members,
@@ -99,6 +100,7 @@ ATTACKS: Final[dict[str, Attack]] = {
         lambda: ask(zeros(tensor("UINT8", 256 * _MIB, 256 * _MIB), 256 * _MIB, model="crc"))
     ),
     "50,000 members of gzip": _alike(lambda: ask(gzip_members(50_000))),
+    "a checksum that is wrong, compressed": _alike(lambda: ask(damaged(60_000))),
     "chunks of one byte": _alike(lambda: ask(chunked(_ones(150_000), size=1))),
     "chunks of one byte, with extensions": _alike(lambda: ask(chunked(_ones(150_000), size=1, extension=b";a=b"))),
     "12,000 empty tensors": _alike(lambda: ask(many_tensors(12_000, 0))),

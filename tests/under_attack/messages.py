@@ -6,6 +6,7 @@ import gzip
 import json
 import zlib
 from functools import cache
+from random import Random
 
 _PIECE: int = 64 << 10
 
@@ -78,3 +79,10 @@ def many_tensors(count: int, nbytes: int) -> bytes:
     ]
     header = json.dumps({"inputs": entries}).encode()
     return post(header + bytes(count * nbytes), declared(len(header)))
+
+
+def damaged(nbytes: int, *, model: str = "sink") -> bytes:
+    """Return a compressed request whose checksum is wrong, after so many bytes that do not compress."""
+    header = tensor("UINT8", nbytes, nbytes)
+    body = gzip.compress(header + Random(1).randbytes(nbytes), 1, mtime=0)  # noqa: S311 - to be the same every time
+    return post(body[:-8] + bytes(8), "Content-Encoding: gzip", declared(len(header)), model=model)
