@@ -8,7 +8,8 @@ import atheris
 
 with atheris.instrument_imports(include=["streamcodec"]):
     from targets.compression import test_one_input
+    from targets.costs import judged
 
 if __name__ == "__main__":
-    atheris.Setup(sys.argv, test_one_input)
+    atheris.Setup(sys.argv, judged("compression", test_one_input))
     atheris.Fuzz()

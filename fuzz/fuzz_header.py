@@ -7,8 +7,9 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["streamcodec"]):
+    from targets.costs import judged
     from targets.header import test_one_input
 
 if __name__ == "__main__":
-    atheris.Setup(sys.argv, test_one_input)
+    atheris.Setup(sys.argv, judged("header", test_one_input))
     atheris.Fuzz()

@@ -12,6 +12,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -41,25 +42,34 @@ Attack = Callable[[int], tuple[int, Callable[[], object]]]
 """Makes an attack of so many units, some kilobytes each; returns its bytes, and what has the receiver take them."""
 
 
-def _pieces(data: bytes, size: int) -> list[memoryview]:
+def pieces(data: bytes, size: int) -> list[memoryview]:
     view = memoryview(data)
     return [view[start : start + size] for start in range(0, len(view), size)]
 
 
-def _decode(data: bytes, *, header_length: int | None, size: int, is_known: bool = True) -> Callable[[], object]:
-    pieces = _pieces(data, size)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """A message that a decoder gets in pieces; called, it is decoded."""
 
-    def run() -> None:
+    data: bytes
+    header_length: int | None
+    size: int
+    """Of the pieces."""
+    is_known: bool = True
+    """Whether the decoder is told how long the message is."""
+
+    def __call__(self) -> None:
+        """Decode it, as far as it is right."""
         decoder = request_decoder(
-            header_length=header_length, body_length=len(data) if is_known else None, allow_headerless=True
+            header_length=self.header_length,
+            body_length=len(self.data) if self.is_known else None,
+            allow_headerless=True,
         )
         with suppress(RemoteProtocolError):
-            for piece in pieces:
+            for piece in pieces(self.data, self.size):
                 decoder.feed(piece)
             decoder.receive_eof()
             _take_events(decoder)
-
-    return run
 
 
 def _take_events(decoder: Decoder[RequestHeader]) -> None:
@@ -72,7 +82,7 @@ def _header(text: Callable[[int], bytes]) -> Attack:
 
     def make(scale: int) -> tuple[int, Callable[[], object]]:
         data = text(scale)
-        return len(data), _decode(data, header_length=len(data), size=_READ_BYTES)
+        return len(data), Decoding(data=data, header_length=len(data), size=_READ_BYTES)
 
     return make
 
@@ -82,7 +92,7 @@ def _headerless(text: Callable[[int], bytes], size: int) -> Attack:
 
     def make(scale: int) -> tuple[int, Callable[[], object]]:
         data = text(scale)
-        return len(data), _decode(data, header_length=None, size=size, is_known=False)
+        return len(data), Decoding(data=data, header_length=None, size=size, is_known=False)
 
     return make
 
@@ -95,13 +105,13 @@ def _tensors(count: int) -> bytes:
 def _many_tensors(scale: int) -> tuple[int, Callable[[], object]]:
     text = _tensors(250 * scale)
     data = text + bytes(250 * scale)
-    return len(data), _decode(data, header_length=len(text), size=_READ_BYTES)
+    return len(data), Decoding(data=data, header_length=len(text), size=_READ_BYTES)
 
 
 def _single_bytes(scale: int) -> tuple[int, Callable[[], object]]:
     count = 1_250 * scale
     text = _one_tensor("INT8", [count], count)
-    return len(text) + count, _decode(text + bytes(count), header_length=len(text), size=1)
+    return len(text) + count, Decoding(data=text + bytes(count), header_length=len(text), size=1)
 
 
 def _one_tensor(datatype: str, shape: list[int], nbytes: int) -> bytes:
@@ -112,7 +122,7 @@ def _one_tensor(datatype: str, shape: list[int], nbytes: int) -> bytes:
 def _elements(payloads: Iterable[bytes], shape: list[int]) -> tuple[int, Callable[[], object]]:
     data = b"".join(struct.pack("<I", len(payload)) + payload for payload in payloads)
     text = _one_tensor("BYTES", shape, len(data))
-    return len(text) + len(data), _decode(text + data, header_length=len(text), size=_READ_BYTES)
+    return len(text) + len(data), Decoding(data=text + data, header_length=len(text), size=_READ_BYTES)
 
 
 def _unlike_elements(scale: int) -> tuple[int, Callable[[], object]]:
@@ -141,11 +151,10 @@ def _new_headers(scale: int) -> tuple[int, Callable[[], object]]:
 
 def _serve(data: bytes, size: int) -> Callable[[], object]:
     """Have a server answer all that comes."""
-    pieces = _pieces(data, size)
 
     def run() -> None:
         connection = ServerConnection(_LIMITS_OF_HEADS)
-        for piece in pieces:
+        for piece in pieces(data, size):
             left = piece
             while left and connection.incoming.state is not State.CLOSED:
                 left = left[connection.feed(left) :]
@@ -181,11 +190,10 @@ def _fields(scale: int) -> bytes:
 
 
 def _inflate(data: bytes, size: int) -> Callable[[], object]:
-    pieces = _pieces(data, size)
 
     def run() -> None:
         inflater = Inflater("gzip", _LIMITS)
-        for piece in pieces:
+        for piece in pieces(data, size):
             for _ in inflater.inflate(piece):
                 pass
         inflater.finish()

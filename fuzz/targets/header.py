@@ -86,9 +86,9 @@ def check(case: Case) -> None:
     """Read one header in every way and compare."""
     header, strict = read_strictly(case)
     with _quick_from(_NEVER):
-        assert _verdict(_parsed(case)) == strict, "a header that is read at a glance says something else"
+        assert _verdict(parsed(case)) == strict, "a header that is read at a glance says something else"
     with _quick_from(0), _without_glance():
-        assert _verdict(_parsed(case)) == strict, "the quick JSON parser says something else"
+        assert _verdict(parsed(case)) == strict, "the quick JSON parser says something else"
     remembered = RememberedHeaders(case.parse, case.limits)
     for _ in range(2):
         assert _verdict(_caught(remembered.parse, case)) == strict, "a header that is remembered says something else"
@@ -105,7 +105,7 @@ def explain(data: bytes) -> str:
 def read_strictly(case: Case) -> tuple[Header | None, Verdict]:
     """Read a header by the standard library's parser alone: the header if it is accepted, and what is said of it."""
     with _quick_from(_NEVER), _without_glance():
-        result = _parsed(case)
+        result = parsed(case)
     return (None if isinstance(result, RemoteProtocolError) else result), _verdict(result)
 
 
@@ -118,7 +118,7 @@ def _without_glance() -> AbstractContextManager[None]:
     return patched(header_room, "read_plainly", lambda *_: None)
 
 
-def _parsed(case: Case) -> Header | RemoteProtocolError:
+def parsed(case: Case) -> Header | RemoteProtocolError:
     return _caught(case.parse, case)
 
 

@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.1, help="mean seconds between two acts (default: %(default)s)")
     parser.add_argument("--memory-mib", type=int, default=80, help="for requests in flight (default: %(default)s)")
     parser.add_argument("--max-health-ms", type=float, default=50, help="at p99 (default: %(default)s)")
+    parser.add_argument("--max-stall-ms", type=float, default=10, help="of CPU at once on the event loop (default: 10)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here, too")
     arguments = vars(parser.parse_args())
     file = arguments.pop("json")

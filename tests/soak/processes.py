@@ -40,14 +40,21 @@ class ServerProcess:
 
     def held(self) -> dict[str, Any]:
         """Ask what it holds now; see `program`."""
-        self._control.sendall(b"?")
+        return self._ask(b"?")
+
+    def stalls(self) -> dict[str, Any]:
+        """Ask how long its event loop was held up since it was last asked; see `stalls`."""
+        return self._ask(b"!")
+
+    def _ask(self, question: bytes) -> dict[str, Any]:
+        self._control.sendall(question)
         answer = b""
         while not answer.endswith(b"\n"):
             if not (chunk := self._control.recv(1 << 16)):
                 raise AssertionError(f"the server has ended: {self.log()}")
             answer += chunk
-        held: dict[str, Any] = json.loads(answer)
-        return held
+        found: dict[str, Any] = json.loads(answer)
+        return found
 
     def quiet(self, *, tasks: int, seconds: float = 15) -> dict[str, Any]:
         """Wait until it has no more than so many tasks, or until it is clear that it will not; return what it holds."""
@@ -79,16 +86,20 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(folder: Path, *, loop: str = "asyncio", **options: float) -> Iterator[ServerProcess]:
+def server_process(
+    folder: Path, *, loop: str = "asyncio", limits: dict[str, int] | None = None, **options: float
+) -> Iterator[ServerProcess]:
     """Run the server until the block ends.
 
     Args:
         folder: for its log.
         loop: asyncio, uvloop or trio.
+        limits: of `Limits`; without them, those of the soak and its pool.
         options: of `ServerOptions`.
     """
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "tests.soak.program", "--loop", loop, "--options", json.dumps(options)]
+    command += [] if limits is None else ["--limits", json.dumps(limits)]
     with ours, theirs, (folder / "server.log").open("w+") as log:
         command += ["--control", str(theirs.fileno())]
         process = subprocess.Popen(

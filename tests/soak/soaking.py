@@ -25,6 +25,7 @@ from tests.soak.processes import Client, ServerProcess, client_process, server_p
 from tests.soak.program import POOL_BYTES
 from tests.soak.report import Report
 from tests.soak.wire import Line
+from tests.stalls import STALL_SECONDS
 
 _MIB = 1 << 20
 _CLIENTS = 2
@@ -62,13 +63,15 @@ class Plan:
     """Of resident memory between warm-up and end; None where the warm-up is too short to tell."""
     max_health_ms: float | None = 50.0
     """For 99 of 100 health checks; None where other work may hold up the machine."""
+    max_stall_ms: float | None = STALL_SECONDS * 1e3
+    """Of CPU, for one stretch of work on the event loop, where the loop shows them (not uvloop); None as above."""
 
 
 def soak(plan: Plan, folder: Path) -> Report:
     """Run a server and its clients; return what was found. The server's log is left in `folder`."""
     report = Report(run={name: getattr(plan, name) for name in _SHOWN})
     options = {**SERVER_OPTIONS, "max_memory_bytes": plan.memory_mib * _MIB}
-    with server_process(folder, loop=plan.loop, **options) as server, ExitStack() as stack:
+    with server_process(folder, loop=plan.loop, limits=None, **options) as server, ExitStack() as stack:
         server.limit(resource.RLIMIT_AS, _ADDRESS_SPACE)
         idle = server.held()
         count = plan.connections // _CLIENTS
@@ -78,11 +81,14 @@ def soak(plan: Plan, folder: Path) -> Report:
         ]
         _work(clients, plan, report, f"{plan.seed} warm", plan.warm_up)
         warm = _rest(server, plan, tasks=idle["tasks"])
+        server.stalls()
         with HealthChecks(server.address) as health:
             _work(clients, plan, report, str(plan.seed), plan.seconds)
+        stalls = server.stalls()
         end = _rest(server, plan, tasks=idle["tasks"])
         _judge_clients(report, plan)
         _judge_health(report, health, plan)
+        _judge_stalls(report, stalls, plan)
         _judge_memory(report, warm, end, server.peak_resident(), plan)
         _judge_rest(report, warm, end)
         _judge_end(report, server)
@@ -145,6 +151,19 @@ def _judge_health(report: Report, health: HealthChecks, plan: Plan) -> None:
     if plan.max_health_ms is not None:
         text = f"99 of 100 health checks take {plan.max_health_ms:g} ms at most"
         report.promise(text, f"{p99:.1f} ms", is_kept=p99 <= plan.max_health_ms)
+
+
+def _judge_stalls(report: Report, stalls: dict[str, Any], plan: Plan) -> None:
+    longest, turn = stalls["longest"], stalls["turn"]
+    report.figures |= {
+        "longest stretch on the event loop, ms of CPU": longest["cpu"] * 1e3,
+        "that was": longest["name"],
+        "longest turn of the event loop, ms of CPU": turn["cpu"] * 1e3,
+    }
+    if plan.max_stall_ms is not None and plan.loop != "uvloop":
+        text = f"no stretch on the event loop takes more than {plan.max_stall_ms:g} ms of CPU"
+        found = f"{stalls['stalls']:,} do, the longest {longest['cpu'] * 1e3:.1f} ms"
+        report.promise(text, found, is_kept=longest["cpu"] * 1e3 <= plan.max_stall_ms)
 
 
 def _judge_memory(report: Report, warm: dict[str, Any], end: dict[str, Any], peak: int, plan: Plan) -> None:

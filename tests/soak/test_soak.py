@@ -12,7 +12,7 @@ import pytest
 from tests.soak.soaking import Plan, soak
 
 SECONDS = float(os.environ.get("STREAMCODEC_SOAK_SECONDS", "0"))
-_NOT_JUDGED: dict[str, Any] = {"max_health_ms": None, "max_growth": None}
+_NOT_JUDGED: dict[str, Any] = {"max_health_ms": None, "max_growth": None, "max_stall_ms": None}
 LOOP = "asyncio" if find_spec("uvloop") is None else "uvloop"
 
 
@@ -21,7 +21,7 @@ def test_a_server_under_everything_at_once_keeps_its_promises(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = (
-        Plan(seconds=SECONDS, warm_up=SECONDS / 2, loop=LOOP, max_health_ms=None)
+        Plan(seconds=SECONDS, warm_up=SECONDS / 2, loop=LOOP, max_health_ms=None, max_stall_ms=None)
         if SECONDS
         else Plan(seconds=2, warm_up=1, connections=24, largest_mib=4, pause=0.02, loop=LOOP, **_NOT_JUDGED)
     )

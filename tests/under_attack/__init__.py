@@ -1,0 +1,1 @@
+"""A server under attack: is it there for the others meanwhile?"""
