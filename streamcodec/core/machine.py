@@ -423,7 +423,8 @@ class Machine(Generic[HeaderT]):
             if not self._placed:
                 self._is_end_known = position == end and not slab.must_wait
             if values is not None:
-                slab.buffer[:] = values[start:position]
+                if slab.array is not spec.data:
+                    yield from self._copy(values[start:position], slab.buffer)
             elif size:
                 yield from self._fill_checked(slab.buffer) if is_bool else self._fill(slab.buffer)
             if slab.array is not None:
@@ -484,6 +485,13 @@ class Machine(Generic[HeaderT]):
             lengths = np.diff(offsets) - PREFIX_BYTES
             index = int(np.argmax(lengths > most))
             check_element_bytes(int(lengths[index]), self._limits, offset=start + int(offsets[index]))
+
+    def _copy(self, values: memoryview, target: memoryview) -> Fill:
+        """Copy values that came as JSON to where they were placed."""
+        for start in range(0, len(values), _SLICE_BYTES):
+            if start:
+                yield from self._turn()
+            target[start : start + _SLICE_BYTES] = values[start : start + _SLICE_BYTES]
 
     def _fill_checked(self, target: memoryview) -> Fill:
         """Fill memory with BOOL, and look at the values while they come in."""
