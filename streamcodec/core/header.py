@@ -302,7 +302,7 @@ class _TensorReader:
                 raise RemoteProtocolError(msg, code=ErrorCode.MISSING_MEMBER, path=path)
             size = 0
         if size is None:
-            array = self._decode(data, datatype, shape, f"{path}.data") if sliced is None else sliced.array()
+            array = self._decode(data, datatype, shape, f"{path}.data") if sliced is None else sliced.array
             self.held_bytes += array.nbytes
             spec = TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
         else:

@@ -22,6 +22,7 @@ import numpy as np
 from streamcodec.core.datatypes import Datatype
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.jsontext import NonFinite, are_unencodable, first_wrong, half_of_a_pair
+from streamcodec.core.placement import aligned_bytes
 
 
 class WrongValue(Exception):  # noqa: N818 - not an error yet: where the value stands is for the caller to say
@@ -79,7 +80,16 @@ def decode_data(
     except WrongValue as wrong:
         is_flat = values is data
         raise wrong.refusal(place(path, (len(values),) if is_flat else shape, wrong.index)) from None
-    return array.reshape(shape)
+    return _aligned(array).reshape(shape)
+
+
+def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return numbers in memory as tensors have it, so that they need not be copied once more."""
+    if array.dtype.hasobject:
+        return array
+    target: np.ndarray[Any, Any] = np.ndarray(array.shape, array.dtype, aligned_bytes(array.nbytes))
+    target[:] = array
+    return target
 
 
 def check_has_json(datatype: Datatype, path: str) -> None:

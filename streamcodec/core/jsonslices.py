@@ -12,7 +12,7 @@ before is remembered for each axis.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import chain
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ from streamcodec.core.record import record
 
 DATA_DEPTH: Final = 4
 """Of the array: within the root, the array of tensors and the tensor."""
+
+_TEXTS_PER_PIECE: Final = 32 << 10
 
 _OBJECT_BYTES: Final = 41
 """Of a `bytes` object and the reference to it, without its own bytes."""
@@ -246,14 +248,20 @@ class SlicedData:
         if part.is_last and end != self._count:
             raise self._wrong_count(end)
 
+    def complete(self) -> Generator[None, None, None]:
+        """Put the texts of BYTES into their array, when the last slice has been taken; yields between two pieces."""
+        if self._values is None:
+            self._values = np.empty(self._count, object)
+            for start in range(0, self._count, _TEXTS_PER_PIECE):
+                self._values[start : start + _TEXTS_PER_PIECE] = self._texts[start : start + _TEXTS_PER_PIECE]
+                yield
+            self._texts = []
+
+    @property
     def array(self) -> np.ndarray[Any, Any]:
-        """Return all values, when the last slice has been taken."""
-        if self._values is not None:
-            return self._values.reshape(self._shape)
-        array = np.empty(self._count, object)
-        array[:] = self._texts
-        self._texts = []
-        return array.reshape(self._shape)
+        """All values, when they are complete."""
+        values: Any = self._values
+        return values.reshape(self._shape)  # type: ignore[no-any-return]  # an array
 
     def _wrong_count(self, found: int, or_more: str = "") -> RemoteProtocolError:
         msg = f"data has {found} values{or_more}, the shape needs {self._count}"

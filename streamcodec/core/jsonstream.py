@@ -32,7 +32,7 @@ from streamcodec.core.limits import Limits
 Turns = Generator[None, None, None]
 """Work, which yields where others may have their turn."""
 
-LONG_BYTES: Final = 64 << 10
+LONG_BYTES: Final = 32 << 10
 """A header that is longer is read in blocks of that size. Of its parts, those that are longer may not have more than
 `max_json_values`; what is shorter is parsed quickly in any case."""
 
@@ -40,6 +40,11 @@ _BLANK: Final = b" \t\n\r"
 
 _TAIL_BYTES: Final = 256
 """Of the name of a member, its colon and the white space around them, where a block ends within them."""
+
+_DIGITS_PER_VALUE: Final = 50
+"""An integer of thousands of digits is converted as quickly as so many times fewer values."""
+
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{100,}")
 
 _ARRAY_DEPTH: Final = 2
 """Of an array of entries."""
@@ -111,6 +116,7 @@ class _Kept:
         tail = block.text[int(block.places[last - 1]) : end] if last > first else self._tail + part
         self._tail = tail if len(tail) <= _TAIL_BYTES and (last > first or self._tail) else b""
         self._value_count += block.value_count(first, last)
+        self._value_count += sum(len(match[0]) // _DIGITS_PER_VALUE for match in _LONG_NUMBER.finditer(part))
 
     def find(
         self, opening: re.Pattern[bytes], depth: int, block: Block, start: int, end: int
@@ -402,6 +408,7 @@ class HeaderStream:
                 for part in values.kept:
                     data.take(part)
                     yield
+                yield from data.complete()
         if array.count + len(entries) > self._limits.max_tensors:
             msg = (
                 f"{array.key} has {array.count + len(entries)} entries or more, {self._limits.max_tensors} are allowed"

@@ -41,7 +41,7 @@ from streamcodec.core.limits import Limits
 from streamcodec.core.model import TensorSpec
 from streamcodec.core.objectend import WHITE_SPACE, ObjectEnd
 from streamcodec.core.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
-from streamcodec.core.prefixes import PREFIX_BYTES
+from streamcodec.core.prefixes import PREFIX_BYTES, OffsetFinder
 
 Text = bytes | memoryview
 """A whole JSON header."""
@@ -67,6 +67,12 @@ class StreamHeader(Protocol[_HeaderT_co]):
 
 _LITTLE_TEXT_BYTES: Final = 4 << 10
 """A header of so many bytes is parsed without a turn: it takes some tenths of a millisecond at most."""
+
+_SLICE_BYTES: Final = 1 << 20
+"""BYTES and BOOL are looked at as soon as so many bytes have come."""
+
+_LITTLE_SLICE_BYTES: Final = 16 << 10
+"""In so many bytes elements are found without a turn."""
 
 _TENSORS_PER_TURN: Final = 32
 """So many tensors in a row that need no bytes are read in one go."""
@@ -417,11 +423,10 @@ class Machine(Generic[HeaderT]):
             if not self._placed:
                 self._is_end_known = position == end and not slab.must_wait
             if values is not None:
-                slab.buffer[:] = values[start:position]
+                if slab.array is not spec.data:
+                    yield from self._copy(values[start:position], slab.buffer)
             elif size:
-                yield from self._fill(slab.buffer)
-                if is_bool:
-                    self._check_booleans(slab)
+                yield from self._fill_checked(slab.buffer) if is_bool else self._fill(slab.buffer)
             if slab.array is not None:
                 self.events.append(
                     TensorReceived(spec=spec, values=slab.array)
@@ -446,29 +451,58 @@ class Machine(Generic[HeaderT]):
     def _read_elements(self, spec: TensorSpec) -> Fill:
         """Read a binary BYTES tensor: its wire form whole, in which the elements are found, but not made objects."""
         scratch = scratch_bytes(spec.nbytes)
-        start = self._position
-        if scratch:
-            yield from self._fill(scratch)
         values: np.ndarray[Any, Any] | Elements
         if spec.is_single_element:
+            if scratch:
+                yield from self._fill(scratch)
             values = np.empty(spec.shape, dtype=object)
             values[...] = bytes(scratch)
         else:
-            values = Elements.from_wire(scratch, spec.shape, offset=start)
-            self._check_elements(values, start)
+            finder = OffsetFinder(spec.count, spec.nbytes, offset=self._position)
+            yield from self._find_elements(finder, scratch)
+            values = Elements.found(finder, scratch, spec.shape)
         self.events.append(TensorReceived(spec=spec, values=values))
 
-    def _check_elements(self, values: Elements, start: int) -> None:
-        """Refuse an element that is too long, if one can be."""
-        if values.nbytes <= self._limits.max_element_bytes or not len(values):
-            return
-        lengths = np.diff(values.offsets) - PREFIX_BYTES
-        index = int(np.argmax(lengths > self._limits.max_element_bytes))
-        check_element_bytes(int(lengths[index]), self._limits, offset=start + int(values.offsets[index]))
+    def _find_elements(self, finder: OffsetFinder, scratch: memoryview) -> Fill:
+        """Find the elements of a BYTES tensor while it comes in."""
+        start, held = self._position, self.held_bytes
+        octets = np.frombuffer(scratch, np.uint8)
+        for position in range(0, max(len(scratch), 1), _SLICE_BYTES):
+            part = scratch[position : position + _SLICE_BYTES]
+            if part:
+                yield from self._fill(part)
+            if len(part) > _LITTLE_SLICE_BYTES:
+                yield from self._turn()
+            index = finder.index
+            yield from self._in_turns(finder.find(octets[: position + len(part)]))
+            self._check_elements(finder, index, start)
+            self.held_bytes = held + finder.offsets.itemsize * finder.index
 
-    def _check_booleans(self, slab: Slab) -> None:
+    def _check_elements(self, finder: OffsetFinder, first: int, start: int) -> None:
+        """Refuse an element that is too long, if one of those that were found last can be."""
+        offsets, most = finder.offsets[first : finder.index + 1], self._limits.max_element_bytes
+        if offsets[-1] - offsets[0] > most:
+            lengths = np.diff(offsets) - PREFIX_BYTES
+            index = int(np.argmax(lengths > most))
+            check_element_bytes(int(lengths[index]), self._limits, offset=start + int(offsets[index]))
+
+    def _copy(self, values: memoryview, target: memoryview) -> Fill:
+        """Copy values that came as JSON to where they were placed."""
+        for start in range(0, len(values), _SLICE_BYTES):
+            if start:
+                yield from self._turn()
+            target[start : start + _SLICE_BYTES] = values[start : start + _SLICE_BYTES]
+
+    def _fill_checked(self, target: memoryview) -> Fill:
+        """Fill memory with BOOL, and look at the values while they come in."""
+        for start in range(0, len(target), _SLICE_BYTES):
+            part = target[start : start + _SLICE_BYTES]
+            yield from self._fill(part)
+            self._check_booleans(part)
+
+    def _check_booleans(self, part: memoryview) -> None:
         """Specification: "For BOOL type element true is a single byte with value 1 and false [...] with value 0"."""
-        values = np.frombuffer(slab.buffer, np.uint8)
+        values = np.frombuffer(part, np.uint8)
         if values.max() > 1:
             offset = self._position - len(values) + int(np.argmax(values > 1))
             msg = "a byte of a BOOL tensor is neither 0 nor 1"

@@ -72,7 +72,10 @@ class NewArray:
     """A new array for each tensor: writable, its first byte on a 64-byte boundary."""
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
-        """Yield one slab of new memory."""
+        """Yield one slab of new memory; values that came as JSON are in such memory already."""
+        if spec.data is not None:
+            yield Slab(buffer=byte_view(spec.data), array=spec.data, is_new=True)
+            return
         memory = aligned_bytes(placed_bytes(spec))
         array: np.ndarray[Any, Any] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
         yield Slab(buffer=memory.data, array=array, is_new=True)

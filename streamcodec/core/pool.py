@@ -91,7 +91,7 @@ class Pool:
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield one slab of memory, used before or new."""
         nbytes = placed_bytes(spec)
-        if nbytes < max(self._min_bytes, 1):
+        if nbytes < max(self._min_bytes, 1) or spec.data is not None:  # which is in memory of its own already
             yield from _NEW_ARRAY.slabs(spec)
             return
         memory = np.asarray(_Lease(self._shelf, self._shelf.take(nbytes), nbytes))

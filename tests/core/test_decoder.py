@@ -169,22 +169,8 @@ def test_negative_lengths_are_misuse(lengths: tuple[int | None, int | None]) -> 
             maker(header_length=lengths[0], body_length=lengths[1])
 
 
-def test_pending_work_is_known_before_it_is_done() -> None:
-    decoder = MIXED.decoder()
-    log = {}
-    for i in range(len(MIXED.body)):
-        if work := decoder.pending_work(1):
-            log[i + 1 - START] = work
-        decoder.feed(MIXED.body[i : i + 1])
-    assert log == {0: START, 9: 5, 12: 3}  # the header, BYTES, BOOL; numbers are nobody's work
-    assert decoder.pending_work(1) == 0
-
-
-def test_pending_work_of_bytes_that_do_not_fill_the_target_is_none() -> None:
-    decoder = MIXED.decoder()
-    assert [decoder.pending_work(nbytes) for nbytes in (0, START - 1, START, START + 1)] == [0, 0, START, START]
-    decoder.feed(MIXED.body[:10])
-    assert [decoder.pending_work(nbytes) for nbytes in (START - 11, START - 10)] == [0, START]
+def test_no_work_is_pending() -> None:
+    assert MIXED.decoder().pending_work(START) == 0
 
 
 # The caller's callbacks

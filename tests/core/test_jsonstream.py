@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import time
+import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,10 +14,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcodec import DEFAULT_LIMITS, Limits, RemoteProtocolError, parse_request_header, parse_response_header
+from streamcodec import (
+    DEFAULT_LIMITS,
+    EndOfMessage,
+    HeaderReceived,
+    Into,
+    Limits,
+    RemoteProtocolError,
+    TensorReceived,
+    parse_request_header,
+    parse_response_header,
+    request_decoder,
+)
 from streamcodec.core.header import RequestStream, ResponseStream
+from streamcodec.core.jsonstream import LONG_BYTES
 from streamcodec.testing import ErrorDescription, describe_error, describe_header
-from tests.core.messages import Members, binary, jsonic
+from tests.core.messages import Members, binary, jsonic, request
+from tests.core.test_paced import take
 from tests.corpus.notation import read_bytes
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import declared_lengths
@@ -23,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("json_parser")
 
 def whole(text: bytes, *, is_response: bool = False, limits: Limits = DEFAULT_LIMITS) -> Any:  # noqa: ANN401
     """Describe what a text comes to when it is parsed in one go."""
-    assert len(text) <= 64 << 10
+    assert len(text) <= LONG_BYTES
     parse = parse_response_header if is_response else parse_request_header
     try:
         return describe_header(parse(text, limits))
@@ -290,7 +307,7 @@ def test_values_besides_data_are_counted_where_the_text_is_long(size: int) -> No
         assert getattr(found, "path", None) == (path and "$")
         if path is not None:
             assert (found.limit, found.status_hint) == ("max_json_values", 413)
-    short = b'{"inputs":[],"x":' + long_values(30_000) + b"}"
+    short = b'{"inputs":[],"x":' + long_values(15_000) + b"}"
     assert not isinstance(in_blocks(short, size, limits=Limits(max_json_values=0)), ErrorDescription)
 
 
@@ -308,3 +325,91 @@ def test_tensors_are_counted_as_they_come() -> None:
     limits = Limits(max_message_bytes=len(text) + 1_998)
     known, unknown = (in_blocks(text, 1_000, limits=limits, is_known=is_known) for is_known in (True, False))
     assert known.path == unknown.path == "$.inputs[1998]"
+
+
+def test_integers_of_thousands_of_digits_count_as_many_values() -> None:
+    entry = b'{"inputs":[],"x":[' + b",".join([b"9" * 4_000] * 205) + b"]}"
+    assert in_blocks(entry, 64 << 10).limit == "max_json_values"
+    assert not isinstance(in_blocks(entry, 64 << 10, limits=Limits(max_json_values=20_000)), ErrorDescription)
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
+def test_a_placed_array_is_the_one_that_was_filled(datatype: str) -> None:
+    values = ["a"] * 50_000 if datatype == "BYTES" else [1.5] * 50_000
+    text = json.dumps({"inputs": [jsonic(datatype, [50_000], values)]}).encode()
+    decoder = request_decoder(header_length=len(text), body_length=len(text))
+    decoder.feed(text)
+    header, tensor = decoder.next_event(), decoder.next_event()
+    assert isinstance(header, HeaderReceived)
+    assert isinstance(tensor, TensorReceived)
+    assert tensor.array is header.header.tensors[0].data
+    assert tensor.array.flags.writeable
+    assert datatype == "BYTES" or tensor.array.ctypes.data % 64 == 0
+
+
+def test_values_go_to_the_callers_own_array_in_pieces() -> None:
+    count = 1 << 20
+    text = request(jsonic("FP64", [count], [1] * count)).body
+    array = np.zeros(count)
+    decoder = request_decoder(header_length=len(text), body_length=len(text), place=lambda _: Into(array), paced=True)
+    _, turns = take(decoder, text)
+    assert array.all()
+    assert turns > len(text) // LONG_BYTES + 6
+
+
+STEPS = {
+    "values of FP32, the last too large": lambda n: data_of("FP32", n, "1," * (n - 1) + "1e39"),
+    "empty texts": lambda n: data_of("BYTES", n, '"",' * (n - 1) + '""'),
+    "NaN": lambda n: data_of("FP32", n, "NaN," * (n - 1) + "1"),
+    "lists of one": lambda n: data_of("INT8", n, "[1]," * (n - 1) + "[1]", f"[{n},1]"),
+    "values before their shape": lambda n: (
+        b'{"inputs":[{"data":[' + b"1," * (n - 1) + b'1],"name":"x","datatype":"INT8","shape":[%d]}]}' % n
+    ),
+    "objects": lambda n: b'{"inputs":[],"x":[' + b"{}," * (n // 10) + b"0]}",
+    "tensors": lambda n: json.dumps({"inputs": [binary("INT8", [0], 0, name=str(i)) for i in range(n // 20)]}).encode(),
+    "outputs": lambda n: json.dumps({"inputs": [], "outputs": [{"name": str(i)} for i in range(n // 20)]}).encode(),
+    "long names": lambda n: b'{"inputs":[],"parameters":{"a":[' + b'{"%s":1},' % (b"a" * 90) * (n // 12) + b"1e999]}}",
+    "commas": lambda n: b'{"inputs":[' + b"," * n + b"]}",
+}
+
+
+def data_of(datatype: str, count: int, values: str, shape: str | None = None) -> bytes:
+    return with_data(f"[{values}]", datatype, shape or f"[{count}]")
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_no_piece_of_work_is_long(name: str) -> None:
+    """The quickest of three runs counts, since others may use the machine; on an idle one it is 2 to 5 ms."""
+    text = STEPS[name](100_000)
+    gc.disable()  # which would go through all objects of the tests
+    try:
+        assert min(longest_piece(text) for _ in range(3)) < 0.04
+    finally:
+        gc.enable()
+
+
+def longest_piece(text: bytes) -> float:
+    decoder = request_decoder(header_length=len(text), body_length=len(text), paced=True)
+    view, longest = memoryview(text), 0.0
+    with suppress(RemoteProtocolError):
+        while True:
+            view = view[decoder.feed(view) :]
+            event = decoder.next_event()
+            if isinstance(event, EndOfMessage):
+                break
+            start = time.thread_time()
+            decoder.work()
+            longest = max(longest, time.thread_time() - start)
+    return longest
+
+
+def test_memory_does_not_grow_with_the_text() -> None:
+    count = 400_000
+    text = data_of("FP32", count, "1.2345678901," * (count - 1) + "1")
+    parse_request_header(text, DEFAULT_LIMITS)  # imports what is imported once
+    tracemalloc.start()
+    try:
+        parse_request_header(text, DEFAULT_LIMITS)
+        assert tracemalloc.get_traced_memory()[1] < 4 * count + (3 << 20)
+    finally:
+        tracemalloc.stop()
