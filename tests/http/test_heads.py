@@ -454,3 +454,17 @@ def test_fields_that_do_not_fit_the_service_are_reported_where_they_are_asked_fo
     assert read(post(b"Content-Encoding: gzip", b"Content-Length: 3")).body_length is None
     assert read(post(b"Content-Encoding: identity", b"Content-Length: 3")).body_length == 3
     assert read(post(b"Content-Encoding: br", b"Content-Length: 0")).body_length == 0
+
+
+@pytest.mark.parametrize(("place", "status"), [(-2, 431), (-1, 431), (0, 431), (1, 414), (2, 414)])
+def test_whether_the_first_line_is_too_long_is_told_by_exactly_its_bytes(place: int, status: int) -> None:
+    """Where the line feed is the first byte too many, it has come in every cut."""
+    limit = 100
+    line = b"GET /".ljust(limit + place - 1, b"x") + b"\r\n"
+    assert line.index(b"\n") == limit + place
+
+    def start() -> Driver:
+        return Driver(ServerConnection(Limits(max_head_bytes=limit)))
+
+    driver = triad(start, line + b"Host: x" + b"y" * limit)
+    assert refuses(driver, code=ErrorCode.LIMIT_EXCEEDED, status=status)
