@@ -7,9 +7,11 @@ import importlib
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_text
 from streamcodec.core.errors import LocalProtocolError
@@ -19,6 +21,9 @@ from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server
 from streamcodec.service import Model, ModelRegistry, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
+
+_THREADS_SECONDS: Final = 1.0
+"""For threads to end, when the server has; those that answer requests take a moment."""
 
 _DESCRIPTION = """\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
@@ -60,6 +65,17 @@ def run(options: argparse.Namespace) -> None:
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
     if run_server(service, host=options.host, port=options.port, options=server_options, on_listening=_announce):
         os._exit(0)  # models are still running in threads, for which the interpreter would wait
+    _leave_threads()
+
+
+def _leave_threads() -> None:
+    """End without the threads that models have started themselves, for which the interpreter would wait, too."""
+    end = time.monotonic() + _THREADS_SECONDS
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                os._exit(0)
 
 
 def load_models(name: str) -> ModelRegistry:
