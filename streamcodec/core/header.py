@@ -270,7 +270,7 @@ def _check_constants(root: dict[str, Any], key: str, constants: int) -> None:
     if not constants:
         return
     entries = [entry | {"data": None} for entry in root[key]]
-    path = find(root | {key: entries}, lambda value: type(value) is NonFinite)
+    path = find(root | {key: entries}, NonFinite, bool)
     if path is not None:
         msg = "NaN and Infinity may stand only in the data of an FP32 or FP64 tensor"
         raise RemoteProtocolError(msg, code=ErrorCode.NON_FINITE_NUMBER, path=path)
@@ -343,10 +343,14 @@ _PLAIN: Final = frozenset({str, int, bool})
 
 def _check_overflow(parameters: dict[str, Any], path: str) -> None:
     """Refuse a number that became infinite when it was read: what the model got could not be written back."""
-    found = find(parameters, lambda value: type(value) is float and math.isinf(value), path)
+    found = find(parameters, float, _has_infinity, path)
     if found is not None:
         msg = "the number is larger than any double"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=found)
+
+
+def _has_infinity(numbers: list[float]) -> bool:
+    return math.inf in map(abs, numbers)
 
 
 def _optional(members: Mapping[str, Any], key: str, kind: type[_T], path: str) -> _T | None:

@@ -21,10 +21,23 @@ import numpy as np
 
 from streamcodec.core.datatypes import Datatype
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.jsontext import NonFinite
+from streamcodec.core.jsontext import NonFinite, are_unencodable, first_wrong, half_of_a_pair
 
-_Refuse = Callable[[str, Callable[[Any], bool]], RemoteProtocolError]
-"""Makes the error for the first value that does not fit, given what was wanted and the test."""
+
+class WrongValue(Exception):  # noqa: N818 - not an error yet: where the value stands is for the caller to say
+    """A value does not fit the datatype."""
+
+    def __init__(self, wanted: str, index: int) -> None:
+        """Say what was wanted in its place."""
+        super().__init__(wanted, index)
+        self.wanted = wanted
+        self.index = index
+
+    def refusal(self, path: str) -> RemoteProtocolError:
+        """Make the error, given the path of the value."""
+        if not self.wanted:
+            return half_of_a_pair(path)
+        return RemoteProtocolError(f"a value is not {self.wanted}", code=ErrorCode.INVALID_DATA, path=path)
 
 
 def _no_check() -> None:
@@ -58,37 +71,56 @@ def decode_data(
         RemoteProtocolError: `json-not-supported` for FP16 and BF16; `invalid-data` where count, nesting or a value does
             not fit, with the path of the first wrong value.
     """
-    if not datatype.has_json:
-        msg = f"{datatype.name} has no JSON form; send it as binary data with binary_data_size"
-        raise RemoteProtocolError(msg, code=ErrorCode.JSON_NOT_SUPPORTED, path=path)
+    check_has_json(datatype, path)
     values = _flatten(data, shape, path)
     check_size()
-
-    def refuse(wanted: str, fits: Callable[[Any], bool]) -> RemoteProtocolError:
-        index = next(index for index, value in enumerate(values) if not fits(value))
-        msg = f"a value is not {wanted}"
-        place = f"{path}[{index}]" if values is data else _place(path, shape, index)
-        return RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=place)
-
-    match datatype.kind:
-        case "b":
-            array = _booleans(values, refuse)
-        case "f":
-            array = _floats(values, datatype, refuse, null_is_nan=null_is_nan)
-        case "O":
-            array = _texts(values, refuse)
-        case _:
-            array = _integers(values, datatype, refuse)
+    try:
+        array = convert(values, datatype, null_is_nan=null_is_nan)
+    except WrongValue as wrong:
+        is_flat = values is data
+        raise wrong.refusal(place(path, (len(values),) if is_flat else shape, wrong.index)) from None
     return array.reshape(shape)
 
 
-def _booleans(values: list[Any], refuse: _Refuse) -> np.ndarray[Any, Any]:
-    if not set(map(type, values)) <= {bool}:
-        raise refuse("true or false", lambda value: type(value) is bool)
+def check_has_json(datatype: Datatype, path: str) -> None:
+    """Refuse a datatype whose values cannot stand in JSON.
+
+    Raises:
+        RemoteProtocolError: `json-not-supported`.
+    """
+    if not datatype.has_json:
+        msg = f"{datatype.name} has no JSON form; send it as binary data with binary_data_size"
+        raise RemoteProtocolError(msg, code=ErrorCode.JSON_NOT_SUPPORTED, path=path)
+
+
+def convert(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> np.ndarray[Any, Any]:
+    """Convert values to a flat array of the datatype.
+
+    Raises:
+        WrongValue: the first one that does not fit.
+    """
+    match datatype.kind:
+        case "b":
+            return _booleans(values)
+        case "f":
+            return _floats(values, datatype, null_is_nan=null_is_nan)
+        case "O":
+            return _texts(values)
+        case _:
+            return _integers(values, datatype)
+
+
+def _check_kinds(values: list[Any], kinds: set[type], wanted: str) -> None:
+    if not set(map(type, values)) <= kinds:
+        raise WrongValue(wanted, next(index for index, kind in enumerate(map(type, values)) if kind not in kinds))
+
+
+def _booleans(values: list[Any]) -> np.ndarray[Any, Any]:
+    _check_kinds(values, {bool}, "true or false")
     return np.array(values, dtype=np.bool_)
 
 
-def _integers(values: list[Any], datatype: Datatype, refuse: _Refuse) -> np.ndarray[Any, Any]:
+def _integers(values: list[Any], datatype: Datatype) -> np.ndarray[Any, Any]:
     bounds = np.iinfo(datatype.dtype)
     low, high = int(bounds.min), int(bounds.max)
     try:
@@ -98,37 +130,37 @@ def _integers(values: list[Any], datatype: Datatype, refuse: _Refuse) -> np.ndar
     is_in_range = wide is not None and low <= wide.min(initial=high) and wide.max(initial=0) <= high
     if wide is not None and is_in_range and not _holds_booleans(values, wide):
         return wide.astype(datatype.dtype)
-    if not set(map(type, values)) <= {int}:
-        raise refuse("an integer", lambda value: type(value) is int)
-    raise refuse(f"within {datatype.name}", lambda value: low <= value <= high)
+    _check_kinds(values, {int}, "an integer")
+    index = next(index for index, value in enumerate(values) if not low <= value <= high)
+    raise WrongValue(f"within {datatype.name}", index)
 
 
-def _floats(values: list[Any], datatype: Datatype, refuse: _Refuse, *, null_is_nan: bool) -> np.ndarray[Any, Any]:
-    kinds = {float, int, NonFinite} | ({type(None)} if null_is_nan else set())
+def _floats(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> np.ndarray[Any, Any]:
+    array = _as_floats(values, datatype, null_is_nan=null_is_nan)
+    if array is not None:
+        return array
+    _check_kinds(values, {float, int, NonFinite} | ({type(None)} if null_is_nan else set()), "a number")
 
-    def fits(value: Any) -> bool:  # noqa: ANN401 - any JSON value
-        if type(value) is NonFinite or value is None:
-            return True
-        try:
-            with np.errstate(all="ignore"):
-                return math.isfinite(datatype.dtype.type(float(value)))
-        except OverflowError:
-            return False
+    def are_wrong(some: list[Any]) -> bool:
+        return _as_floats(some, datatype, null_is_nan=null_is_nan) is None
 
+    raise WrongValue(f"within {datatype.name}", first_wrong(values, are_wrong))
+
+
+def _as_floats(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> np.ndarray[Any, Any] | None:
+    """Convert values at once; None if one of them does not fit."""
     try:
         wide = np.asarray(_doubles(values, null_is_nan=null_is_nan))
     except (TypeError, OverflowError):  # also an integer beyond the largest double
-        wide = None
-    if wide is not None and not _holds_booleans(values, wide):
-        with np.errstate(all="ignore"):
-            array = wide.astype(datatype.dtype)
-        # What is not finite either said so itself, or has become so here.
-        places = np.flatnonzero(~np.isfinite(array)).tolist()
-        if all(type(values[place]) is NonFinite or values[place] is None for place in places):
-            return array
-    if not set(map(type, values)) <= kinds:
-        raise refuse("a number", lambda value: type(value) in kinds)
-    raise refuse(f"within {datatype.name}", fits)
+        return None
+    if _holds_booleans(values, wide):
+        return None
+    with np.errstate(all="ignore"):
+        array = wide.astype(datatype.dtype)
+    # What is not finite either said so itself, or has become so here.
+    places = np.flatnonzero(~np.isfinite(array)).tolist()
+    fits = all(type(values[place]) is NonFinite or values[place] is None for place in places)
+    return array if fits else None
 
 
 def _doubles(values: list[Any], *, null_is_nan: bool) -> number_array[float]:
@@ -148,11 +180,13 @@ def _holds_booleans(values: list[Any], numbers: np.ndarray[Any, Any]) -> bool:
     return any(type(values[place]) is bool for place in places.tolist())
 
 
-def _texts(values: list[Any], refuse: _Refuse) -> np.ndarray[Any, Any]:
-    if not set(map(type, values)) <= {str}:
-        raise refuse("a string", lambda value: type(value) is str)
+def _texts(values: list[Any]) -> np.ndarray[Any, Any]:
+    _check_kinds(values, {str}, "a string")
     array = np.empty(len(values), dtype=object)
-    array[:] = [value.encode() for value in values]
+    try:
+        array[:] = [value.encode() for value in values]
+    except UnicodeEncodeError:
+        raise WrongValue("", first_wrong(values, are_unencodable)) from None
     return array
 
 
@@ -174,13 +208,24 @@ def _flatten(data: Any, shape: tuple[int, ...], path: str) -> list[Any]:  # noqa
 def _flatten_nested(data: list[Any], shape: tuple[int, ...], path: str) -> list[Any]:
     level: list[Any] = [data]
     for axis, size in enumerate(shape):
-        if not all(type(item) is list and len(item) == size for item in level):
+        if not are_lists(level, size):
             index = next(i for i, item in enumerate(level) if type(item) is not list or len(item) != size)
-            msg = f"data is not nested like the shape: here an array of {size} belongs"
-            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=_place(path, shape[:axis], index))
+            raise not_nested(size, place(path, shape[:axis], index))
         level = list(chain.from_iterable(level))
     return level
 
 
-def _place(path: str, shape: Sequence[int], index: int) -> str:
+def are_lists(items: list[Any], size: int) -> bool:
+    """Tell whether all items are lists of that many items."""
+    return set(map(type, items)) <= {list} and set(map(len, items)) <= {size}
+
+
+def not_nested(size: int, path: str) -> RemoteProtocolError:
+    """Make the error for something that is no array of that size."""
+    msg = f"data is not nested like the shape: here an array of {size} belongs"
+    return RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=path)
+
+
+def place(path: str, shape: Sequence[int], index: int) -> str:
+    """Return the path of a value, given its number in row-major order."""
     return path + "".join(f"[{int(i)}]" for i in np.unravel_index(index, shape)) if shape else path

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, cast
 
 from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
 from streamcodec.core.jsondepth import too_deep_at
@@ -30,12 +30,20 @@ class NonFinite(float):
 class _DuplicateKeys(dict[str, Any]):
     """An object that had a member twice, kept until its path is known."""
 
-    __slots__ = ("key",)
+    __slots__ = ("_pairs",)
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        counts = Counter(key for key, _ in pairs)
-        self.key = counts.most_common(1)[0][0]
+        self._pairs = pairs
+
+    @property
+    def key(self) -> str:
+        """The member that occurs most often. It is counted in one object only, of however many."""
+        return Counter(key for key, _ in self._pairs).most_common(1)[0][0]
+
+
+_CONTAINERS: Final = (dict, list, _DuplicateKeys)
+"""Types of values that hold others."""
 
 
 def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[Any, int]:
@@ -54,11 +62,32 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
     """
     if len(data) >= LEAST_BYTES and too_deep_at(data, limits.max_json_depth) is None and (quick := parse_quickly(data)):
         return quick[0], 0
+    value, text, constants = _parse_strictly(data, limits)
+    if "\\" in text and re.search(_SURROGATE, text) and re.search(_SURROGATE, re.sub(_HARMLESS, "", text)):
+        _refuse_surrogate(value)
+    return value, constants
+
+
+def parse_slice(data: bytes, limits: Limits) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse a part of some tensor's data, made a value of its own; halves of surrogate pairs are not looked for.
+
+    Raises:
+        RemoteProtocolError: as from `parse_json`.
+    """
+    quick = parse_quickly(data) if len(data) >= LEAST_BYTES // _SLICES else []
+    return quick[0] if quick else _parse_strictly(data, limits)[0]
+
+
+_SLICES: Final = 16
+"""Parts of a long text are parsed quickly even where they are so many times shorter than the least such text."""
+
+
+def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[Any, str, int]:
+    """Parse a text with the standard library's parser; return its value, itself, and how many `NonFinite` it holds."""
     text = _decode_utf8(data)
     offset = too_deep_at(data, limits.max_json_depth)
     if offset is not None:
-        msg = f"the header nests deeper than {limits.max_json_depth} arrays and objects"
-        raise LimitExceededError(msg, limit="max_json_depth", offset=offset, status_hint=400)
+        raise too_deep(offset, limits)
     constants: list[NonFinite] = []
     try:
         try:
@@ -72,9 +101,13 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
     except ValueError:  # the interpreter's bound on the digits of an integer, which keeps parsing linear
         msg = "the header holds an integer with thousands of digits"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON) from None
-    if "\\" in text and re.search(_SURROGATE, text) and re.search(_SURROGATE, re.sub(_HARMLESS, "", text)):
-        _refuse_surrogate(value)
-    return value, len(constants)
+    return value, text, len(constants)
+
+
+def too_deep(offset: int, limits: Limits) -> LimitExceededError:
+    """Make the error for a bracket that opens more than `max_json_depth` levels."""
+    msg = f"the header nests deeper than {limits.max_json_depth} arrays and objects"
+    return LimitExceededError(msg, limit="max_json_depth", offset=offset, status_hint=400)
 
 
 def _place(error: json.JSONDecodeError) -> int:
@@ -136,29 +169,93 @@ def _parse_unusual(text: str, constants: list[NonFinite]) -> Any:  # noqa: ANN40
     return value
 
 
-def find(value: Any, wanted: Callable[[Any], bool], path: str = "$") -> str | None:  # noqa: ANN401 - any JSON value
-    """Return the path of the first value (or member name) that is `wanted`, in the order of the text.
+Found = tuple[list[str], Any]
+"""The steps of a path, innermost first, and what is there."""
 
-    Only the error path calls this, with a value whose depth has been checked.
+
+def find(value: Any, kind: type, are_wanted: Callable[[list[Any]], bool], path: str = "$") -> str | None:  # noqa: ANN401 - any JSON value
+    """Return the path of the first value (or member name) that is wanted, in the order of the text.
+
+    It costs about as much as parsing: lists of other kinds are passed over at once, and a path is put together only when
+    its end has been found.
+
+    Args:
+        value: any JSON value whose depth has been checked.
+        kind: exact type of what is wanted; names of members are looked at where it is `str`.
+        are_wanted: tells whether any of these values, all of that type, is wanted.
+        path: of the value.
     """
-    return next(_walk(value, wanted, path), None)
+    found = _find(value, kind, are_wanted)
+    return None if found is None else cut_path("".join([path, *reversed(found[0])]))
+
+
+_LONGEST_PATH: Final = 200
+
+
+def cut_path(path: str) -> str:
+    """Cut a path whose steps the peer has made long."""
+    return path if len(path) <= _LONGEST_PATH else path[:_LONGEST_PATH] + "..."
 
 
 _LONGEST_PLAIN_KEY = 60
 
 
-def _walk(value: Any, wanted: Callable[[Any], bool], path: str) -> Iterator[str]:  # noqa: ANN401 - any JSON value
-    if wanted(value):
-        yield path
+def _find(value: Any, kind: type, are_wanted: Callable[[list[Any]], bool]) -> Found | None:  # noqa: ANN401 - any JSON value
+    if type(value) is kind and are_wanted([value]):
+        return [], value
     if isinstance(value, dict):
-        for key, member in value.items():
-            if wanted(key):
-                yield f"{path} (a member's name)"
-            is_plain = len(key) <= _LONGEST_PLAIN_KEY and key.isidentifier()
-            yield from _walk(member, wanted, f"{path}.{key}" if is_plain else f"{path}[{shown(key)}]")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _walk(item, wanted, f"{path}[{index}]")
+        return _find_member(value, kind, are_wanted)
+    if isinstance(value, list):
+        return _find_item(value, kind, are_wanted)
+    return None
+
+
+def _find_member(members: dict[str, Any], kind: type, are_wanted: Callable[[list[Any]], bool]) -> Found | None:
+    has_wanted_names = kind is str and are_wanted(list(members))
+    for key, member in members.items():
+        if has_wanted_names and are_wanted([key]):
+            return [" (a member's name)"], key
+        if type(member) is kind or isinstance(member, _CONTAINERS):
+            found = _find(member, kind, are_wanted)
+            if found is not None:
+                is_plain = len(key) <= _LONGEST_PLAIN_KEY and key.isidentifier()
+                found[0].append(f".{key}" if is_plain else f"[{shown(key)}]")
+                return found
+    return None
+
+
+def _find_item(items: list[Any], kind: type, are_wanted: Callable[[list[Any]], bool]) -> Found | None:
+    kinds = set(map(type, items))
+    if kinds == {kind}:  # a long list of texts or of numbers
+        if not are_wanted(items):
+            return None
+        index = first_wrong(items, are_wanted)
+        return [f"[{index}]"], items[index]
+    if kind in kinds or not kinds.isdisjoint(_CONTAINERS):
+        for index, item in enumerate(items):
+            if type(item) is kind or isinstance(item, _CONTAINERS):
+                found = _find(item, kind, are_wanted)
+                if found is not None:
+                    found[0].append(f"[{index}]")
+                    return found
+    return None
+
+
+def first_wrong(values: list[Any], are_wrong: Callable[[list[Any]], bool]) -> int:
+    """Return the place of the first wrong value of a list that has one, by halves: it costs as much as one look at all.
+
+    Args:
+        values: at least one of them is wrong.
+        are_wrong: tells whether any of them is.
+    """
+    start, end = 0, len(values)
+    while end - start > 1:
+        middle = (start + end) // 2
+        if are_wrong(values[start:middle]):
+            end = middle
+        else:
+            start = middle
+    return start
 
 
 def _decode_utf8(data: bytes | bytearray | memoryview) -> str:
@@ -175,15 +272,9 @@ def _decode_utf8(data: bytes | bytearray | memoryview) -> str:
 
 def _refuse_duplicate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
     """Locate a marked object. Where a duplicate replaced the object that held another, the outer one is marked too."""
-    keys: list[str] = []
-
-    def is_marked(item: object) -> bool:
-        if isinstance(item, _DuplicateKeys):
-            keys.append(item.key)
-        return bool(keys)
-
-    path = find(value, is_marked)
-    msg = f"an object of the header has the member {shown(keys[0])} twice"
+    steps, marked = cast("Found", _find(value, _DuplicateKeys, lambda _: True))
+    path = cut_path("".join(["$", *reversed(steps)]))
+    msg = f"an object of the header has the member {shown(marked.key)} twice"
     raise RemoteProtocolError(msg, code=ErrorCode.DUPLICATE_KEY, path=path)
 
 
@@ -195,14 +286,19 @@ first used, which is seldom."""
 
 def _refuse_surrogate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
     """Refuse an escaped half of a surrogate pair: such a text has no UTF-8 form, so it could never be sent back."""
-    path = find(value, lambda item: isinstance(item, str) and not _is_encodable(item))
+    raise half_of_a_pair(find(value, str, are_unencodable))
+
+
+def half_of_a_pair(path: str | None) -> RemoteProtocolError:
+    """Make the error for a string without UTF-8 form."""
     msg = "a string of the header holds half of a surrogate pair"
-    raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, path=path)
+    return RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, path=path)
 
 
-def _is_encodable(text: str) -> bool:
+def are_unencodable(texts: list[str]) -> bool:
+    """Tell whether any of these strings has no UTF-8 form."""
     try:
-        text.encode()
+        "".join(texts).encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return True
+    return False

@@ -48,7 +48,7 @@ class EventSource(Protocol[EventT_co]):
         ...
 
     def work(self) -> object:
-        """Do a bounded piece of the work that needs no bytes, if there is any; true if there is more to be done at once.
+        """Do a bounded piece of the work that needs no bytes, if there is any; true if there is certainly more.
 
         Where a source has `inflates`, and that is true, it may be called by a thread.
         """

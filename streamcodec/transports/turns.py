@@ -26,7 +26,7 @@ class Worker(Protocol):
     """A source that may have asked for a turn; where bodies may be compressed, it has `inflates`, too."""
 
     def work(self) -> object:
-        """Do a bounded piece of work, if there is any; true if there is more to be done at once."""
+        """Do a bounded piece of work, if there is any; true if there is certainly more."""
         ...
 
 

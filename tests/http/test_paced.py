@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from time import process_time
 
 import numpy as np
@@ -109,6 +110,13 @@ def start(body: bytes, *fields: bytes, receiver: Receiver | None = None, paced: 
     return connection
 
 
+def finish(connection: ServerConnection) -> object:
+    """Do work until there is an event."""
+    while (event := connection.next_event()) is NEED_TURN:
+        connection.work()
+    return event
+
+
 def test_nothing_is_decompressed_but_by_work() -> None:
     body = gzip.compress(bytes(8 * MIB), mtime=0)
     collector = Collector(0)
@@ -122,7 +130,7 @@ def test_nothing_is_decompressed_but_by_work() -> None:
         connection.work()
         given.append(collector.offset)
     assert event == EndOfMessage(nbytes=8 * MIB)
-    assert max(after - before for before, after in zip(given, given[1:], strict=False)) == 64 << 10
+    assert max(after - before for before, after in pairwise(given)) == 64 << 10
 
 
 def test_work_says_whether_there_is_more_without_an_event() -> None:
@@ -174,7 +182,7 @@ def test_many_small_chunks_are_read_in_pieces() -> None:
             given.append(collector.offset)
     assert connection.incoming.state.name == "DONE"
     assert collector.offset == len(body)
-    assert max(after - before for before, after in zip(given, given[1:], strict=False)) <= 64 * 32
+    assert max(after - before for before, after in pairwise(given)) <= 64 * 32
 
 
 def test_the_end_of_input_waits_for_work() -> None:
@@ -184,8 +192,7 @@ def test_the_end_of_input_waits_for_work() -> None:
         connection.receive_eof()
         assert connection.next_event() is NEED_TURN
         with pytest.raises(RemoteProtocolError, match="in the middle of the body"):
-            while connection.next_event() is NEED_TURN:
-                connection.work()
+            finish(connection)
 
 
 def test_bytes_that_come_within_a_head_are_no_work() -> None:

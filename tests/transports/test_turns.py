@@ -1,0 +1,348 @@
+"""Turns: long work is done piece by piece, in one lane of the event loop, and others have their turn in between."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import threading
+from collections.abc import Callable
+from io import BytesIO
+from itertools import count
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+from anyio.lowlevel import checkpoint
+
+from streamcodec import (
+    NEED_DATA,
+    NEED_TURN,
+    EndOfMessage,
+    ErrorCode,
+    RemoteProtocolError,
+    Rows,
+    Tensor,
+    TensorReceived,
+    encode_request,
+    request_decoder,
+)
+from streamcodec.http import ClientConnection, RequestHead, ResponseHead, ServerConnection
+from streamcodec.transports import aio, sync, turns
+from streamcodec.transports.duplex import AsyncDuplex, Duplex
+from streamcodec.transports.protocol import EventProtocol
+from tests.transports.messages import Array
+from tests.transports.test_aio import Pair, Run, pair, run
+
+__all__ = ["pair", "run"]  # fixtures
+
+EMPTY = encode_request([Tensor(name=f"t{index}", array=np.empty(0)) for index in range(200)])
+BODY = b"".join(EMPTY.buffers)
+
+
+def paced() -> Any:  # noqa: ANN401 - its methods are replaced
+    """Make a decoder that needs turns for what `BODY` brings."""
+    return request_decoder(header_length=EMPTY.header_length, body_length=len(BODY), paced=True)
+
+
+class Work:
+    """A source with so many pieces of work."""
+
+    def __init__(self, count: int, do: Callable[[], None] = lambda: None, *, inflates: bool = False) -> None:
+        self.left = count
+        self.inflates = inflates
+        self.threads: set[int] = set()
+        self._do = do
+
+    def work(self) -> bool:
+        self.threads.add(threading.get_ident())
+        self._do()
+        self.left -= 1
+        return self.left > 0
+
+
+def test_others_have_their_turn_between_two_pieces_whoever_they_are_for(run: Run) -> None:
+    pieces: list[str] = []
+
+    async def main() -> None:
+        async def work(name: str) -> None:
+            source = Work(20, lambda: pieces.append(name))
+            while source.left:
+                await turns.work(source)
+
+        async def tick() -> None:
+            while len(pieces) - pieces.count("-") < 80:
+                pieces.append("-")
+                await checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            for name in "abcd":
+                tasks.start_soon(work, name)
+            tasks.start_soon(tick)
+
+    run(main)
+    text = "".join(pieces)
+    assert all(len(between) <= 1 for between in text.split("-"))
+    rounds = text.replace("-", "")
+    assert all(sorted(rounds[start : start + 4]) == [*"abcd"] for start in range(0, 76, 4))
+
+
+def test_compressed_bodies_are_worked_on_by_one_thread_at_a_time(run: Run) -> None:
+    """Some pieces at once, but not for long."""
+    running: list[int] = []
+
+    def piece() -> None:
+        running.append(1)
+        assert len(running) == 1
+        threading.Event().wait(0.0001)
+        running.pop()
+
+    async def main() -> None:
+        async def work(source: Work) -> None:
+            while source.left > 0:
+                before = source.left
+                await turns.work(source)
+                done.append(before - source.left)
+
+        done: list[int] = []
+        sources = [Work(50, piece, inflates=True) for _ in range(3)]
+        async with anyio.create_task_group() as tasks:
+            for source in sources:
+                tasks.start_soon(work, source)
+        assert all(threading.get_ident() not in source.threads for source in sources)
+        assert 1 < max(done) < 30
+        assert [source.left for source in sources] == [0, 0, 0]
+
+    run(main)
+
+
+def test_who_goes_leaves_no_thread_behind_that_works_for_it() -> None:
+    """By the means of asyncio, which does not wait for threads."""
+    entered, may_go = threading.Event(), threading.Event()
+
+    def piece() -> None:
+        entered.set()
+        may_go.wait(0.05)
+
+    async def main() -> None:
+        source = Work(1000, piece, inflates=True)
+        task = asyncio.create_task(turns.work(source))
+        while not entered.is_set():  # noqa: ASYNC110 - a thread cannot set an event of asyncio
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        left = source.left
+        assert left == 999
+        may_go.set()
+        await asyncio.sleep(0.05)
+        assert source.left == left
+        await turns.work(other := Work(1, inflates=True))
+        assert other.left == 0
+
+    asyncio.run(main())
+
+
+def test_who_goes_before_its_turn_does_no_work(run: Run) -> None:
+    async def main() -> None:
+        source = Work(1)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await turns.work(source)
+        assert source.left == 1
+        await turns.work(source)
+        assert source.left == 0
+
+    run(main)
+
+
+def test_errors_come_to_who_waits_and_the_lane_goes_on(run: Run) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        for inflates in (False, True):
+            with pytest.raises(ZeroDivisionError):
+                await turns.work(Work(1, fail, inflates=inflates))
+            await turns.work(other := Work(1, inflates=inflates))
+            assert other.left == 0
+
+    run(main)
+
+
+def test_blocking_transports_do_the_work_at_once(pair: Pair) -> None:
+    left, right = pair
+    right.setblocking(True)
+    left.send(BODY)
+    source = paced()
+    assert len(events(lambda: sync.next_event(right, source))) == 200
+    source = paced()
+    assert len(events(lambda: sync.next_event_from_file(BytesIO(BODY), source))) == 200
+    left.send(BODY)
+    duplex = Duplex(right, paced(), [b"sent"])
+    assert len(events(duplex.next_event)) == 200
+    assert left.recv(10) == b"sent"
+
+
+def events(next_event: Callable[[], object]) -> list[object]:
+    """Return the tensors of a message."""
+    received = []
+    while not isinstance(event := next_event(), EndOfMessage):
+        received.append(event)
+    return received[1:]
+
+
+async def collect(source: Any) -> dict[str, Array]:  # noqa: ANN401 - whatever has `next_event`
+    arrays = {}
+    while not isinstance(event := await source.next_event(), EndOfMessage):
+        if isinstance(event, TensorReceived):
+            arrays[event.spec.name] = event.array
+    return arrays
+
+
+class _Reader:
+    """A socket and a source, with a time limit."""
+
+    def __init__(self, sock: socket.socket, source: Any, timeout: float | None = None) -> None:  # noqa: ANN401
+        self._socket, self._source, self._timeout = sock, source, timeout
+
+    async def next_event(self) -> object:
+        return await aio.next_event(self._socket, self._source, timeout=self._timeout)
+
+
+def test_an_asynchronous_socket(run: Run, pair: Pair) -> None:
+    left, right = pair
+    left.send(BODY)
+
+    async def main() -> None:
+        assert len(await collect(_Reader(right, paced()))) == 200
+
+    run(main)
+
+
+def test_the_time_of_work_is_not_the_peers(run: Run, pair: Pair) -> None:
+    """But from then on, its time runs again."""
+    left, right = pair
+    left.send(BODY[:-1])
+
+    async def main() -> None:
+        source = _Slow(3)
+        with pytest.raises(TimeoutError):
+            await aio.next_event(right, source, timeout=0.03)
+        assert source.left == 0
+        left.send(BODY[-1:])
+        assert await aio.next_event(right, source, timeout=0.03) == "event"
+
+    run(main)
+
+
+class _Slow:
+    """A source whose work takes long, in the view of its time limit; then it reads `BODY`."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self._received = 0
+
+    def next_event(self) -> Any:  # noqa: ANN401 - an event, or none
+        if self.left:
+            return NEED_TURN
+        return "event" if self._received == len(BODY) else NEED_DATA
+
+    def work(self) -> None:
+        self.left -= 1
+        threading.Event().wait(0.05)
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
+        return memoryview(bytearray(1 << 16))
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        return [self.get_buffer(sizehint)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += nbytes
+
+    def receive_eof(self) -> None:
+        raise AssertionError
+
+
+def _zeros(_: int) -> Array:
+    return np.zeros(1 << 16, np.uint8)
+
+
+@pytest.mark.parametrize("is_sending", [False, True])
+def test_both_directions_at_once(run: Run, pair: Pair, is_sending: bool) -> None:
+    left, right = pair
+    left.send(BODY[:-1])
+    parts = [Rows("UINT8", (1 << 40,), map(_zeros, count()))] if is_sending else []
+
+    async def main() -> None:
+        source = _Slow(3)
+        duplex: AsyncDuplex[str] = AsyncDuplex(right, source, parts, timeout=0.1)
+        async with duplex.sending():
+            with anyio.move_on_after(0.05):  # what has come is not lost
+                await duplex.next_event()
+            left.send(BODY[-1:])
+            assert await duplex.next_event() == "event"
+            duplex.stop_sending()
+
+    run(main)
+
+
+def gzipped() -> tuple[ServerConnection, bytes]:
+    """Make a connection, and a compressed request that it needs turns for."""
+    body = gzip.compress(BODY, mtime=0)
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
+    return ServerConnection(paced=True), head + body
+
+
+def test_a_compressed_request_over_a_socket(run: Run, pair: Pair) -> None:
+    left, right = pair
+    source, request = gzipped()
+    left.send(request)
+
+    async def main() -> None:
+        reader = _Reader(right, source)
+        assert isinstance(await reader.next_event(), RequestHead)
+        source.receive_body(paced())
+        assert len(await collect(reader)) == 200
+
+    run(main)
+
+
+def test_a_compressed_request_over_a_protocol(pair: Pair) -> None:
+    left, right = pair
+    source, request = gzipped()
+
+    async def main() -> None:
+        protocol: EventProtocol[Any] = EventProtocol(source)
+        await asyncio.get_running_loop().create_connection(lambda: protocol, sock=right)
+        left.send(request)
+        assert isinstance(await protocol.next_event(), RequestHead)
+        source.receive_body(paced())
+        with pytest.raises(TimeoutError):  # which loses nothing
+            async with asyncio.timeout(0):
+                await collect(protocol)
+        assert "t199" in await collect(protocol)
+        protocol.transport.abort()
+
+    asyncio.run(main())
+
+
+def test_a_compressed_answer_that_is_damaged(run: Run, pair: Pair) -> None:
+    left, right = pair
+    body = gzip.compress(BODY, mtime=0)[:-8] + bytes(8)
+    left.send(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    async def main() -> None:
+        source = ClientConnection(paced=True)
+        parts = source.send_request("GET", "/", [("Host", "x")])
+        duplex: AsyncDuplex[Any] = AsyncDuplex(right, source, parts, timeout=5)
+        async with duplex.sending():
+            assert isinstance(await duplex.next_event(), ResponseHead)
+            source.receive_body(paced())
+            with pytest.raises(RemoteProtocolError) as caught:
+                await collect(duplex)
+        assert caught.value.code == ErrorCode.INVALID_COMPRESSION
+
+    run(main)
