@@ -9,6 +9,8 @@ import importlib
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
@@ -30,6 +32,9 @@ _M_MMAP_THRESHOLD: Final = -3
 """The name of this parameter in <malloc.h>."""
 
 _LARGE_BLOCK_BYTES: Final = 1 << 20
+
+_THREADS_SECONDS: Final = 1.0
+"""For threads to end, when the server has; those that answer requests take a moment."""
 
 _DESCRIPTION = """\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
@@ -79,6 +84,17 @@ def run(options: argparse.Namespace) -> None:
         _give_freed_memory_back()
     if run_server(service, host=options.host, port=options.port, options=server_options, on_listening=_announce):
         os._exit(0)  # models are still running in threads, for which the interpreter would wait
+    _leave_threads()
+
+
+def _leave_threads() -> None:
+    """End without the threads that models have started themselves, for which the interpreter would wait, too."""
+    end = time.monotonic() + _THREADS_SECONDS
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                os._exit(0)
 
 
 def _give_freed_memory_back() -> None:

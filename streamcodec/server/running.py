@@ -1,15 +1,22 @@
 """Running: a server as a program, until a signal.
 
-At the first signal the server stops; a second one ends everything.
+At the first signal the server stops; a second one ends everything. Both have their limits whatever the event loop does:
+a model may hold it up, or go on when it is cancelled. So a thread of our own watches, and ends the process where the
+loop has not ended in time.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import threading
+from _thread import start_new_thread
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -19,6 +26,11 @@ from streamcodec.service import Service
 
 _HAS_UVLOOP: Final = find_spec("uvloop") is not None
 """Where it is installed it is used, since it is quicker."""
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+_GRACE_SECONDS: Final = 1.0
+"""For an event loop to end that has been told to: it takes some milliseconds."""
 
 
 def run(
@@ -30,6 +42,9 @@ def run(
     on_listening: Callable[[str, int], None] | None = None,
 ) -> int:
     """Serve until SIGINT or SIGTERM.
+
+    After the first signal this takes `shutdown_timeout` at most, after a second one no time. If the event loop has not
+    ended a second later, the process ends here, with status 1.
 
     Args:
         service: what is served.
@@ -45,14 +60,20 @@ def run(
     Raises:
         OSError: the address cannot be had.
     """
+    options = options or ServerOptions()
     server = Server(service, options)
+    watchdog = _Watchdog(options.shutdown_timeout)
     with open_listener(host, port) as listener:
 
         def announce() -> None:
             if on_listening is not None:
                 on_listening(host, listener.getsockname()[1])
 
-        anyio.run(_run_until_signal, server, listener, announce, backend_options={"use_uvloop": _HAS_UVLOOP})
+        try:
+            settings = {"use_uvloop": _HAS_UVLOOP}
+            anyio.run(_run_until_signal, server, listener, announce, watchdog, backend_options=settings)
+        finally:
+            watchdog.has_ended.set()
     return server.unfinished_calls
 
 
@@ -70,8 +91,42 @@ def open_listener(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=1024)
 
 
-async def _run_until_signal(server: Server, listener: socket.socket, announce: Callable[[], None]) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+class _Watchdog:
+    """Ends the process if the event loop does not.
+
+    Signals are counted by handlers of the system's, which run although the loop is held up.
+
+    Attributes:
+        has_ended: whether the loop has.
+    """
+
+    def __init__(self, shutdown_timeout: float) -> None:
+        self._limits = iter((shutdown_timeout, 0.0))
+        self.has_ended = threading.Event()
+
+    def watch(self) -> None:
+        """Look at signals before those who handle them now."""
+        for number in _SIGNALS:
+            signal.signal(number, partial(self._count, signal.getsignal(number)))
+
+    def _count(self, handler: Any, number: int, frame: Any) -> None:  # noqa: ANN401 - whatever `signal` takes
+        if (limit := next(self._limits, None)) is not None:
+            with suppress(RuntimeError):  # there may be no thread to be had
+                start_new_thread(self._end, (limit + _GRACE_SECONDS,))  # takes no lock that may be held here
+        if callable(handler):
+            handler(number, frame)
+
+    def _end(self, seconds: float) -> None:
+        if not self.has_ended.wait(seconds):
+            os.write(2, b"streamcodec: the event loop does not end; the process ends without it\n")
+            os._exit(1)
+
+
+async def _run_until_signal(
+    server: Server, listener: socket.socket, announce: Callable[[], None], watchdog: _Watchdog
+) -> None:
+    with anyio.open_signal_receiver(*_SIGNALS) as signals:
+        watchdog.watch()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, signals, server, tasks.cancel_scope)
             announce()  # not before the signals are ours, or one that comes at once would kill the process

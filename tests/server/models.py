@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+import anyio
 import numpy as np
 import numpy.typing as npt
 
@@ -42,6 +45,28 @@ def _bfloat16(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
     return {"y": array}
 
 
+async def _hold_up(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    """Hold up the event loop."""
+    for _ in range(300):
+        time.sleep(0.1)  # noqa: ASYNC251 - as it says
+    return request.inputs
+
+
+async def _never_end(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    """Go on although it is cancelled."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with suppress(BaseException):
+            await anyio.sleep(0.01)
+    return request.inputs
+
+
+def _leave_thread(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    """Leave a thread behind that the interpreter waits for."""
+    threading.Thread(target=time.sleep, args=(30,)).start()
+    return request.inputs
+
+
 def models() -> ModelRegistry:
     """Make a new registry: the demo models and some that misbehave."""
     registry = demo_models()
@@ -52,6 +77,9 @@ def models() -> ModelRegistry:
         "files": _open_files,
         "large": _large,
         "bf16": _bfloat16,
+        "holds up": _hold_up,
+        "never ends": _never_end,
+        "leaves a thread": _leave_thread,
     }.items():
         registry.add(Model(name=name, predict=predict))
     declared = (TensorMetadata("x", "FP32", (ANY_SIZE, 4)),)

@@ -8,6 +8,7 @@ import inspect
 import math
 import socket
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from dataclasses import fields
@@ -334,6 +335,19 @@ def test_a_refused_client_that_never_stops_sending_is_cut_off(backend: str) -> N
         with pytest.raises(ConnectionError):  # noqa: PT012 - until then it may send
             for _ in range(1 << 20):
                 wire.send(block)
+
+
+def test_a_refused_client_that_is_still_sending_can_read_why(backend: str) -> None:
+    block = bytes(1 << 16)
+    with server_here(models(), backend=backend) as (_, address), Wire(address) as wire:
+        wire.send(head("/v2/models/nobody/infer", "Content-Length: 1000000000000"))
+        for _ in range(20):
+            wire.send(block)
+            time.sleep(0.01)
+        wire.sock.shutdown(socket.SHUT_WR)
+        answer = wire.response()
+        assert (answer.status, answer.is_last) == (404, True)
+        assert wire.is_closed()
 
 
 class Loop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -58,9 +59,12 @@ def _ticking(backend: str, seconds: list[float]) -> Iterator[Address]:
     registry.add(Model(name="tick", predict=tick))
     with server_here(registry, backend=backend) as (_, address), Wire(address) as wire:
         wire.send(infer_request("tick"))
+        gc.collect()
+        gc.disable()  # of all that the tests have made
         try:
             yield address
         finally:
+            gc.enable()
             has_ended.set()
             assert wire.response().status == 200
 

@@ -68,6 +68,44 @@ def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
         assert program.complaints() == ""
 
 
+@SIGNALS
+@pytest.mark.parametrize("model", ["holds%20up", "never%20ends"])
+def test_the_limit_for_stopping_holds_whatever_a_model_does(number: signal.Signals, model: str) -> None:
+    with serving(MODELS, "--shutdown-timeout", "0.5") as program, Wire(program.address) as busy:
+        busy.send(post(b'{"inputs":[]}', model=model))
+        time.sleep(0.3)
+        began = time.monotonic()
+        program.kill(number)
+        assert program.ends() == 1
+        assert 0.5 < time.monotonic() - began < 4
+        assert program.complaints().count("\n") == 1
+
+
+@SIGNALS
+@pytest.mark.parametrize("model", ["holds%20up", "never%20ends"])
+def test_a_second_signal_ends_whatever_a_model_does(number: signal.Signals, model: str) -> None:
+    with serving(MODELS) as program, Wire(program.address) as busy:
+        busy.send(post(b'{"inputs":[]}', model=model))
+        time.sleep(0.3)
+        program.kill(number)
+        time.sleep(0.5)
+        assert program.process.poll() is None
+        began = time.monotonic()
+        program.kill(number)
+        assert program.ends() == 1
+        assert time.monotonic() - began < 3
+
+
+def test_a_thread_that_a_model_has_left_does_not_keep_the_process() -> None:
+    with serving(MODELS) as program, Wire(program.address) as wire:
+        wire.send(post(b'{"inputs":[]}', model="leaves%20a%20thread")).response()
+        began = time.monotonic()
+        program.kill(signal.SIGTERM)
+        assert program.ends() == 0
+        assert time.monotonic() - began < 4
+        assert program.complaints() == ""
+
+
 def test_the_announcement_is_the_only_output() -> None:
     with serving() as program:
         assert program.url.startswith("http://127.0.0.1:")

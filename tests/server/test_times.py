@@ -183,6 +183,27 @@ def test_a_request_that_begins_between_two_looks_has_its_whole_time() -> None:
         patience.look(1500.0)
 
 
+def _given_up_at(client: Client, moments: dict[float, tuple[Phase, int]]) -> float:
+    """Look at a client that sends fast enough; return when it has been enough, if its requests come on like this."""
+
+    def go_on(now: float) -> None:
+        client.received += 100
+        client.phase, client.request_count = moments.get(now, (client.phase, client.request_count))
+
+    return _seconds_until_given_up(OPTIONS, client, go_on)
+
+
+def test_a_request_has_its_time_from_its_first_byte_on_whatever_phases_it_goes_through() -> None:
+    assert _given_up_at(Client(Phase.HEAD), {15: (Phase.HEADER, 1), 40: (Phase.BODY, 1)}) == 1000
+    assert _given_up_at(Client(Phase.HEADER, 1), {20: (Phase.BODY, 1)}) == 1000
+
+
+def test_the_next_request_has_its_own_time_although_nobody_has_looked_between_the_two() -> None:
+    assert _given_up_at(Client(Phase.HEAD), {15: (Phase.BODY, 2)}) == 1015, "the head that was seen is answered already"
+    assert _given_up_at(Client(Phase.BODY, 1), {500: (Phase.BODY, 2)}) == 1500
+    assert _given_up_at(Client(Phase.BODY, 1), {500: (Phase.HEADER, 2), 510: (Phase.BODY, 2)}) == 1500
+
+
 # Over sockets
 
 
