@@ -5,13 +5,12 @@ A program, since what it does ends some interpreters: each try is a process of i
 
 from __future__ import annotations
 
+import _testcapi  # type: ignore[import-not-found]  # the interpreter's own tests' module
 import faulthandler
 import json
 import os
 import sys
 from collections import Counter
-
-import _testcapi
 
 from streamcodec import NEED_DATA
 from streamcodec.core.events import NEED_TURN
@@ -129,7 +128,8 @@ def main(name: str, stride: int) -> None:
         where.setdefault(outcome, []).append(start)
         quiet = quiet + stride if outcome == str(expected) else 0
         start += stride
-    print(json.dumps({"expected": expected, "found": found, "first": {key: at[:3] for key, at in where.items()}}))
+    first = {key: at[:3] for key, at in where.items()}
+    sys.stdout.write(json.dumps({"expected": expected, "found": found, "first": first}))
 
 
 if __name__ == "__main__":
