@@ -41,7 +41,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Final, Generic
 
-from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError, out_of_memory
 from streamcodec.core.events import (
     NEED_DATA,
     NEED_TURN,
@@ -337,6 +337,8 @@ class Decoder(Generic[HeaderT]):
             self._is_complete = True
         except RemoteProtocolError as failure:
             self._failure = copy(failure)  # without its traceback, whose frames hold the message's memory
+        except MemoryError:
+            self._failure = out_of_memory("there is no memory to read the message any further")
         except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything: kept, and reported in order
             self._failure = failure
         else:

@@ -159,6 +159,11 @@ class RemoteProtocolError(ProtocolError):
         return f"{self.message} ({', '.join(place)})" if place else self.message
 
 
+def out_of_memory(message: str) -> RemoteProtocolError:
+    """Return the error for a message that there is no memory for: not the peer's fault, and to be tried again later."""
+    return RemoteProtocolError(message, code=ErrorCode.OUT_OF_MEMORY, status_hint=503)
+
+
 def _restore(kind: type[RemoteProtocolError], arguments: tuple[Any, ...], state: dict[str, Any]) -> RemoteProtocolError:
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(state)

@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError, out_of_memory
 from streamcodec.core.model import TensorSpec
 from streamcodec.core.record import record
 
@@ -147,8 +147,7 @@ def scratch_bytes(nbytes: int) -> memoryview:
 
 
 def _out_of_memory(nbytes: int) -> RemoteProtocolError:
-    msg = f"the message needs {nbytes} bytes of memory at once, which cannot be had here"
-    return RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503)
+    return out_of_memory(f"the message needs {nbytes} bytes of memory at once, which cannot be had here")
 
 
 def byte_view(array: np.ndarray[Any, Any]) -> memoryview:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from streamcodec.core.errors import LimitExceededError
@@ -91,13 +92,15 @@ class Budget:
 
     def forget(self, reservation: Reservation) -> None:
         """Let a reservation wait no longer; those behind it may fit now."""
-        self._queue_of(reservation).remove(reservation)
+        with suppress(ValueError):  # it is none of them where there was no memory to let it wait
+            self._queue_of(reservation).remove(reservation)
         self.go_on()
 
     def go_on(self) -> None:
         """Give to those who wait, as far as it reaches."""
         while (queue := self._begun or self._waiting) and self.reserved + queue[0].missing <= self.max_bytes:
-            queue.popleft().grant()
+            queue[0].grant()
+            queue.popleft()
 
     def look(self, now: float) -> None:
         """Have those who are slow shrink, if somebody waits; to be called now and then by whoever does.
@@ -113,14 +116,19 @@ class Budget:
         self.go_on()
 
     def count(self, reservation: Reservation, nbytes: int) -> None:
-        """Count what a reservation has now in place of what it had; idle blocks of the pool are given back for it."""
+        """Count what a reservation has now in place of what it had; idle blocks of the pool are given back for it.
+
+        Where there is no memory for it, nothing has happened, or what matters.
+        """
         self.reserved += nbytes - reservation.nbytes
-        if nbytes:
-            self._holders[reservation] = None
-        else:
-            self._holders.pop(reservation, None)
-        if self._pool is not None:
-            self._pool.trim(max(0, self.max_bytes - self.reserved))
+        reservation.nbytes = nbytes
+        with suppress(MemoryError):
+            if not nbytes:
+                self._holders.pop(reservation, None)
+            else:
+                self._holders[reservation] = None
+            if self._pool is not None:
+                self._pool.trim(max(0, self.max_bytes - self.reserved))
 
     def _queue_of(self, reservation: Reservation) -> deque[Reservation]:
         return self._begun if reservation.nbytes > self._little_bytes else self._waiting
@@ -214,10 +222,11 @@ class Reservation:
 
     def grant(self) -> None:
         """Have what it waits for; called by the budget."""
-        missing, self.missing = self.missing, 0
-        self._count(self.nbytes + missing)
+        self._budget.count(self, self.nbytes + self.missing)
+        self.missing = 0
         if self.on_granted is not None:
-            self.on_granted()
+            with suppress(MemoryError):  # whoever waits looks now and then
+                self.on_granted()
 
     def press(self, now: float) -> None:
         """Have those who are slow make room, while this waits; see `Budget.look`."""
@@ -238,20 +247,16 @@ class Reservation:
         """Return another reservation that has what this one had."""
         other = Reservation(self._budget)
         nbytes = self.nbytes
-        self._count(0)
-        other._count(nbytes)
+        self._budget.count(self, 0)
+        self._budget.count(other, nbytes)
         return other
 
     def _shrink(self, nbytes: int) -> None:
         if nbytes < self.nbytes:
-            self._count(nbytes)
+            self._budget.count(self, nbytes)
             self._step = self._budget.step_bytes
             self.is_short = True
 
     def _have(self, nbytes: int) -> None:
-        self._count(nbytes)
-        self._budget.go_on()
-
-    def _count(self, nbytes: int) -> None:
         self._budget.count(self, nbytes)
-        self.nbytes = nbytes
+        self._budget.go_on()

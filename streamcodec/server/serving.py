@@ -106,11 +106,15 @@ class Server:
     async def _accept(self, listener: socket.socket, connections: TaskGroup) -> None:
         outbox = _outbox(self._options.busy_poll)
         while True:
-            for sock in await _accept_some(listener):
-                connections.start_soon(self._connection, sock, outbox)
+            try:
+                for sock in await _accept_some(listener):
+                    connections.start_soon(self._connection, sock, outbox)
+            except MemoryError:  # those that were not begun are closed, as nobody has them any more
+                with suppress(MemoryError):
+                    await anyio.sleep(_ACCEPT_PAUSE_SECONDS)
 
     async def _connection(self, sock: socket.socket, outbox: Outbox | None) -> None:
-        with closing(sock):
+        with suppress(MemoryError), closing(sock):  # which is no news by then, and shall not end the others
             try:
                 driver = self._enter()
             except MemoryError:
@@ -136,14 +140,22 @@ class Server:
                 await driver.serve(channel)
         except (OSError, RemoteProtocolError) as error:  # the client has gone, takes nothing, or fails its own answer
             logger.debug("connection lost: %s", error)
+        except MemoryError:
+            logger.warning("connection closed: out of memory")
         except BaseException as error:  # a bug of ours, or of a model; the other connections shall not pay for it
             if is_ending(error):
                 raise
             logger.exception("connection failed")
         finally:
             self._drivers.discard(driver)
-            driver.close()
-            self._admission.forget(driver.session)
+            try:
+                self._forget(driver)
+            except MemoryError:  # what it had is free by now, but for this
+                self._forget(driver)
+
+    def _forget(self, driver: Driver) -> None:
+        driver.close()
+        self._admission.forget(driver.session)
 
 
 def _outbox(busy_poll: float) -> Outbox | None:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final
 
 from streamcodec.core.encoder import Part
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, out_of_memory
 from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, HeaderReceived, NeedData, NeedTurn
 from streamcodec.core.rows import Rows
 from streamcodec.http.connection import State
@@ -149,7 +149,16 @@ class Session:
         return self.connection.inflates
 
     def next_event(self) -> Step | NeedData | NeedTurn:
-        """Go as far as is possible without waiting, and return what is to be done then."""
+        """Go as far as is possible without waiting, and return what is to be done then.
+
+        Where there is no memory, the request is refused and its connection closed, if need be without an answer.
+        """
+        try:
+            return self._next_step()
+        except MemoryError:
+            return self._break_off()
+
+    def _next_step(self) -> Step | NeedData | NeedTurn:
         if self.answer_at_once():
             return Step.SEND
         try:
@@ -175,6 +184,14 @@ class Session:
         self.outgoing = [*self.connection.send_response(reply.status, headers, reply.buffers)]
         self._head = self.inference = self._once_granted = None
         return Step.SEND
+
+    def _break_off(self) -> Step:
+        """Answer that there is no memory. Where a request stands then is not known, so its connection is closed."""
+        try:
+            self.connection.give_up(error := out_of_memory("there is no memory for the request now"))
+            return self.answer(error_reply(error)) if self._head is not None else Step.CLOSE
+        except (MemoryError, LocalProtocolError):
+            return Step.CLOSE
 
     def has_sent(self) -> None:
         """Tell that `outgoing` has been sent: the request is over, if that was its answer."""

@@ -18,7 +18,7 @@ from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decod
 from streamcodec.core.deflating import compress_message
 from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
-from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError
+from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError, out_of_memory
 from streamcodec.core.events import HeaderReceived, TensorReceived
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.model import RequestedOutput, RequestHeader, TensorSpec
@@ -132,6 +132,8 @@ class Opening:
         """Make the reply to a call that has failed."""
         if isinstance(error, RemoteProtocolError):
             return error_reply(error)
+        if isinstance(error, MemoryError):
+            return error_reply(out_of_memory(f"there is no memory for model {self.model.name!r} to answer"))
         if isinstance(error, NotRepresentableError):
             return failure_reply(str(error), status=400)
         return _failure_reply(self.model, error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shown
+from streamcodec.core.errors import RemoteProtocolError, out_of_memory, shown
 from streamcodec.core.model import TensorSpec
 from streamcodec.core.placement import Place, Placement, Slab
 
@@ -43,5 +43,4 @@ def _or_refused(place: Place, spec: TensorSpec) -> Placement:
 
 
 def _refusal(spec: TensorSpec) -> RemoteProtocolError:
-    msg = f"the server has no room for tensor {shown(spec.name)} of {spec.nbytes} bytes now"
-    return RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503)
+    return out_of_memory(f"the server has no room for tensor {shown(spec.name)} of {spec.nbytes} bytes now")
