@@ -22,8 +22,9 @@ import anyio
 
 from streamcodec.core.encoder import Part
 from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.core.jsonvalues import LargeValues
 from streamcodec.core.model import RequestHeader, TensorSpec
-from streamcodec.core.rows import Rows, Window
+from streamcodec.core.rows import Rows, Window, Windows
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.budget import Reservation
 from streamcodec.server.workers import NoThreadError, Work, Workers
@@ -91,7 +92,8 @@ class Caller:
     def sendable(self, parts: list[Part]) -> list[Part]:
         """Return the parts of an answer with rows that never make the event loop wait: a thread makes them."""
         return [
-            Rows(part.datatype, part.shape, self._windows(part)) if isinstance(part, Rows) else part for part in parts
+            Rows(part.datatype, part.shape, self._made(part.windows)) if isinstance(part, Rows) else part
+            for part in parts
         ]
 
     async def _in_worker(self, inference: Inference, time: _Time, pull: AsyncPull) -> Reply:
@@ -128,9 +130,18 @@ class Caller:
         self._time.work = Work(self._reservation)
         return await self._workers.run(self._time.work, function)
 
-    async def _windows(self, rows: Rows) -> AsyncIterator[Window]:
+    def _made(self, windows: Windows) -> AsyncIterator[Window]:
+        """Return windows that never make the event loop wait."""
+        return self._texts(windows) if isinstance(windows, LargeValues) else self._windows(windows)
+
+    async def _texts(self, values: LargeValues) -> AsyncIterator[Window]:
+        """Yield the text of JSON values, which takes nothing of the model's time, and none of the models' threads."""
+        texts = iter(values)
+        while (text := await anyio.to_thread.run_sync(next, texts, None, limiter=self._workers.writing)) is not None:
+            yield text
+
+    async def _windows(self, windows: Windows) -> AsyncIterator[Window]:
         """Yield the windows of an answer, however the model makes them."""
-        windows = rows.windows
         step: Callable[[], Awaitable[Window | None]]
         if isinstance(windows, AsyncIterable):
             step = partial(anext, aiter(windows), None)

@@ -39,6 +39,8 @@ class Workers:
     """Worker threads; one set for all connections of a server.
 
     Attributes:
+        writing: the place of the one thread that writes JSON answers, piece by piece, whose turn it is: more of them at
+            once would only keep the event loop from the interpreter.
         abandoned: pieces of work that had not ended in time, or when their connections had to end.
         watchers: where somebody waits for the threads of abandoned work, as long as the server serves.
     """
@@ -48,6 +50,7 @@ class Workers:
         self._max_windowed = max_windowed
         self._windowed: set[Hashable] = set()
         self._places = anyio.CapacityLimiter(max_workers)
+        self.writing = anyio.CapacityLimiter(1)
         self._threads = anyio.CapacityLimiter(math.inf)  # anyio's own gives a place back although the thread goes on
         self._abandoned: set[Work] = set()
         self.abandoned = 0

@@ -29,7 +29,8 @@ class Reply:
     headers: Sequence[tuple[str, str]] = ()
     """Fields that belong to it; the connection adds its own."""
     buffers: tuple[Part, ...] = ()
-    """The body. `Rows` in it are made while it is sent, by a thread if that takes long."""
+    """The body. `Rows` in it are made while it is sent, by a thread if that takes long: windows of a model, or the text
+    of large tensors that are answered as JSON."""
     body_length: int = 0
     """Bytes of the body, also of what does not exist yet."""
     cause: BaseException | None = None

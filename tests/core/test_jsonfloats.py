@@ -68,7 +68,7 @@ def test_as_repr_writes_them_and_nearly_always_without_it(name: str) -> None:
     assert left <= len(values) * 0.03
 
 
-POWERS_OF_TWO = 2.0 ** np.arange(-1074, 1024)
+POWERS_OF_TWO: Floats = np.ldexp(np.ones(2098), np.arange(-1074, 1024))
 
 OTHERS: dict[str, npt.NDArray[np.floating]] = {
     "powers of two": POWERS_OF_TWO,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -121,3 +122,31 @@ def test_an_array_that_changes_meanwhile_ends_the_connection(backend: str) -> No
     start, _, received = bytes(data).partition(b"\r\n\r\n")
     length = next(int(line[16:]) for line in start.split(b"\r\n") if line.lower().startswith(b"content-length: "))
     assert 0 < len(received) < length
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+def test_an_answer_goes_on_while_models_have_all_threads(backend: str) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def wait(request: InferenceRequest) -> Outputs:
+        has_begun.set()
+        may_end.wait(30)
+        return request.inputs
+
+    array = np.full(3 << 20, -100, np.int8)
+    models = ModelRegistry.of([Model(name="large", predict=lambda _: {"y": array}), Model(name="wait", predict=wait)])
+    body = b'{"inputs":[]}'
+    fields = f"Content-Length: {len(body)}"
+    options = ServerOptions(max_workers=1)
+    with (
+        server_here(models, options, backend=backend) as (_, address),
+        Wire(address) as reader,
+        Wire(address) as other,
+    ):
+        reader.send(head("/v2/models/large/infer", fields), body)
+        assert reader.sock.recv(1, socket.MSG_PEEK)
+        other.send(head("/v2/models/wait/infer", fields), body)
+        assert has_begun.wait(10)
+        assert reader.response().body.endswith(b",-100,-100]}]}")
+        may_end.set()
+        assert other.response().status == 200

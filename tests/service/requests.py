@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from streamcodec import (
 from streamcodec.http import RequestHead
 from streamcodec.http.messages import Fields
 from streamcodec.service import Inference, Model, ModelRegistry, Predict, Reply, Service, TensorMetadata, error_reply
+from streamcodec.transports.vectors import batches
 
 Array = np.ndarray[Any, Any]
 
@@ -121,7 +123,7 @@ def answer(reply: Reply) -> Answer:
     return Answer(
         status=reply.status,
         fields=dict(reply.headers),
-        body=b"".join(cast("tuple[bytes, ...]", reply.buffers)),
+        body=b"".join(chain.from_iterable(batches(reply.buffers))),
         cause=reply.cause,
     )
 
