@@ -19,6 +19,7 @@ from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server
 from streamcodec.service import Model, ModelRegistry, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
+from streamcodec.service.hosts import HostPolicy
 
 _DESCRIPTION = """\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
         nonfinite=NonFiniteOutput(options.nonfinite),
         allow_headerless=options.allow_headerless,
         cors_origins=options.cors_origins,
+        allowed_hosts=options.allowed_hosts,
         compresses=options.compress,
         classifies=options.classification,
         limits=Limits(**_given(options, ("max_header_bytes", "max_message_bytes", "max_tensor_bytes"))),
@@ -98,6 +100,17 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="let web pages of this origin call the server from a browser, as https://app.example or "
         "http://localhost:3000; give one for each, or '*' for every page there is (default: none may)",
+    )
+    parser.add_argument(
+        "--allowed-host",
+        dest="allowed_hosts",
+        action="append",
+        default=[],
+        type=_host,
+        metavar="HOST",
+        help="answer requests for this host only, and others with 421, as localhost, 127.0.0.1 or '[::1]:8000'; give "
+        "one for each name that clients use; keeps out web pages whose own name leads to this machine (DNS rebinding) "
+        "(default: any host)",
     )
     parser.add_argument(
         "--compress",
@@ -163,6 +176,15 @@ def _origin(text: str) -> str:
     """Read an origin, or `*`."""
     try:
         CorsPolicy.of([text])
+    except LocalProtocolError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _host(text: str) -> str:
+    """Read a host, perhaps with a port."""
+    try:
+        HostPolicy.of([text])
     except LocalProtocolError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
