@@ -30,6 +30,10 @@ inputs, 'sink' answers the number of tensor bytes it received.
 """
 
 
+_LIMITS = ("max_header_bytes", "max_message_bytes", "max_tensor_bytes", "max_compression_ratio")
+"""Fields of `Limits` that are options."""
+
+
 def add_parser(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
@@ -57,7 +61,8 @@ def run(options: argparse.Namespace) -> None:
         allowed_hosts=options.allowed_hosts,
         compresses=options.compress,
         classifies=options.classification,
-        limits=Limits(**_given(options, ("max_header_bytes", "max_message_bytes", "max_tensor_bytes"))),
+        decompresses=options.decompress,
+        limits=Limits(**_given(options, _LIMITS)),
     )
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
     if run_server(service, host=options.host, port=options.port, options=server_options, on_listening=_announce):
@@ -119,6 +124,13 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
         "tensors compress at 30 to 130 MB per second, floats by less than a tenth, and some clients ask unawares",
     )
     parser.add_argument(
+        "--no-compression",
+        dest="decompress",
+        action="store_false",
+        help="refuse compressed requests, with status 415: to decompress takes a thread's time, up to a thousand times "
+        "as much as their size says",
+    )
+    parser.add_argument(
         "--classification",
         action="store_true",
         help='let requests ask for the K highest values of an output with index and label, by {"classification": K} '
@@ -152,6 +164,8 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     counts = {
         "max_connections": "connections served at once; further ones get 503",
         "max_workers": "models called at once in threads",
+        "max_compression_ratio": "bytes that one byte of a compressed request may come to; more get 413; tensors of "
+        "zeros reach 1032, which is all that these compressions can do",
     }
     times = {
         "model_timeout": "for a model to answer, then its client gets 504; its thread keeps its place until it returns",

@@ -24,7 +24,6 @@ from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 from streamcodec.core.jsontext import NonFinite, are_unencodable, first_wrong, half_of_a_pair
 
 
-
 class WrongValue(Exception):  # noqa: N818 - not an error yet: where the value stands is for the caller to say
     """A value does not fit the datatype."""
 

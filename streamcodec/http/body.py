@@ -190,16 +190,23 @@ class Body:
         offered again. The bytes must stay as they are while it is waiting then.
         """
         if self._chunks is not None and not self._chunks.room:
-            return self._read_framing(self._chunks, data)
+            joined, taken = self._chunks.join_short(data)
+            if not taken:
+                return self._read_framing(self._chunks, data)
+            self._receive_data(joined)
+            return taken
         data = data[: self._room]
+        self._receive_data(data)
+        self._count(len(data))  # what a refused message has left is dropped
+        return len(data)
+
+    def _receive_data(self, data: bytearray | memoryview) -> None:
         if self._failure is None and (self._receiver.needs_data or self._receiver.is_complete):
             self._pieces = iter((data,)) if self._inflater is None else self._inflater.inflate(data)
             if self._works:
                 self._has_waiting = True
             else:
                 self._pass_on()
-        self._count(len(data))  # what a refused message has left is dropped
-        return len(data)
 
     def receive_eof(self) -> None:
         """Tell that the connection has ended, which is the end of the body if nothing else says where that is."""

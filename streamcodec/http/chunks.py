@@ -37,6 +37,9 @@ _CHUNK_LINE: Final = re.compile(rb"(%b)((?:%b)*)\r\n" % (_SIZE, _EXTENSION))
 _USUAL_LINES: Final = re.compile(rb"\r\n([1-9A-Fa-f][0-9A-Fa-f]{0,14})\r\n")
 """Between two chunks, as nearly everybody writes it. To see both lines at once takes a third of the time."""
 _MAX_USUAL_BYTES: Final = 19
+_SHORT_BYTES: Final = 4 << 10
+_MAX_JOINED: Final = 32
+"""Chunks at once: some 20 microseconds."""
 _TRAILER_LINE: Final = re.compile(rb"%b:[\t -~\x80-\xff]*\r\n" % _TOKEN)
 
 
@@ -83,6 +86,29 @@ class Chunks:
         while taken < len(data) and not (self.room or self.is_complete):
             taken += self._read_line(data[taken:])
         return taken
+
+    def join_short(self, data: memoryview) -> tuple[bytearray, int]:
+        """Read short chunks that have come as a whole, with usual lines in front of them; perhaps there are none.
+
+        To hand them on one by one costs several times as much as to find them.
+
+        Returns:
+            Their data, joined, and how many bytes that were with the framing. It goes on in front of framing.
+        """
+        joined, taken = bytearray(), 0
+        if self._expected is not _Expected.END_OF_DATA or not self._knows_usual or self._line:
+            return joined, taken
+        for _ in range(_MAX_JOINED):
+            usual = _USUAL_LINES.match(data, taken)
+            if usual is None:
+                break
+            end = usual.end() + int(usual[1], 16)
+            if end > min(usual.end() + _SHORT_BYTES, len(data)):
+                break
+            joined += data[usual.end() : end]
+            taken = end
+        self._spare_bytes += len(joined)
+        return joined, taken
 
     def data_received(self, nbytes: int) -> None:
         """Tell that so many bytes of data have come, at most `room`."""

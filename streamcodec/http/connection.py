@@ -55,6 +55,7 @@ _PIECES: Final = 64
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _FIRST_PRINTABLE: Final = 0x21
+_EMPTY_LINE: Final = b"\r\n"
 
 
 class State(Enum):
@@ -94,6 +95,7 @@ class Incoming:
         self._start = 0
         self._end = 0
         self._scanned = 0
+        self._has_skipped = False
         self._offered = 0
         self._room = 0
         self._target: memoryview | None = None
@@ -229,17 +231,20 @@ class Incoming:
 
     # The owner's side
 
-    def read_head(self) -> bytes | None:
+    def read_head(self, *, skips_empty_line: bool = False) -> bytes | None:
         """Take the next head out of what has come, as far as the blank line; None if it is not complete.
+
+        Args:
+            skips_empty_line: whether one empty line may come before it (RFC 9112, section 2.2).
 
         Raises:
             RemoteProtocolError: these bytes are no head, or the connection ended within it.
             LimitExceededError: longer than `max_head_bytes`, or more than `max_head_fields`; status 431, or 414 if the
                 first line alone is too long.
         """
-        if self._end and self._scratch[0] < _FIRST_PRINTABLE:
-            msg = "the first line starts with a control character; is this TLS?"
-            raise invalid_http(msg)
+        while self._end and self._scratch[0] < _FIRST_PRINTABLE:
+            if not self._skip_empty_line(is_allowed=skips_empty_line):
+                break
         found = _HEAD_END.search(self._scratch, self._scanned, self._end)
         end = found.end() if found else self._end
         if end > self._limits.max_head_bytes:
@@ -256,6 +261,25 @@ class Incoming:
         self.state = State.DECIDE
         return head
 
+    def _skip_empty_line(self, *, is_allowed: bool) -> bool:
+        """Skip an empty line before a head; return whether it has come as a whole.
+
+        Some old clients send one behind a body. Nobody takes it for a request, or for a part of one, so that this says
+        nothing else to us than to a proxy; a second one is refused nevertheless.
+
+        Raises:
+            RemoteProtocolError: the first character is not printable, for another reason than that.
+        """
+        begun = self.begun(len(_EMPTY_LINE))
+        if self._has_skipped or not (is_allowed and _EMPTY_LINE.startswith(begun)):
+            msg = "the first line starts with a control character; is this TLS?"
+            raise invalid_http(msg)
+        if begun != _EMPTY_LINE:
+            return False
+        self.skip(len(_EMPTY_LINE))
+        self._has_skipped = True
+        return True
+
     def _too_long(self) -> LimitExceededError:
         """Make the error for a head that is too long; 414 says that its first line, so the target, is."""
         limit = self._limits.max_head_bytes
@@ -264,9 +288,21 @@ class Incoming:
         msg = f"the {'head' if has_line else 'first line of the head'} has more than {limit} bytes"
         return LimitExceededError(msg, limit="max_head_bytes", status_hint=int(status))
 
+    def begun(self, nbytes: int) -> bytes:
+        """Return the first bytes of the head at hand, or of the next one; fewer where they have not come."""
+        return bytes(self._scratch[: min(nbytes, self._end)])
+
     def peek(self) -> bytes:
-        """Return what has come of the messages that have not begun yet."""
-        return bytes(self._scratch[: self._end]) if self.state is State.HEAD else b""
+        """Return what has come of the messages that have not begun yet.
+
+        Nothing where the end of the first head was looked for before, and has not come since: to copy all at every byte
+        of a head that comes in small pieces would take quadratic time.
+        """
+        if self.state is not State.HEAD:
+            return b""
+        if self._scanned and _HEAD_END.search(self._scratch, self._scanned, self._end) is None:
+            return b""
+        return bytes(self._scratch[: self._end])
 
     def skip(self, nbytes: int) -> None:
         """Leave out messages that somebody else has read, by `peek`."""
@@ -389,6 +425,7 @@ class Incoming:
             self._scratch[:left] = self._scratch[self._start : self._end]
             self._offered = self._room = 0
         self._start, self._end, self._scanned = 0, left, 0
+        self._has_skipped = False
 
     def _advance(self) -> None:
         """Hand what has come to the body."""

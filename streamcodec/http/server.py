@@ -21,12 +21,13 @@ from streamcodec.core.rows import Rows
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.heads import framing_length, parse_request
+from streamcodec.http.heads import framing_length, parse_head, parse_request
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
 from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_message
 
 _PHRASES: Final = {int(status): status.phrase.encode() for status in HTTPStatus}
 _BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+_HEAD_METHOD: Final = b"HEAD "
 
 
 class ServerConnection:
@@ -169,7 +170,10 @@ class ServerConnection:
             response = h11.Response(status_code=status, headers=fields, reason=_PHRASES.get(status, b""))
         except NOT_HTTP as error:
             raise LocalProtocolError(str(error)) from None
-        has_body = status not in _BODILESS and not (self._head and self._head.method == "HEAD")
+        is_for_head = self._is_for_head
+        if is_for_head and self._head is None:
+            self._h11 = _asked_for_head()
+        has_body = status not in _BODILESS and not is_for_head
         declared = [int(value) for name, value in response.headers if name == b"content-length"]
         if has_body and declared != [length]:  # h11 would say so too late to be of use for another response
             msg = f"Content-Length is {declared[0]}, the body has {length} bytes"
@@ -192,7 +196,7 @@ class ServerConnection:
 
     def _next_head(self) -> RequestHead | ConnectionClosed | NeedData:
         try:
-            head = self.incoming.read_head()
+            head = self.incoming.read_head(skips_empty_line=True)
             if head is None:
                 if not self.incoming.is_eof:
                     return NEED_DATA
@@ -206,6 +210,9 @@ class ServerConnection:
 
     def _parse(self, head: bytes) -> RequestHead:
         request = parse_request(self._h11, head)
+        if request.method == b"CONNECT":  # what follows may be meant for the tunnel, and is no request
+            msg = "this is no proxy, and opens no tunnels"
+            raise RemoteProtocolError(msg, code=ErrorCode.METHOD_NOT_ALLOWED, status_hint=501)
         fields = Fields(tuple(request.headers))
         expectations = fields.values(b"expect")
         if expectations and [value.lower() for value in expectations] != [b"100-continue"]:
@@ -217,6 +224,13 @@ class ServerConnection:
             fields=fields,
             content_length=framing_length(fields, request.http_version, default=0),
         )
+
+    @property
+    def _is_for_head(self) -> bool:
+        """Whether it is a `HEAD`, or would have been if it had not been refused: its answer has no body."""
+        if self._head is not None:
+            return self._head.method == "HEAD"
+        return self.incoming.begun(len(_HEAD_METHOD)) == _HEAD_METHOD
 
     def _unread(self) -> int | None:
         """Return how much of the request has not been read; None if that is unknown."""
@@ -245,3 +259,13 @@ class ServerConnection:
         if unread:
             self.incoming.read_body(Collector(0), content_length=unread)
             self._is_draining = True
+
+
+def _asked_for_head() -> h11.Connection:
+    """Return an h11 connection that knows of a `HEAD`, for a refusal: of the real one it may not have understood that.
+
+    It asks for the connection to be closed, as every refusal of a head does.
+    """
+    connection = h11.Connection(h11.SERVER)
+    parse_head(connection, b"HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    return connection

@@ -76,6 +76,23 @@ def test_compress(plain: Program, optioned: Program) -> None:
         assert np.array_equal(client.infer("identity", {"x": x})["x"], x)
 
 
+def test_compressed_requests(plain: Program) -> None:
+    zeros = np.zeros(1 << 20, np.uint8)
+    with Client(plain.url, request_compression="gzip") as client:
+        assert not client.infer("identity", {"x": zeros})["x"].any()
+    with (
+        serving("--max-compression-ratio", "100") as program,
+        Client(program.url, request_compression="gzip") as client,
+    ):
+        assert client.infer("identity", {"x": np.arange(10)})["x"][-1] == 9
+        with pytest.raises(ServerError, match=r"413: .* more than 100 times its size"):
+            client.infer("identity", {"x": zeros})
+    with serving("--no-compression") as program, Client(program.url, request_compression="gzip") as client:
+        with pytest.raises(ServerError, match=r"415: .* no compressed requests"):
+            client.infer("identity", {"x": zeros})
+        assert client.is_server_live()
+
+
 def test_classification(plain: Program, optioned: Program) -> None:
     request = _json_request([1.0, 5.0], {"classification": 1})
     assert _send(optioned, request).document["outputs"][0]["data"] == ["5.000000:1"]

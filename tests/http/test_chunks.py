@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -295,3 +297,78 @@ def test_two_lines_in_a_row_are_read_alike_in_every_cut(second: bytes, cut: int)
     driver.push((post(CHUNKED) + framed)[: len(post(CHUNKED)) + cut])
     driver.push(framed[cut:])
     assert driver.log[1:] == [("end", 2, b"de")]
+
+
+def read_joined(framed: bytes, limits: Limits) -> bytes:
+    """Read a body as a connection does, its short chunks joined; return its data."""
+    chunks = Chunks(limits)
+    view = memoryview(framed)
+    data = b""
+    while view:
+        if chunks.room:
+            piece = view[: chunks.room]
+            chunks.data_received(len(piece))
+            data, view = data + piece, view[len(piece) :]
+            continue
+        joined, taken = chunks.join_short(view)
+        data += joined
+        view = view[taken or chunks.read(view) :]
+    assert chunks.is_complete
+    return data
+
+
+@pytest.mark.parametrize("way", [lambda framed: read(framed)[0], lambda framed: read_joined(framed, SMALL)])
+@pytest.mark.parametrize("count", [1, 2, 5, 40])
+def test_extensions_may_have_exactly_so_many_bytes_more_than_the_data(
+    way: Callable[[bytes], bytes], count: int
+) -> None:
+    """However the data have come: as of chunks that were joined, or by themselves."""
+
+    def framed(nbytes: int) -> bytes:
+        first, second = (b"1;" + b"e" * (size - 1) + b"\r\nd\r\n" for size in (LIMIT // 2, nbytes))
+        return b"1\r\nd\r\n" * count + first + second + b"0\r\n\r\n"
+
+    exact = LIMIT - LIMIT // 2 + count + 1
+    if exact < LIMIT - 4:  # or the line itself would be too long
+        assert way(framed(exact)) == b"d" * (count + 2)
+        with pytest.raises(LimitExceededError, match="extensions"):
+            way(framed(exact + 1))
+    else:
+        assert way(framed(LIMIT - 4)) == b"d" * (count + 2)
+
+
+@pytest.mark.parametrize("sizes", [[1], [3, 4096, 1], [4097, 5, 5], [1] * 31 + [5000], [1] * 32 + [70_000]])
+def test_short_chunks_that_are_joined_are_what_they_were(sizes: list[int]) -> None:
+    body = bytes(range(256)) * 600
+    framed = chunked(body[: sum(sizes) * (1 + 20_000 // sum(sizes))], sizes)
+    assert read_joined(framed, Limits()) == read(framed, Limits())[0]
+    message = head(b"POST / HTTP/1.1", b"Host: x", CHUNKED) + framed
+    driver = triad(collecting, message, cuts=range(1, len(message), 4999), tail=GET)
+    assert driver.log[1] == ("end", min(len(body), sum(sizes) * (1 + 20_000 // sum(sizes))), read(framed, Limits())[0])
+
+
+def test_chunks_that_are_joined_cost_a_fraction() -> None:
+    """Counted by what the receiver is fed."""
+    fed = 0
+
+    class Counting(Collector):
+        def feed(self, chunk: Any) -> int:  # noqa: ANN401 - any buffer
+            nonlocal fed
+            fed += 1
+            return super().feed(chunk)
+
+    driver = server(lambda _: Counting(1 << 20))
+    driver.push(head(b"POST / HTTP/1.1", b"Host: x", CHUNKED) + chunked(bytes(9600), [1]))
+    assert driver.log[1] == ("end", 9600, bytes(9600))
+    assert fed < 400
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_the_first_failure_of_a_body_is_reported(paced: bool) -> None:
+    """Damaged data, and then a bad line, in one read."""
+    damaged = bytearray(compress(b"x" * 5000, "gzip"))
+    damaged[-8] ^= 1
+    message = head(b"POST / HTTP/1.1", b"Host: x", CHUNKED, b"Content-Encoding: gzip")
+    message += chunked(bytes(damaged), [10])[:-5] + b"x\r\n"
+    driver = triad(lambda: server(lambda _: Collector(1 << 20), paced=paced), message)
+    assert refuses(driver, code=ErrorCode.INVALID_COMPRESSION, status=400)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from streamcodec import DEFAULT_LIMITS, ErrorCode, LimitExceededError, Limits, RemoteProtocolError
-from streamcodec.http import RequestHead, ResponseHead, ServerConnection
+from streamcodec import DEFAULT_LIMITS, NEED_DATA, ErrorCode, LimitExceededError, Limits, RemoteProtocolError
+from streamcodec.http import ConnectionClosed, RequestHead, ResponseHead, ServerConnection
 from streamcodec.http import connection as room
 from streamcodec.http import server as heads_room
 from streamcodec.http.heads import is_host
 from tests.http.driver import Driver, client, refuses, server, triad
-from tests.http.messages import BODY, GET, IHCL, REQUEST, head, length, post
+from tests.http.messages import BODY, GET, IHCL, REQUEST, framed, head, length, post, response
 
 MAX_HEAD = DEFAULT_LIMITS.max_head_bytes
 
@@ -101,7 +101,6 @@ def test_a_plain_header_length_is_read(value: bytes, expected: int) -> None:
         (b"GET / HTTP/1.1\r\nHost: x\nX: y\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: x\r\n\n", 400),
         (b"GET / HTTP/1.1\r\nHost: x\n\r\n", 400),
-        (b"\r\n" + GET, 400),
         (b" " + GET, 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
     ],
@@ -235,7 +234,7 @@ def test_lengths_beyond_32_and_64_bits_are_just_numbers(length_field: bytes) -> 
     assert read(post(IHCL, b"Content-Length: " + length_field)).content_length == int(length_field)
 
 
-@pytest.mark.parametrize("line", [b"CONNECT host:80 HTTP/1.1", b"OPTIONS * HTTP/1.1", b"FROB /x HTTP/1.1"])
+@pytest.mark.parametrize("line", [b"OPTIONS * HTTP/1.1", b"FROB /x HTTP/1.1", b"connect host:80 HTTP/1.1"])
 def test_unusual_methods_are_the_services_business(line: bytes) -> None:
     connection = ServerConnection()
     connection.feed(head(line, b"Host: x") + GET)
@@ -244,6 +243,94 @@ def test_unusual_methods_are_the_services_business(line: bytes) -> None:
     assert event.method == line.split()[0].decode()
     assert bytes(connection.send_response(405)[0]).startswith(b"HTTP/1.1 405 ")
     assert isinstance(connection.next_event(), RequestHead)
+
+
+@pytest.mark.parametrize("fields", [(), (b"Expect: 100-continue", length(BODY)), (b"Transfer-Encoding: chunked",)])
+def test_what_stands_behind_connect_is_no_request(fields: tuple[bytes, ...]) -> None:
+    driver = triad(server, head(b"CONNECT host:80 HTTP/1.1", b"Host: x", *fields), tail=GET)
+    assert [entry[0] for entry in driver.log] == ["error", "closed"]
+    assert refuses(driver, code=ErrorCode.METHOD_NOT_ALLOWED, status=501)
+    assert driver.sent.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
+
+
+def test_one_empty_line_before_each_request_is_skipped() -> None:
+    request = b"\r\n" + framed(BODY, IHCL) + b"\r\n" + GET + GET + b"\r\n"
+    driver = triad(server, request, cuts=(*range(1, 60), *range(len(request) - 90, len(request))))
+    kinds = [entry[0] for entry in driver.log]
+    assert [kind for kind in kinds if kind not in {"header", "tensor"}] == ["head", "end"] * 3 + ["closed"]
+
+
+@pytest.mark.parametrize("start", [b"\r\n\r\n", b"\n", b"\r\r\n", b"\rG", b" \r\n", b"\r\n ", b"\r\n\n", b"\r\n\x16"])
+def test_other_empty_lines_are_refused(start: bytes) -> None:
+    for before in (b"", GET, framed(b'{"inputs":[]}', sizes=[5])):
+        driver = triad(server, before + start + GET)
+        assert [entry[0] for entry in driver.log][-2:] == ["error", "closed"]
+        assert refuses(driver, code=ErrorCode.INVALID_HTTP, status=400)
+
+
+def test_an_empty_line_is_not_counted_as_a_part_of_the_head() -> None:
+    for size, expected in ((MAX_HEAD, "head"), (MAX_HEAD + 1, "error")):
+        driver = server()
+        driver.push(b"\r\n" + filled_head(size))
+        assert driver.log[0][0] == expected
+
+
+@pytest.mark.parametrize(("begun", "kind"), [(b"\r", "error"), (b"\r\n", "closed"), (b"\r\nG", "error")])
+def test_the_end_of_input_behind_an_empty_line(begun: bytes, kind: str) -> None:
+    assert triad(server, begun).log[0][0] == kind
+
+
+def test_an_answer_has_no_empty_line_before_it() -> None:
+    driver = triad(client, b"\r\n" + response(b"{}"))
+    assert refuses(driver, code=ErrorCode.INVALID_HTTP, status=400)
+
+
+REFUSED_HEADS = {
+    "an expectation": (417, head(b"HEAD / HTTP/1.1", b"Host: x", b"Expect: foo")),
+    "another version": (505, head(b"HEAD / HTTP/2.0", b"Host: x")),
+    "no version": (400, head(b"HEAD /", b"Host: x")),
+    "a bad host": (400, head(b"HEAD / HTTP/1.1", b"Host: a b")),
+    "no host": (400, head(b"HEAD / HTTP/1.1")),
+    "a bad host, of 1.0": (400, head(b"HEAD / HTTP/1.0", b"Host: a b")),
+    "no end for sure": (400, head(b"HEAD / HTTP/1.1", b"Host: x", b"Transfer-Encoding: chunked", b"Content-Length: 3")),
+    "two lengths": (400, head(b"HEAD / HTTP/1.1", b"Host: x", b"Content-Length: 3", b"Content-Length: 4")),
+    "a folded field": (400, head(b"HEAD / HTTP/1.1", b"Host: x", b"X: y\r\n z")),
+    "a control character": (400, head(b"HEAD / HTTP/1.1", b"Host: x", b"X: \x01")),
+    "too many fields": (431, head(b"HEAD / HTTP/1.1", b"Host: x", *[b"X: y"] * 300)),
+    "too long a line": (414, b"HEAD /" + b"x" * MAX_HEAD),
+    "too long": (431, head(b"HEAD / HTTP/1.1", b"Host: x", b"X: " + b"y" * MAX_HEAD)),
+    "no end": (400, b"HEAD / HTTP/1.1\r\nHost: x\r\n"),
+}
+
+
+@pytest.mark.parametrize(("status", "message"), REFUSED_HEADS.values(), ids=REFUSED_HEADS)
+def test_a_refused_head_request_is_answered_by_a_head_alone(status: int, message: bytes) -> None:
+    """In any cut, and behind another request, whose answer comes before."""
+    cuts = range(1, len(message), max(1, len(message) // 50))
+    for before in (b"", GET, b"\r\n"):
+        driver = triad(server, before + message, cuts=cuts)
+        assert [entry[0] for entry in driver.log][-2:] == ["error", "closed"]
+        head_of_it, end, body = driver.sent[driver.sent.rindex(b"HTTP/1.1 ") :].partition(b"\r\n\r\n")
+        assert (end, body) == (b"\r\n\r\n", b"")
+        assert head_of_it.startswith(b"HTTP/1.1 %d " % status)
+        assert b"\r\nContent-Length: " in head_of_it
+        assert b"\r\nConnection: close" in head_of_it
+        assert driver.sent.count(b"HTTP/1.1 200 ") == (before == GET)
+    as_get = server()
+    as_get.push(message.replace(b"HEAD", b"GET", 1))
+    as_get.end()
+    assert as_get.sent.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("begun", [b"HEAD / HT", b"HEAD ", b"HEA", b"\r\nHEAD "])
+def test_a_head_that_is_given_up_is_answered_by_what_is_known_of_it(begun: bytes) -> None:
+    connection = ServerConnection()
+    connection.feed(begun)
+    assert connection.next_event() is NEED_DATA
+    connection.give_up(RemoteProtocolError("too slow", code=ErrorCode.TOO_SLOW, status_hint=408))
+    sent = b"".join(connection.send_response(408, (), [b"late"]))
+    assert sent.endswith(b"late") == (b"HEAD" not in begun)
+    assert connection.next_event() == ConnectionClosed()
 
 
 @pytest.mark.parametrize("line", [b"PRI * HTTP/2.0", b"GET / HTTP/0.9", b"GET / HTTP/9.9"])
@@ -336,6 +423,20 @@ def test_searching_the_end_of_a_head_looks_at_each_byte_a_few_times(monkeypatch:
     assert scanned <= 4 * MAX_HEAD
 
 
+def test_a_head_in_small_pieces_is_not_copied_again_and_again() -> None:
+    connection = ServerConnection()
+    copied = 0
+    for byte in filled_head(MAX_HEAD)[:-1]:
+        connection.feed(bytes([byte]))
+        copied += len(connection.incoming.peek())
+        assert connection.next_event() is NEED_DATA
+    assert copied < 10
+    connection.feed(b"\n")
+    assert connection.incoming.peek() == filled_head(MAX_HEAD)
+    assert isinstance(connection.next_event(), RequestHead)
+    assert connection.incoming.peek() == b""
+
+
 @pytest.mark.parametrize("cut", range(1, len(GET)))
 def test_the_end_of_input_within_a_head_is_an_error(cut: int) -> None:
     driver = server()
@@ -353,3 +454,17 @@ def test_fields_that_do_not_fit_the_service_are_reported_where_they_are_asked_fo
     assert read(post(b"Content-Encoding: gzip", b"Content-Length: 3")).body_length is None
     assert read(post(b"Content-Encoding: identity", b"Content-Length: 3")).body_length == 3
     assert read(post(b"Content-Encoding: br", b"Content-Length: 0")).body_length == 0
+
+
+@pytest.mark.parametrize(("place", "status"), [(-2, 431), (-1, 431), (0, 431), (1, 414), (2, 414)])
+def test_whether_the_first_line_is_too_long_is_told_by_exactly_its_bytes(place: int, status: int) -> None:
+    """Where the line feed is the first byte too many, it has come in every cut."""
+    limit = 100
+    line = b"GET /".ljust(limit + place - 1, b"x") + b"\r\n"
+    assert line.index(b"\n") == limit + place
+
+    def start() -> Driver:
+        return Driver(ServerConnection(Limits(max_head_bytes=limit)))
+
+    driver = triad(start, line + b"Host: x" + b"y" * limit)
+    assert refuses(driver, code=ErrorCode.LIMIT_EXCEEDED, status=status)

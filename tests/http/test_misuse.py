@@ -168,13 +168,6 @@ def test_a_response_has_the_length_it_declares(declared: str, buffers: list[byte
     assert b"".join(connection.send_response(200, fields, [b"12", b"345"])).endswith(b"Content-Length: 5\r\n\r\n12345")
 
 
-def test_a_tunnel_cannot_be_granted() -> None:
-    connection = ServerConnection()
-    connection.feed(b"CONNECT host:80 HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert isinstance(connection.next_event(), RequestHead)
-    raises_local(lambda: connection.send_response(200))
-
-
 # The client
 
 
