@@ -53,7 +53,13 @@ from streamcodec.core.events import (
     TensorReceived,
     WindowReceived,
 )
-from streamcodec.core.header import parse_request_header, parse_response_header, raw_request_header
+from streamcodec.core.header import (
+    RequestStream,
+    ResponseStream,
+    parse_request_header,
+    parse_response_header,
+    raw_request_header,
+)
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.machine import Machine
 from streamcodec.core.model import RequestHeader, ResponseHeader, TensorSpec
@@ -392,6 +398,7 @@ def request_decoder(
         limits=limits,
         check=check,
         place=place,
+        stream_header=RequestStream,
         pause_after_header=pause_after_header,
         paced=paced,
     )
@@ -428,6 +435,7 @@ def raw_request_decoder(
         limits=limits,
         check=check,
         place=place,
+        stream_header=RequestStream,
         given=raw_request_header(spec),
         paced=paced,
     )
@@ -455,6 +463,7 @@ def response_decoder(
         limits=limits,
         check=check,
         place=place,
+        stream_header=ResponseStream,
         paced=paced,
     )
     return Decoder(machine)

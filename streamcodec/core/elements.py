@@ -22,9 +22,17 @@ from typing import Any, Final, SupportsIndex, final
 import numpy as np
 import numpy.typing as npt
 
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.payloads import check_length, join_payloads
-from streamcodec.core.prefixes import PREFIX_BYTES, Octets, Offsets, find_offsets, spaced_prefixes, write_prefixes
+from streamcodec.core.prefixes import (
+    PREFIX_BYTES,
+    Octets,
+    OffsetFinder,
+    Offsets,
+    find_offsets,
+    spaced_prefixes,
+    write_prefixes,
+)
 from streamcodec.core.runs import common_length, cut, move, spaced
 
 
@@ -77,12 +85,13 @@ class Elements:
         """
         octets = np.frombuffer(data, np.uint8)
         count = math.prod(shape)
-        try:
-            offsets = find_offsets(octets, count, offset=offset)
-        except MemoryError:
-            msg = f"{count} BYTES elements need more memory for their offsets than can be had here"
-            raise RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503) from None
+        offsets = find_offsets(octets, count, offset=offset)
         return cls.__new__(cls)._keep(offsets, octets, shape)  # noqa: SLF001 - this is a constructor
+
+    @classmethod
+    def found(cls, finder: OffsetFinder, data: memoryview, shape: tuple[int, ...]) -> Elements:
+        """Take a BYTES tensor as it is on the wire, in which all elements have been found."""
+        return cls.__new__(cls)._keep(finder.offsets, np.frombuffer(data, np.uint8), shape)  # noqa: SLF001
 
     @classmethod
     def from_compact(

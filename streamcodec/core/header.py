@@ -13,21 +13,30 @@ URL decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+import numpy as np
 
 from streamcodec.core.datatypes import DATATYPES, Datatype
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, shown
-from streamcodec.core.jsondata import decode_data
+from streamcodec.core.jsondata import check_has_json, decode_data
+from streamcodec.core.jsonslices import SlicedData
+from streamcodec.core.jsonstream import LONG_BYTES, HeaderStream, Turns
 from streamcodec.core.jsontext import NonFinite, find, parse_json
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import NOTHING, RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
 from streamcodec.core.plainheader import read_plainly
 from streamcodec.core.prefixes import PREFIX_BYTES
+from streamcodec.core.record import replaced
 
 _T = TypeVar("_T")
+HeaderT = TypeVar("HeaderT", RequestHeader, ResponseHeader)
+
+_ENTRIES_PER_TURN: Final = 64
+"""Entries of a long header that are read in one go; each costs some microseconds."""
 
 
 def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -> RequestHeader:
@@ -41,18 +50,15 @@ def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -
         RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
         LimitExceededError: the header declares more than `limits` allow.
     """
+    if len(data) > LONG_BYTES:
+        return _parse_long(RequestStream(limits, start=len(data)), data)
     plain = read_plainly(data, "inputs", limits)
     root, constants = (plain[0], 0) if plain else _parse_object(data, limits)
-    parameters = _parameters(root, "$")
-    _optional(parameters, "binary_data_output", bool, "$.parameters")
-    header = RequestHeader(
-        tensors=plain[1] if plain else _TensorReader(start=len(data), limits=limits).read(root, "inputs"),
-        outputs=_requested_outputs(root, limits),
-        id=_optional(root, "id", str, "$"),
-        parameters=parameters,
-    )
-    _check_constants(root, "inputs", constants)
-    return header
+    tensors = _TensorReader("inputs", start=len(data), limits=limits)
+    outputs = _OutputReader(limits)
+    if plain is None:
+        tensors.read_all(root)
+    return _request_header(root, plain[1] if plain else tuple(tensors.tensors), outputs, constants)
 
 
 def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) -> ResponseHeader:
@@ -66,11 +72,122 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
         RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
         LimitExceededError: the header declares more than `limits` allow.
     """
+    if len(data) > LONG_BYTES:
+        return _parse_long(ResponseStream(limits, start=len(data)), data)
     plain = read_plainly(data, "outputs", limits)
     root, constants = (plain[0], 0) if plain else _parse_object(data, limits)
-    reader = _TensorReader(start=len(data), limits=limits, is_tolerant=True)
+    tensors = _TensorReader("outputs", start=len(data), limits=limits, is_tolerant=True)
+    if plain is None:
+        tensors.read_all(root)
+    return _response_header(root, plain[1] if plain else tuple(tensors.tensors), constants)
+
+
+HeaderT_co = TypeVar("HeaderT_co", covariant=True)
+
+
+class LongHeader(Protocol[HeaderT_co]):
+    """Reads a long header, block by block; `jsonstream.py` says how."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory taken so far: text that is kept, and values of tensors."""
+        ...
+
+    def feed(self, text: bytes) -> Turns:
+        """Take the next bytes."""
+        ...
+
+    def finish(self, nbytes: int) -> Generator[None, None, HeaderT_co]:
+        """Return the header, which had so many bytes."""
+        ...
+
+
+class RequestStream:
+    """Reads the long header of a request."""
+
+    def __init__(self, limits: Limits, *, start: int | None = None) -> None:
+        """Begin before the first byte.
+
+        Args:
+            limits: caps on what it may declare.
+            start: where its tensors start, if that is known.
+        """
+        self._tensors = _TensorReader("inputs", start=start, limits=limits)
+        self._outputs = _OutputReader(limits)
+        self._stream = HeaderStream({"inputs": self._tensors, "outputs": self._outputs}, limits)
+
+    def feed(self, text: bytes) -> Turns:
+        """Take the next bytes."""
+        return self._stream.feed(text)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory taken so far: text that is kept, and values of tensors."""
+        return self._stream.held_bytes + self._tensors.held_bytes
+
+    def finish(self, nbytes: int) -> Generator[None, None, RequestHeader]:
+        """Return the header, which had so many bytes."""
+        root, constants = _object(*self._stream.finish())
+        tensors = yield from self._tensors.finish(root, nbytes)
+        return _request_header(root, tensors, self._outputs, constants)
+
+
+class ResponseStream:
+    """Reads the long header of a response."""
+
+    def __init__(self, limits: Limits, *, start: int | None = None) -> None:
+        """Begin before the first byte; the arguments are those of `RequestStream`."""
+        self._tensors = _TensorReader("outputs", start=start, limits=limits, is_tolerant=True)
+        self._stream = HeaderStream({"outputs": self._tensors}, limits)
+
+    def feed(self, text: bytes) -> Turns:
+        """Take the next bytes."""
+        return self._stream.feed(text)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory taken so far: text that is kept, and values of tensors."""
+        return self._stream.held_bytes + self._tensors.held_bytes
+
+    def finish(self, nbytes: int) -> Generator[None, None, ResponseHeader]:
+        """Return the header, which had so many bytes."""
+        root, constants = _object(*self._stream.finish())
+        tensors = yield from self._tensors.finish(root, nbytes)
+        return _response_header(root, tensors, constants)
+
+
+def _parse_long(stream: LongHeader[HeaderT], data: bytes | bytearray | memoryview) -> HeaderT:
+    """Parse a long text that is there already."""
+    for start in range(0, len(data), LONG_BYTES):
+        for _ in stream.feed(bytes(data[start : start + LONG_BYTES])):
+            pass
+    work = stream.finish(len(data))
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            header: HeaderT = end.value
+            return header
+
+
+def _request_header(
+    root: dict[str, Any], tensors: tuple[TensorSpec, ...], outputs: _OutputReader, constants: int
+) -> RequestHeader:
+    parameters = _parameters(root, "$")
+    _optional(parameters, "binary_data_output", bool, "$.parameters")
+    header = RequestHeader(
+        tensors=tensors,
+        outputs=outputs.read_all(root),
+        id=_optional(root, "id", str, "$"),
+        parameters=parameters,
+    )
+    _check_constants(root, "inputs", constants)
+    return header
+
+
+def _response_header(root: dict[str, Any], tensors: tuple[TensorSpec, ...], constants: int) -> ResponseHeader:
     header = ResponseHeader(
-        tensors=plain[1] if plain else reader.read(root, "outputs"),
+        tensors=tensors,
         model_name=_optional(root, "model_name", str, "$"),
         model_version=_optional(root, "model_version", str, "$"),
         id=_optional(root, "id", str, "$"),
@@ -98,20 +215,82 @@ def raw_request_header(spec: TensorSpec) -> RequestHeader:
 class _TensorReader:
     """Reads one array of tensors and lays out their bytes, one after the other, from the end of the header."""
 
-    def __init__(self, *, start: int, limits: Limits, is_tolerant: bool = False) -> None:
-        self._start = self._offset = start
+    has_data = True
+
+    def __init__(self, key: str, *, start: int | None, limits: Limits, is_tolerant: bool = False) -> None:
+        self._key = key
+        self._start = start
+        self._offset = start or 0
         self._limits = limits
         self._is_tolerant = is_tolerant
+        self._names: set[str] = set()
+        self.tensors: list[TensorSpec] = []
+        self.held_bytes = 0
 
-    def read(self, root: dict[str, Any], key: str) -> tuple[TensorSpec, ...]:
-        entries = _entries(root, key, self._limits)
+    def read_all(self, root: dict[str, Any]) -> None:
+        """Read the array of a header that has been parsed whole."""
+        entries = _entries(root, self._key, self._limits)
         if entries is None:
-            _missing(key, "$")
-        names: set[str] = set()
-        return tuple(self._read_tensor(entry, f"$.{key}[{index}]", names) for index, entry in enumerate(entries))
+            _missing(self._key, "$")
+        for entry in entries:
+            self._read_tensor(entry)
 
-    def _read_tensor(self, entry: Any, path: str, names: set[str]) -> TensorSpec:  # noqa: ANN401 - any JSON value
-        name = _unique_name(entry, path, names)
+    def begin(self, members: dict[str, Any]) -> SlicedData | None:
+        """Prepare for the values of the next tensor; None if its datatype or its shape is not known."""
+        if members.get("datatype") is None or members.get("shape") is None:
+            return None
+        path = self._path
+        datatype = _datatype(members, path)
+        shape = self._shape(members, path)
+        if _optional(_parameters(members, path), "binary_data_size", int, f"{path}.parameters") is not None:
+            raise _ambiguous(path)
+        path = f"{path}.data"
+        check_has_json(datatype, path)
+        check_json_size(datatype, shape, self._limits, path)
+        return SlicedData(
+            datatype,
+            shape,
+            path,
+            null_is_nan=self._is_tolerant,
+            limits=self._limits,
+            check_texts=partial(self._check_texts, path),
+        )
+
+    def read(self, entries: list[Any], constants: int, data: SlicedData | None = None) -> Turns:
+        """Read the next tensors; the values of the only one may have been taken out."""
+        for number, entry in enumerate(entries, 1):
+            path = self._path
+            self._read_tensor(entry, data)
+            if constants:
+                _refuse_constant(entry | {"data": None}, path)
+            if number % _ENTRIES_PER_TURN == 0:
+                yield
+
+    def finish(self, root: dict[str, Any], nbytes: int) -> Generator[None, None, tuple[TensorSpec, ...]]:
+        """Return all tensors, those that are left in a root of so many bytes too."""
+        if not self.tensors:
+            self._start = self._offset = nbytes
+            self.read_all(root)
+        if self._start is None:
+            yield from self._move(nbytes)
+        return tuple(self.tensors)
+
+    def _move(self, nbytes: int) -> Turns:
+        """Move the binary tensors behind a header of which the length was not known."""
+        for index, spec in enumerate(self.tensors):
+            if spec.offset is not None:
+                self.tensors[index] = replaced(spec, offset=spec.offset + nbytes)
+                self._check_end(spec.offset + nbytes + spec.nbytes, f"$.{self._key}[{index}]")
+            if index % _ENTRIES_PER_TURN == 0:
+                yield
+
+    @property
+    def _path(self) -> str:
+        return f"$.{self._key}[{len(self.tensors)}]"
+
+    def _read_tensor(self, entry: Any, sliced: SlicedData | None = None) -> None:  # noqa: ANN401 - any JSON value
+        path = self._path
+        name = _unique_name(entry, path, self._names)
         datatype = _datatype(entry, path)
         shape = self._shape(entry, path)
         parameters = _parameters(entry, path)
@@ -122,15 +301,21 @@ class _TensorReader:
                 msg = "the tensor has neither data nor parameters.binary_data_size"
                 raise RemoteProtocolError(msg, code=ErrorCode.MISSING_MEMBER, path=path)
             size = 0
-        if size is not None:
+        if size is None:
+            array = self._decode(data, datatype, shape, f"{path}.data") if sliced is None else sliced.array()
+            self.held_bytes += array.nbytes
+            spec = TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
+        else:
             if data is not None:
-                msg = "the tensor has both data and parameters.binary_data_size"
-                raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_SOURCE, path=path)
+                raise _ambiguous(path)
             offset = self._lay_out(size, datatype, shape, path)
-            return TensorSpec(
+            spec = TensorSpec(
                 name=name, datatype=datatype, shape=shape, nbytes=size, offset=offset, parameters=parameters
             )
-        path = f"{path}.data"
+        self.tensors.append(spec)
+
+    def _decode(self, data: Any, datatype: Datatype, shape: tuple[int, ...], path: str) -> np.ndarray[Any, Any]:  # noqa: ANN401
+        """Convert values that have been parsed."""
         array = decode_data(
             data,
             datatype=datatype,
@@ -139,18 +324,25 @@ class _TensorReader:
             null_is_nan=self._is_tolerant,
             check_size=partial(check_json_size, datatype, shape, self._limits, path),
         )
-        if datatype.is_bytes and self._start > self._limits.max_element_bytes:  # no string is longer than the header
-            check_element_bytes(max(map(len, array.flat), default=0), self._limits, path=path)
-        return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
+        if datatype.is_bytes:
+            self._check_texts(path, array.reshape(-1).tolist())
+        return array
+
+    def _check_texts(self, path: str, texts: list[bytes]) -> None:
+        if self._limits.max_element_bytes < self._limits.max_header_bytes:  # no string is longer than the header
+            check_element_bytes(max(map(len, texts), default=0), self._limits, path=path)
 
     def _lay_out(self, size: int, datatype: Datatype, shape: tuple[int, ...], path: str) -> int:
         """Return where a binary tensor starts; the next one starts where it ends."""
         check_binary_size(size, datatype, shape, self._limits, f"{path}.parameters.binary_data_size")
         start, self._offset = self._offset, self._offset + size
-        if self._offset > self._limits.max_message_bytes:
-            msg = f"the message would be {self._offset} bytes long, {self._limits.max_message_bytes} are allowed"
-            raise LimitExceededError(msg, limit="max_message_bytes", path=path)
+        self._check_end(self._offset, path)
         return start
+
+    def _check_end(self, end: int, path: str) -> None:
+        if end > self._limits.max_message_bytes:
+            msg = f"the message would be {end} bytes long, {self._limits.max_message_bytes} are allowed"
+            raise LimitExceededError(msg, limit="max_message_bytes", path=path)
 
     def _shape(self, entry: dict[str, Any], path: str) -> tuple[int, ...]:
         shape = entry.get("shape")
@@ -257,8 +449,16 @@ def check_tensor_bytes(size: int, limits: Limits, path: str | None) -> None:
         raise LimitExceededError(msg, limit="max_tensor_bytes", path=path)
 
 
+def _ambiguous(path: str) -> RemoteProtocolError:
+    msg = "the tensor has both data and parameters.binary_data_size"
+    return RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_SOURCE, path=path)
+
+
 def _parse_object(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[dict[str, Any], int]:
-    root, constants = parse_json(data, limits)
+    return _object(*parse_json(data, limits))
+
+
+def _object(root: Any, constants: int) -> tuple[dict[str, Any], int]:  # noqa: ANN401 - any JSON value
     if not isinstance(root, dict):
         msg = f"the header is a JSON {_JSON_NAMES[type(root)]}, not an object"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER, path="$")
@@ -267,28 +467,60 @@ def _parse_object(data: bytes | bytearray | memoryview, limits: Limits) -> tuple
 
 def _check_constants(root: dict[str, Any], key: str, constants: int) -> None:
     """Refuse NaN and Infinity literals that are not values of a tensor; those that are have been checked there."""
-    if not constants:
-        return
-    entries = [entry | {"data": None} for entry in root[key]]
-    path = find(root | {key: entries}, NonFinite, bool)
-    if path is not None:
+    if constants:
+        entries = [entry | {"data": None} for entry in root[key]]
+        _refuse_constant(root | {key: entries}, "$")
+
+
+def _refuse_constant(value: dict[str, Any], path: str) -> None:
+    place = find(value, NonFinite, bool, path)
+    if place is not None:
         msg = "NaN and Infinity may stand only in the data of an FP32 or FP64 tensor"
-        raise RemoteProtocolError(msg, code=ErrorCode.NON_FINITE_NUMBER, path=path)
+        raise RemoteProtocolError(msg, code=ErrorCode.NON_FINITE_NUMBER, path=place)
 
 
-def _requested_outputs(root: dict[str, Any], limits: Limits) -> tuple[RequestedOutput, ...] | None:
-    entries = _entries(root, "outputs", limits)
-    if entries is None:
-        return None
-    names: set[str] = set()
-    return tuple(_requested_output(entry, f"$.outputs[{index}]", names) for index, entry in enumerate(entries))
+class _OutputReader:
+    """Reads the requested outputs."""
 
+    has_data = False
 
-def _requested_output(entry: Any, path: str, names: set[str]) -> RequestedOutput:  # noqa: ANN401 - any JSON value
-    name = _unique_name(entry, path, names)
-    parameters = _parameters(entry, path)
-    binary_data = _optional(parameters, "binary_data", bool, f"{path}.parameters")
-    return RequestedOutput(name=name, binary_data=binary_data, parameters=parameters)
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._names: set[str] = set()
+        self._outputs: list[RequestedOutput] = []
+
+    def read_all(self, root: dict[str, Any]) -> tuple[RequestedOutput, ...] | None:
+        """Return all outputs, those that are left in the root too; None if there is no such member."""
+        entries = _entries(root, "outputs", self._limits)
+        if entries is None:
+            return None
+        for entry in entries:
+            self._read_output(entry)
+        return tuple(self._outputs)
+
+    def begin(self, members: dict[str, Any]) -> None:
+        """Never called: a requested output has no values."""
+
+    def read(self, entries: list[Any], constants: int, data: SlicedData | None = None) -> Turns:  # noqa: ARG002
+        """Read the next outputs."""
+        for number, entry in enumerate(entries, 1):
+            path = self._path
+            self._read_output(entry)
+            if constants:
+                _refuse_constant(entry, path)
+            if number % _ENTRIES_PER_TURN == 0:
+                yield
+
+    @property
+    def _path(self) -> str:
+        return f"$.outputs[{len(self._outputs)}]"
+
+    def _read_output(self, entry: Any) -> None:  # noqa: ANN401 - any JSON value
+        path = self._path
+        name = _unique_name(entry, path, self._names)
+        parameters = _parameters(entry, path)
+        binary_data = _optional(parameters, "binary_data", bool, f"{path}.parameters")
+        self._outputs.append(RequestedOutput(name=name, binary_data=binary_data, parameters=parameters))
 
 
 def _entries(root: dict[str, Any], key: str, limits: Limits) -> list[Any] | None:

@@ -176,8 +176,8 @@ Found = tuple[list[str], Any]
 def find(value: Any, kind: type, are_wanted: Callable[[list[Any]], bool], path: str = "$") -> str | None:  # noqa: ANN401 - any JSON value
     """Return the path of the first value (or member name) that is wanted, in the order of the text.
 
-    It costs about as much as parsing: lists of other kinds are passed over at once, and a path is put together only when
-    its end has been found.
+    It costs about as much as parsing: lists of other kinds are passed over at once, and a path is put together only
+    when its end has been found.
 
     Args:
         value: any JSON value whose depth has been checked.

@@ -20,6 +20,11 @@ class Limits:
     max_json_depth: int = 128
     """Nesting of arrays and objects. A tensor of numpy's 64 dimensions needs 67."""
 
+    max_json_values: int = 16_384
+    """JSON values that the root of a header of more than 64 KiB may hold, and each of its entries of more than that,
+    besides the data of tensors. They are parsed in one go, which holds up everybody else: so many take some
+    milliseconds."""
+
     max_tensors: int = 16_384
     """Tensors in a message, and requested outputs in a request; each costs a few microseconds and objects."""
 

@@ -5,8 +5,9 @@ the memory to be filled, and is resumed once, with the number of bytes that came
 has ended. So it knows nothing of how bytes are cut, and costs the same however they are.
 
 Usually the length of the header is declared, and no target reaches beyond the part it is for. Where it is not, the
-header is read in blocks, each as long as all before it. The last one may reach into the tensors; what it has of them is
-*ahead*, and is copied to its place when that is known. So no more is copied than the header is long, or one block.
+header is read in blocks. The last one may reach into the tensors; what it has of them is *ahead*, and is copied to its
+place when that is known. So no more than one block is copied. A header that is longer than a block is parsed while it
+comes in; see `jsonstream.py`.
 
 Where memory is to be used again, it yields a *pause* (None) after the event, and is resumed when the consumer has
 finished with it. Nothing else knows of windows: to the machine they are slabs, some of which it has to wait after.
@@ -26,7 +27,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -34,12 +35,13 @@ from streamcodec.core.claims import Claims
 from streamcodec.core.elements import Elements
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
-from streamcodec.core.header import check_element_bytes, check_tensor_bytes
+from streamcodec.core.header import LongHeader, check_element_bytes, check_tensor_bytes
+from streamcodec.core.jsonstream import LONG_BYTES
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import TensorSpec
 from streamcodec.core.objectend import WHITE_SPACE, ObjectEnd
 from streamcodec.core.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
-from streamcodec.core.prefixes import PREFIX_BYTES
+from streamcodec.core.prefixes import PREFIX_BYTES, OffsetFinder
 
 Text = bytes | memoryview
 """A whole JSON header."""
@@ -49,11 +51,28 @@ Fill = Generator[memoryview | None, int, None]
 
 Slabs = Iterator[Slab]
 
-_BLOCK_BYTES = 64 << 10
-"""Read at once, at first, where nobody has declared how much is to come."""
+_T = TypeVar("_T")
+
+
+_HeaderT_co = TypeVar("_HeaderT_co", covariant=True)
+
+
+class StreamHeader(Protocol[_HeaderT_co]):
+    """Makes what reads a long header."""
+
+    def __call__(self, limits: Limits, *, start: int | None = None) -> LongHeader[_HeaderT_co]:
+        """Begin with one, of which the length may be known."""
+        ...
+
 
 _LITTLE_TEXT_BYTES: Final = 4 << 10
 """A header of so many bytes is parsed without a turn: it takes some tenths of a millisecond at most."""
+
+_SLICE_BYTES: Final = 1 << 20
+"""BYTES and BOOL are looked at as soon as so many bytes have come."""
+
+_LITTLE_SLICE_BYTES: Final = 16 << 10
+"""In so many bytes elements are found without a turn."""
 
 _TENSORS_PER_TURN: Final = 32
 """So many tensors in a row that need no bytes are read in one go."""
@@ -95,6 +114,7 @@ class Machine(Generic[HeaderT]):
         "_place",
         "_placed",
         "_position",
+        "_stream_header",
         "_unplaced",
         "events",
         "has_ended",
@@ -111,6 +131,7 @@ class Machine(Generic[HeaderT]):
         limits: Limits,
         check: Callable[[HeaderT], None] | None,
         place: Place,
+        stream_header: StreamHeader[HeaderT],
         allow_headerless: bool = False,
         given: HeaderT | None = None,
         pause_after_header: bool = False,
@@ -121,6 +142,7 @@ class Machine(Generic[HeaderT]):
             msg = "a length is negative"
             raise LocalProtocolError(msg)
         self._parse_header = parse_header
+        self._stream_header = stream_header
         self._header_length = header_length
         self._body_length = body_length
         self._limits = limits
@@ -204,55 +226,102 @@ class Machine(Generic[HeaderT]):
         if length == 0:
             self._refuse_empty()
         if self._is_headerless or length is None:
-            data = yield from self._read_blocks()
+            header, end = yield from self._read_undeclared()
         else:
             self._check_header_length(length)
-            data = scratch_bytes(length)
-            yield from self._fill(data)
-        if len(data) > _LITTLE_TEXT_BYTES:
-            yield from self._turn()
-        self.held_bytes = len(data)
-        header = self._parse_header(data, self._limits)
+            header, end = (yield from self._read_declared(length)), length
         tensor_bytes = 0
         for spec in header.tensors:  # half the time of a `sum`, for the one tensor that most messages have
             tensor_bytes += spec.nbytes
         if self._is_headerless and not tensor_bytes:
             yield from self._skip_white_space()
             return header
-        end = len(data) + tensor_bytes
+        header_end, end = end, end + tensor_bytes
         # If the whole body was the header, then there are no bytes for binary tensors.
         is_whole_body = self._header_length is None and not self._is_headerless
-        body = len(data) if is_whole_body else self._body_length
+        body = header_end if is_whole_body else self._body_length
         if body is not None and body != end:
             msg = f"the body has {body} bytes, its header and tensors need {end}"
             raise RemoteProtocolError(msg, code=ErrorCode.BODY_LENGTH_MISMATCH, offset=min(body, end))
         return header
 
-    def _read_blocks(self) -> Generator[memoryview | None, int, memoryview]:
-        """Read a header whose length nobody has declared: to the end of its object, or to that of the input."""
+    def _read_declared(self, length: int) -> Generator[memoryview | None, int, HeaderT]:
+        """Read a header of known length."""
+        if length <= LONG_BYTES:
+            data = scratch_bytes(length)
+            yield from self._fill(data)
+            return (yield from self._parse(data))
+        stream = self._stream_header(self._limits, start=length)
+        block = scratch_bytes(LONG_BYTES)
+        for start in range(0, length, LONG_BYTES):
+            part = block[: length - start]
+            yield from self._fill(part)
+            yield from self._stream(stream, part)
+        return (yield from self._in_turns(stream.finish(length)))
+
+    def _read_undeclared(self) -> Generator[memoryview | None, int, tuple[HeaderT, int]]:
+        """Read a header whose length nobody has declared, to the end of its object, or to that of the input.
+
+        Returns:
+            The header, and its length.
+        """
         finder = ObjectEnd() if self._is_headerless else None
+        stream: LongHeader[HeaderT] | None = None
+        block = scratch_bytes(LONG_BYTES)
+        while True:
+            part, is_over = yield from self._read_block(block, finder)
+            if stream is None and is_over:
+                return (yield from self._parse(part)), self._position
+            if stream is None:
+                stream = self._stream_header(self._limits)
+            yield from self._stream(stream, part)
+            if is_over:
+                header = yield from self._in_turns(stream.finish(self._position))
+                return header, self._position
+
+    def _read_block(
+        self, block: memoryview, finder: ObjectEnd | None
+    ) -> Generator[memoryview | None, int, tuple[memoryview, bool]]:
+        """Read a block of a header of unknown length; return what belongs to it, and whether it has ended."""
         most = min(self._limits.max_header_bytes, self._limits.max_message_bytes) + 1
         if self._body_length is not None:
             most = min(most, self._body_length)
-        # Memory that is never written to costs nothing, and header and tensors need not be moved out of it.
-        data = scratch_bytes(_BLOCK_BYTES if self._body_length is None else most)
-        filled, end = 0, None
-        while end is None and filled != self._body_length and not self.has_ended:
-            room = min(max(filled, _BLOCK_BYTES), most - filled)
-            data = _with_room(data, filled, room)
-            block = data[filled : filled + room]
-            yield from self._read_ahead(block)
-            end = None if finder is None else finder.find(self._ahead)
-            filled += len(self._ahead)
-            self._ahead = data[:filled]
-            self._check_header_length(filled if end is None else end)
-        if end is None and self._body_length is not None and filled < self._body_length:
-            raise self._truncated(self._body_length - filled)
-        if filled == 0:
+        start = self._position
+        yield from self._read_ahead(block[: most - start])
+        part = self._ahead
+        end = None if finder is None else finder.find(part)
+        self._position = start + len(part) if end is None else end
+        self._ahead = part[self._position - start :] or _NOTHING
+        self._check_header_length(self._position)
+        is_over = end is not None or self.has_ended or self._position == self._body_length
+        if end is None and self.has_ended and self._position < (self._body_length or 0):
+            raise self._truncated((self._body_length or 0) - self._position)
+        if self._position == 0:
             self._refuse_empty()
-        self._position = filled if end is None else end
-        self._ahead = data[self._position : filled] or _NOTHING
-        return data[: self._position]
+        return part[: self._position - start], is_over
+
+    def _parse(self, data: memoryview) -> Generator[memoryview | None, int, HeaderT]:
+        """Parse a header that is not long."""
+        self.held_bytes = len(data)
+        if len(data) > _LITTLE_TEXT_BYTES:
+            yield from self._turn()
+        return self._parse_header(data, self._limits)
+
+    def _stream(self, stream: LongHeader[HeaderT], part: memoryview) -> Fill:
+        """Have a part of a long header read."""
+        yield from self._turn()
+        yield from self._in_turns(stream.feed(bytes(part)))
+        self.held_bytes = LONG_BYTES + stream.held_bytes
+
+    def _in_turns(self, work: Generator[None, None, _T]) -> Generator[memoryview | None, int, _T]:
+        """Do work that says itself where others may have their turn."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+            yield from self._turn()
 
     def _skip_white_space(self) -> Fill:
         """Read to the end of a body that is all header; white space may follow its object."""
@@ -263,12 +332,12 @@ class Machine(Generic[HeaderT]):
             if rest:
                 raise self._trailing_bytes()
             self._check_header_length(self._position)
-            missing = _BLOCK_BYTES if self._body_length is None else self._body_length - self._position
+            missing = LONG_BYTES if self._body_length is None else self._body_length - self._position
             if missing and self.has_ended and self._body_length is not None:
                 raise self._truncated(missing)
             if not missing or self.has_ended:
                 return
-            yield from self._read_ahead(scratch_bytes(min(missing, _BLOCK_BYTES)))
+            yield from self._read_ahead(scratch_bytes(min(missing, LONG_BYTES)))
 
     def _expect_end(self) -> Fill:
         """Insist that the body ends with the last tensor, where its length could not be compared beforehand."""
@@ -356,9 +425,7 @@ class Machine(Generic[HeaderT]):
             if values is not None:
                 slab.buffer[:] = values[start:position]
             elif size:
-                yield from self._fill(slab.buffer)
-                if is_bool:
-                    self._check_booleans(slab)
+                yield from self._fill_checked(slab.buffer) if is_bool else self._fill(slab.buffer)
             if slab.array is not None:
                 self.events.append(
                     TensorReceived(spec=spec, values=slab.array)
@@ -383,29 +450,51 @@ class Machine(Generic[HeaderT]):
     def _read_elements(self, spec: TensorSpec) -> Fill:
         """Read a binary BYTES tensor: its wire form whole, in which the elements are found, but not made objects."""
         scratch = scratch_bytes(spec.nbytes)
-        start = self._position
-        if scratch:
-            yield from self._fill(scratch)
         values: np.ndarray[Any, Any] | Elements
         if spec.is_single_element:
+            if scratch:
+                yield from self._fill(scratch)
             values = np.empty(spec.shape, dtype=object)
             values[...] = bytes(scratch)
         else:
-            values = Elements.from_wire(scratch, spec.shape, offset=start)
-            self._check_elements(values, start)
+            finder = OffsetFinder(spec.count, spec.nbytes, offset=self._position)
+            yield from self._find_elements(finder, scratch)
+            values = Elements.found(finder, scratch, spec.shape)
         self.events.append(TensorReceived(spec=spec, values=values))
 
-    def _check_elements(self, values: Elements, start: int) -> None:
-        """Refuse an element that is too long, if one can be."""
-        if values.nbytes <= self._limits.max_element_bytes or not len(values):
-            return
-        lengths = np.diff(values.offsets) - PREFIX_BYTES
-        index = int(np.argmax(lengths > self._limits.max_element_bytes))
-        check_element_bytes(int(lengths[index]), self._limits, offset=start + int(values.offsets[index]))
+    def _find_elements(self, finder: OffsetFinder, scratch: memoryview) -> Fill:
+        """Find the elements of a BYTES tensor while it comes in."""
+        start, held = self._position, self.held_bytes
+        octets = np.frombuffer(scratch, np.uint8)
+        for position in range(0, max(len(scratch), 1), _SLICE_BYTES):
+            part = scratch[position : position + _SLICE_BYTES]
+            if part:
+                yield from self._fill(part)
+            if len(part) > _LITTLE_SLICE_BYTES:
+                yield from self._turn()
+            index = finder.index
+            yield from self._in_turns(finder.find(octets[: position + len(part)]))
+            self._check_elements(finder, index, start)
+            self.held_bytes = held + finder.offsets.itemsize * finder.index
 
-    def _check_booleans(self, slab: Slab) -> None:
+    def _check_elements(self, finder: OffsetFinder, first: int, start: int) -> None:
+        """Refuse an element that is too long, if one of those that were found last can be."""
+        offsets, most = finder.offsets[first : finder.index + 1], self._limits.max_element_bytes
+        if offsets[-1] - offsets[0] > most:
+            lengths = np.diff(offsets) - PREFIX_BYTES
+            index = int(np.argmax(lengths > most))
+            check_element_bytes(int(lengths[index]), self._limits, offset=start + int(offsets[index]))
+
+    def _fill_checked(self, target: memoryview) -> Fill:
+        """Fill memory with BOOL, and look at the values while they come in."""
+        for start in range(0, len(target), _SLICE_BYTES):
+            part = target[start : start + _SLICE_BYTES]
+            yield from self._fill(part)
+            self._check_booleans(part)
+
+    def _check_booleans(self, part: memoryview) -> None:
         """Specification: "For BOOL type element true is a single byte with value 1 and false [...] with value 0"."""
-        values = np.frombuffer(slab.buffer, np.uint8)
+        values = np.frombuffer(part, np.uint8)
         if values.max() > 1:
             offset = self._position - len(values) + int(np.argmax(values > 1))
             msg = "a byte of a BOOL tensor is neither 0 nor 1"
@@ -441,12 +530,3 @@ def _raising(failure: Exception) -> Slabs:
     """Raise where the first slab would have come."""
     yield from ()
     raise failure
-
-
-def _with_room(data: memoryview, filled: int, room: int) -> memoryview:
-    """Return memory for so many more bytes, the same if there is room already."""
-    if filled + room <= len(data):
-        return data
-    larger = scratch_bytes(filled + room)
-    larger[:filled] = data[:filled]
-    return larger

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamcodec import (
@@ -11,6 +12,8 @@ from streamcodec import (
     NEED_TURN,
     EndOfMessage,
     RemoteProtocolError,
+    Tensor,
+    encode_request,
     request_decoder,
     response_decoder,
 )
@@ -109,3 +112,39 @@ def test_the_end_of_input_may_come_during_a_turn() -> None:
     decoder.next_event()
     with pytest.raises(RemoteProtocolError, match="3 bytes too early"):
         decoder.next_event()
+
+
+def test_elements_are_found_while_they_come() -> None:
+    elements = np.array([b"x" * (index % 7) for index in range(400_000)], object)
+    message = encode_request([Tensor(name="x", array=elements)])
+    decoder = request_decoder(header_length=message.header_length, body_length=message.body_length, paced=True)
+    events, turns = take(decoder, b"".join(message.buffers))
+    assert turns > 10
+    assert decoder.held_bytes >= 400_000 * 8
+    assert events[1].array.tolist() == elements.tolist()
+
+
+def test_an_element_that_reaches_beyond_its_tensor_is_refused_before_all_has_come() -> None:
+    nbytes = 4 << 20
+    header = request(binary("BYTES", [10], nbytes)).body
+    decoder = request_decoder(header_length=len(header), body_length=None)
+    body = header + b"\0\0\0\0" + b"\xff" * ((1 << 20) - 4)
+    assert decoder.feed(body) == len(body)
+    decoder.next_event()
+    with pytest.raises(RemoteProtocolError, match="element 1 of 10 declares") as refused:
+        decoder.next_event()
+    assert refused.value.offset == len(header) + 4
+
+
+@pytest.mark.parametrize("place", [0, (1 << 20) - 1, 1 << 20, (2 << 20) + 5])
+def test_a_wrong_boolean_is_refused_in_its_slice(place: int) -> None:
+    header = request(binary("BOOL", [3 << 20], 3 << 20)).body
+    values = bytearray(3 << 20)
+    values[place] = 2
+    decoder = request_decoder(header_length=len(header), body_length=None)
+    taken = decoder.feed(header + values)
+    assert taken == len(header) + (place // (1 << 20) + 1 << 20)
+    decoder.next_event()
+    with pytest.raises(RemoteProtocolError, match="neither 0 nor 1") as refused:
+        decoder.next_event()
+    assert refused.value.offset == len(header) + place

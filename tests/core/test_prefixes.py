@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamcodec import RemoteProtocolError
 from streamcodec.core import prefixes
-from streamcodec.core.prefixes import find_offsets, write_prefixes
+from streamcodec.core.prefixes import OffsetFinder, find_offsets, write_prefixes
 
 Verdict = list[int] | tuple[int, str]
 """The offsets, or where and why there are none."""
@@ -40,14 +41,34 @@ def naive(data: bytes, count: int) -> Verdict:
 
 
 def ours(data: bytes, count: int) -> Verdict:
+    verdict = at_once(data, count)
+    for step in (7, 50):
+        assert found(partial(as_they_come, data, count, step), count) == verdict
+    return verdict
+
+
+def at_once(data: bytes, count: int) -> Verdict:
+    return found(partial(find_offsets, np.frombuffer(data, np.uint8), count, offset=1000), count)
+
+
+def as_they_come(data: bytes, count: int, step: int) -> prefixes.Offsets:
+    finder = OffsetFinder(count, len(data), offset=1000)
+    octets = np.frombuffer(data, np.uint8)
+    for end in (*range(step, len(data), step), len(data)):
+        for _ in finder.find(octets[:end]):
+            assert finder.index < count
+    return finder.offsets
+
+
+def found(find: Callable[[], prefixes.Offsets], count: int) -> Verdict:
     try:
-        offsets = find_offsets(np.frombuffer(data, np.uint8), count, offset=1000)
+        offsets = find()
     except RemoteProtocolError as error:
         assert (error.code, error.path, error.status_hint) == ("invalid-elements", None, 400)  # noqa: PT017
         return (error.offset or 0) - 1000, error.message
     assert (offsets.dtype, offsets.shape) == (np.dtype(np.int64), (count + 1,))
-    found: list[int] = offsets.tolist()
-    return found
+    places: list[int] = offsets.tolist()
+    return places
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -119,19 +140,19 @@ def test_one_length_is_told_without_a_look_at_the_payloads(monkeypatch: pytest.M
     monkeypatch.delattr(prefixes, "_guess")
     for length in (0, 1, 32, 70_000):
         elements = [bytes([255]) * length] * 5
-        assert ours(wire(elements), 5) == naive(wire(elements), 5)
+        assert at_once(wire(elements), 5) == naive(wire(elements), 5)
 
 
 def test_short_elements_are_told_without_walking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(prefixes, "_walk")
     elements = [b"x" * (1 + index % 5) for index in range(60)]
-    assert ours(wire(elements), 60) == naive(wire(elements), 60)
+    assert at_once(wire(elements), 60) == naive(wire(elements), 60)
 
 
 def test_long_elements_are_walked_and_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(prefixes, "_guess")
     elements = [bytes(200 + index) for index in range(60)]
-    assert ours(wire(elements), 60) == naive(wire(elements), 60)
+    assert at_once(wire(elements), 60) == naive(wire(elements), 60)
 
 
 @pytest.mark.parametrize(
@@ -147,13 +168,13 @@ def test_guesses_that_fail_become_rare(elements: list[bytes], monkeypatch: pytes
     found: list[int] = []
     guess = prefixes._guess  # noqa: SLF001 - how often it is tried is what matters
 
-    def counted(data: prefixes.Octets, offsets: prefixes.Offsets, index: int) -> int:
-        reached = guess(data, offsets, index)
+    def counted(data: prefixes.Octets, offsets: prefixes.Offsets, index: int, nbytes: int) -> int:
+        reached = guess(data, offsets, index, nbytes)
         found.append(reached - index)
         return reached
 
     monkeypatch.setattr(prefixes, "_guess", counted)
     monkeypatch.setattr(prefixes, "_MAX_SHORT_BYTES", 1000)
-    assert ours(wire(elements), len(elements)) == naive(wire(elements), len(elements))
+    assert at_once(wire(elements), len(elements)) == naive(wire(elements), len(elements))
     vain = [count for count in found if count < 3]
     assert len(vain) <= 3 + len(elements) // 8
