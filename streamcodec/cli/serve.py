@@ -23,6 +23,7 @@ from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server
 from streamcodec.service import Model, ModelRegistry, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
+from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.service import MAX_POOL_BYTES
 
 _MUCH_MEMORY_BYTES: Final = 1 << 30
@@ -73,6 +74,7 @@ def run(options: argparse.Namespace) -> None:
         nonfinite=NonFiniteOutput(options.nonfinite),
         allow_headerless=options.allow_headerless,
         cors_origins=options.cors_origins,
+        allowed_hosts=options.allowed_hosts,
         compresses=options.compress,
         classifies=options.classification,
         max_pool_bytes=options.max_pool_bytes,
@@ -143,6 +145,17 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="let web pages of this origin call the server from a browser, as https://app.example or "
         "http://localhost:3000; give one for each, or '*' for every page there is (default: none may)",
+    )
+    parser.add_argument(
+        "--allowed-host",
+        dest="allowed_hosts",
+        action="append",
+        default=[],
+        type=_host,
+        metavar="HOST",
+        help="answer requests for this host only, and others with 421, as localhost, 127.0.0.1 or '[::1]:8000'; give "
+        "one for each name that clients use; keeps out web pages whose own name leads to this machine (DNS rebinding) "
+        "(default: any host)",
     )
     parser.add_argument(
         "--compress",
@@ -228,6 +241,15 @@ def _origin(text: str) -> str:
     """Read an origin, or `*`."""
     try:
         CorsPolicy.of([text])
+    except LocalProtocolError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _host(text: str) -> str:
+    """Read a host, perhaps with a port."""
+    try:
+        HostPolicy.of([text])
     except LocalProtocolError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text

@@ -101,6 +101,8 @@ class ErrorCode(StrEnum):
     # The V2 service
     NOT_FOUND = "not-found"
     """No such route, model or version."""
+    MISDIRECTED = "misdirected"
+    """The request is for a host that this server does not answer for."""
     METHOD_NOT_ALLOWED = "method-not-allowed"
     """The route exists, but not for this method."""
     MODEL_MISMATCH = "model-mismatch"

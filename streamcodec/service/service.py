@@ -20,6 +20,7 @@ from streamcodec.core.remembered import RememberedHeaders
 from streamcodec.http.messages import RequestHead
 from streamcodec.service import classification
 from streamcodec.service.cors import CorsPolicy
+from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.inference import Inference, Opening
 from streamcodec.service.models import Model, ModelRegistry, TensorMetadata
 from streamcodec.service.placing import guarded
@@ -53,6 +54,7 @@ class Service:
         nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL,
         allow_headerless: bool = True,
         cors_origins: Iterable[str] = (),
+        allowed_hosts: Iterable[str] = (),
         compresses: bool = False,
         classifies: bool = False,
         decompresses: bool = True,
@@ -71,6 +73,9 @@ class Service:
                 some clients send them; see `request_decoder`.
             cors_origins: whose pages may call this service from a browser, as `https://app.example`; `*` for all.
                 None of them may by default, and none of them ever with credentials.
+            allowed_hosts: by which names the service may be called, as `localhost` or `[::1]`, with a port or in any;
+                requests for others get 421. Keeps pages out that a browser believes to be of this server (DNS
+                rebinding). Every name is allowed by default, since a proxy in front may pass on any.
             compresses: whether inference responses are compressed for clients whose `Accept-Encoding` prefers that.
                 Costs far more time than it saves on a fast network, and some clients ask without meaning it.
             classifies: whether outputs can be asked for as classes: the K highest values with index and label, for
@@ -80,7 +85,8 @@ class Service:
                 as their bytes say; without this they are refused by their heads, with status 415.
 
         Raises:
-            LocalProtocolError: one of `cors_origins` is no origin, or `max_pool_bytes` is negative.
+            LocalProtocolError: one of `cors_origins` is no origin, one of `allowed_hosts` no host, or `max_pool_bytes` is
+                negative.
         """
         self.models = models
         self.limits = limits
@@ -94,6 +100,7 @@ class Service:
         self._classifies = classifies
         self._decompresses = decompresses
         self._cors = CorsPolicy.of(cors_origins)
+        self._hosts = HostPolicy.of(allowed_hosts)
         varying = [("Accept-Encoding", compresses), ("Origin", self._cors.varies)]
         self._vary = ", ".join(name for name, varies in varying if varies)
         self._adds_fields = bool(self._vary or self._cors.origins)
@@ -126,6 +133,7 @@ class Service:
             which may be another one next time.
         """
         try:
+            self._hosts.check(head)
             route = find_route(head.target)
             methods = route.resource.methods
             if (answer := self._cors.preflight(head, methods)) is not None:

@@ -138,3 +138,16 @@ def test_limits_that_cannot_be_meant(flag: str, value: str, complaint: str, caps
 @pytest.mark.parametrize(("text", "nbytes"), [("1", 1), ("1023", 1023), ("1K", 1024), ("3M", 3 << 20), ("2T", 2 << 40)])
 def test_sizes(text: str, nbytes: int) -> None:
     assert (size(text), size(text.lower()), size_text(nbytes)) == (nbytes, nbytes, text)
+
+
+def test_allowed_host() -> None:
+    """Also by the short cut, which knows heads again."""
+    request = infer_request()
+    with serving("--allowed-host", "x", "--allowed-host", "[::1]:8000") as program:
+        for _ in range(3):
+            assert _send(program, request).status == 200
+            for host in (b"evil.example", b"x.evil.example", b"[::1]:8001"):
+                answer = _send(program, request.replace(b"Host: x", b"Host: " + host))
+                assert (answer.status, answer.is_last) == (421, False)
+                assert "its operator lists the hosts" in answer.error
+            assert _send(program, request.replace(b"Host: x", b"Host: [::1]:8000")).status == 200

@@ -60,7 +60,7 @@ def _wrong() -> bytes:
     return _json("1," * 299_999 + "1e39", 300_000)
 
 
-HARMLESS: dict[str, Callable[[], bytes]] = {
+ANSWERS: dict[str, Callable[[], bytes]] = {
     "tensors, compressed": lambda: _zipped(_small()),
     "elements": lambda: _plain(_message(words=np.array([b""] * 300_000, object))),
     "elements, compressed": lambda: _zipped(_message(words=np.array([b""] * 300_000, object))),
@@ -70,8 +70,6 @@ HARMLESS: dict[str, Callable[[], bytes]] = {
     "interim responses": lambda: b"HTTP/1.1 100 C\r\n\r\n" * 1700 + response(b"{}"),
     "an error": lambda: response(b'{"error":[' + b"[]," * 300_000 + b"0]}", status="500 No"),
     "an error, compressed": lambda: response(gzip.compress(b"[" * 4_000_000), GZIP, status="500 No"),
-}
-PARSED_AT_ONCE: dict[str, Callable[[], bytes]] = {
     "many tensors": lambda: _plain(_small()),
     "empty tensors": lambda: _plain(_message(**{f"t{index}": np.ones(0, np.int32) for index in range(COUNT)})),
     "a wrong value": lambda: response(_wrong()),
@@ -79,7 +77,6 @@ PARSED_AT_ONCE: dict[str, Callable[[], bytes]] = {
     "objects": lambda: response(_json("{}," * 299_999 + "1", 300_000)),
     "parameters": lambda: response(b'{"outputs":[],"parameters":{"a":[' + b"[]," * 300_000 + b"0]}}"),
 }
-"""Headers of plain bodies."""
 
 DOCUMENTS: dict[str, bytes] = {
     "empty arrays": b'{"a":[' + b"[]," * 80_000 + b"0]}",
@@ -115,22 +112,21 @@ def _stretch(answer: bytes, method: str, *arguments: object, backend: str = "asy
         async with AsyncClient(url, timeout=30) as client:
             return await _longest(lambda: getattr(client, method)(*arguments))
 
-    with scripted([answer]) as server:
-        longest, beats = anyio.run(main, server.url, backend=backend)
-    assert beats > 5
-    return longest
+    stretches = []
+    for _ in range(2):  # once, anything may come in between, such as a collection of garbage
+        with scripted([answer]) as server:
+            longest, beats = anyio.run(main, server.url, backend=backend)
+        assert beats > 5
+        stretches.append(longest)
+        if longest < MAX_SECONDS:
+            break
+    return min(stretches)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize("case", HARMLESS)
+@pytest.mark.parametrize("case", ANSWERS)
 def test_no_answer_stops_the_event_loop(case: str, backend: str) -> None:
-    assert _stretch(HARMLESS[case](), "infer", "m", {"x": [1.0]}, backend=backend) < MAX_SECONDS
-
-
-@pytest.mark.xfail(reason="the JSON of a plain body is parsed at once", strict=False)
-@pytest.mark.parametrize("case", PARSED_AT_ONCE)
-def test_no_header_stops_the_event_loop(case: str) -> None:
-    assert _stretch(PARSED_AT_ONCE[case](), "infer", "m", {"x": [1.0]}) < MAX_SECONDS
+    assert _stretch(ANSWERS[case](), "infer", "m", {"x": [1.0]}, backend=backend) < MAX_SECONDS
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

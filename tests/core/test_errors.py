@@ -59,6 +59,7 @@ ABOVE = {
     ErrorCode.TOO_SLOW,
     ErrorCode.UNSUPPORTED_EXPECTATION,
     ErrorCode.NOT_FOUND,
+    ErrorCode.MISDIRECTED,
     ErrorCode.METHOD_NOT_ALLOWED,
     ErrorCode.MODEL_MISMATCH,
     ErrorCode.ERROR_RESPONSE,

@@ -176,3 +176,15 @@ def test_each_request_gets_arrays_of_its_own() -> None:
     assert express.count == len(kept) == 3
     assert [array.tolist() for array in kept] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]
     assert all(array.flags.writeable and array.ctypes.data % 64 == 0 for array in kept)
+
+
+def test_a_request_for_another_host_is_refused_although_the_rest_of_its_head_is_known() -> None:
+    service = Service(demo_models(), allowed_hosts=["x"])
+    express, message = Counting(service), infer_request("identity", "X-Trace: 1")
+    for number in range(3):
+        varied = message.replace(b"Trace: 1", b"Trace: %d" % number)
+        assert answers(service, express, varied)[0].startswith(b"HTTP/1.1 200")
+        for host in (b"evil.example", b"y"):
+            other = varied.replace(b"Host: x", b"Host: " + host)
+            assert answers(service, express, other)[0].startswith(b"HTTP/1.1 421")
+    assert express.count == 3
