@@ -37,7 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     names = [name for name in ATTACKS if any(part in name for part in arguments.names or [""])]
     findings = []
-    print(_line("attack", "p50", "p99", "max", "calm p99", "max", "MiB", "stall ms", "verdict"), flush=True)
+    print(_line("attack", "p50", "p99", "max", "calm p99", "max", "MiB", "stall ms", "slowness", "verdict"), flush=True)
     with tempfile.TemporaryDirectory() as folder, calm_server(Path(folder) / "calm", arguments.loop) as calm:
         for number, name in enumerate(names):
             place = Path(folder) / str(number)
@@ -56,7 +56,12 @@ def _complaints(finding: Finding, loop: str) -> list[str]:
 def _row(finding: Finding, loop: str) -> str:
     times = (finding.p50, finding.p99, finding.max, finding.calm_p99, finding.calm_max)
     verdict = "; ".join(_complaints(finding, loop)) or "kept"
-    cells = (*(f"{ms:.1f}" for ms in times), f"{finding.extra_mib:.0f}", f"{finding.stall_ms:.1f}")
+    cells = (
+        *(f"{ms:.1f}" for ms in times),
+        f"{finding.extra_mib:.0f}",
+        f"{finding.stall_ms:.1f}",
+        f"{finding.slowness:.1f}",
+    )
     return _line(finding.name, *cells, verdict)
 
 
