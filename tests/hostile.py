@@ -13,6 +13,9 @@ from typing import Final
 DEEP: Final = 100
 """Levels, within the limit."""
 
+_MOST_VALUES: Final = 15_000
+"""More than some thousand values that no tensor has are refused for that alone."""
+
 _FORMAT_CHARACTER: Final = "\U000e0001"
 """Four bytes in UTF-8, ten where a message shows it escaped."""
 
@@ -56,7 +59,7 @@ def _ragged(nbytes: int) -> Pair:
 def _deep_keys(nbytes: int) -> Pair:
     """NaN far behind and far below, in a member that no tensor has; each level's key would be part of its path."""
     key = _FORMAT_CHARACTER * max(1, nbytes // (8 * DEEP))
-    values = "1," * (nbytes // 4)
+    values = "1," * min(nbytes // 4, _MOST_VALUES)
 
     def text(last: str) -> bytes:
         nested = f'{{"{key}":' * DEEP + f"[{values}{last}]" + "}" * DEEP

@@ -13,6 +13,12 @@ def cpu_clock(pid: int) -> Callable[[], float]:
     return lambda: time.clock_gettime(number)
 
 
+def scheduled(pid: int) -> tuple[float, float]:
+    """Return for how many seconds a process's first thread has run, and for how many it was ready and others ran."""
+    ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    return int(ran) / 1e9, int(waited) / 1e9
+
+
 def resident(pid: int) -> int:
     """Return how many bytes of a process's memory are in RAM now."""
     return _status(pid, "VmRSS")

@@ -35,6 +35,10 @@ import anyio
 STALL_SECONDS: Final = 0.010
 """No stretch may take more CPU time."""
 
+_LOOP: Final = 20_000
+_LOOP_SECONDS: Final = 0.001
+"""What a plain loop takes on a quiet machine of today."""
+
 _BEAT_SECONDS: Final = 0.001
 _LOOK_SECONDS: Final = 0.004
 _FRAMES: Final = 4
@@ -130,6 +134,21 @@ class Meter:
             began = self._began
             if began is not None and time.monotonic() - began[1] > STALL_SECONDS / 2 and not self._seen:
                 self._seen = _where(sys._current_frames().get(self._thread))  # noqa: SLF001 - the documented way
+
+
+def slowness() -> float:
+    """Return how many times longer than a quiet machine this one takes now, of CPU time; 1 at least.
+
+    Processors that share a core or a cache with others do less in a second of CPU time.
+    """
+
+    def loop() -> float:
+        began, total = time.thread_time(), 0
+        for number in range(_LOOP):
+            total += number & 7
+        return time.thread_time() - began
+
+    return max(1.0, sorted(loop() for _ in range(9))[4] / _LOOP_SECONDS)
 
 
 def _where(frame: FrameType | None) -> str:

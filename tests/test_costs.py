@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 _SCALE = 2
 _GROWTH = 4
 _MAX_RATIO = 6.0
-_MAX_REFUSAL = 3.0
-"""Times what is accepted."""
+_MAX_REFUSAL = 4.0
+"""Times what is accepted: 3, and what it takes to say where it stood."""
 _TEXT_BYTES = 64 << 10
 _ROUNDS = 3
 _TRIES = 3
@@ -102,8 +102,7 @@ def test_a_refusal_costs_little_more_than_an_acceptance(name: str, form: str, is
 
 def test_finding_out_that_a_checksum_is_wrong_costs_little() -> None:
     """It stands behind everything, and nothing of what came before may be lost, whatever the cuts."""
-    text = TEXTS["a double too large"](_TEXT_BYTES).accepted
-    body = gzip.compress(text + bytes(1 << 15) + Random(1).randbytes(1 << 15))  # noqa: S311 - no secret
+    body = gzip.compress(Random(1).randbytes(60_000), 1, mtime=0)  # noqa: S311 - to be the same every time
 
     def inflate(data: bytes) -> None:
         with suppress(RemoteProtocolError):

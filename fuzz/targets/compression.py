@@ -215,7 +215,7 @@ def inflate(case: Case, chunks: Iterable[bytes]) -> Outcome:
     try:
         for chunk in chunks:
             for piece in inflater.inflate(chunk):
-                assert 0 < len(piece) <= _MAX_PIECE_BYTES, "a piece is larger than it may be"
+                assert len(piece) <= _MAX_PIECE_BYTES, "a piece is larger than it may be"
                 output += piece
                 if len(output) > MAX_OUTPUT_BYTES:
                     return Outcome(bytes(output[:MAX_OUTPUT_BYTES]), None, is_cut_off=True)

@@ -40,6 +40,9 @@ _TOO_LONG = (
 )
 """Left out: a mutant that only these would find counts as a survivor."""
 
+_ELSEWHERE = {"program"}
+"""Fixtures of tests whose code runs in a process of its own, which knows of no mutant: these are left out, too."""
+
 _WORDS = ("test_refusals.py", "test_complaints.py")
 """Where each parameter is about something else."""
 
@@ -97,6 +100,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         for item in session.items
         if ("msgspec" not in item.name or "quickjson" in item.nodeid)
         and not any(part in item.nodeid for part in _TOO_LONG)
+        and not _ELSEWHERE.intersection(getattr(item, "fixturenames", ()))
     }
     for item in items.values():
         _shorten(item)

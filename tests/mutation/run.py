@@ -1,12 +1,13 @@
-"""Mutation testing of `streamcodec.core`: which small changes of its code would no test notice?
+"""Mutation testing of a room of `streamcodec`: which small changes of its code would none of its own tests notice?
 
-    python -m tests.mutation.run framing prefixes      # these modules; without names, all of them
-    python -m tests.mutation.run --sample 100 machine  # some of its mutants, chosen by a seed
+    python -m tests.mutation.run framing prefixes         # these modules; without names, all of them
+    python -m tests.mutation.run --sample 100 machine     # some of its mutants, chosen by a seed
+    python -m tests.mutation.run --room http --seconds 2  # another room than core, with the tests of its own folder
 
-The mutants are mutmut's (`pip install mutmut`, 3.8 or later): this room copies the package and its tests to `mutants/`,
-which is used again, has mutmut put every variant of every function behind a switch there, and starts pytest with
-`plugin.py`, which throws the switches. mutmut's own runner starts pytest anew for each mutant, which for a thousand
-short tests costs more than all of them; here they are collected once.
+The mutants are mutmut's (`pip install mutmut`, 3.8 or later): this room copies the package and its tests to
+`mutants/ROOM`, which is used again, has mutmut put every variant of every function behind a switch there, and starts
+pytest with `plugin.py`, which throws the switches. mutmut's own runner starts pytest anew for each mutant, which for a
+thousand short tests costs more than all of them; here they are collected once.
 
 What mutmut does not change: statements outside of functions, decorated functions (properties), the arguments of `len`
 and `isinstance`, annotations.
@@ -28,8 +29,9 @@ from pathlib import Path
 from mutmut.mutation.file_mutation import mutate_file_contents
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = "streamcodec.core"
-CORE = Path(*PACKAGE.split("."))
+ROOMS = ("core", "http", "service", "server")
+"""Each is tested by the folder of tests of the same name."""
+
 _FOUND = ("killed", "timeout", "crashed")
 """What becomes of a mutant that the tests notice; crashed is the process, by a signal."""
 
@@ -37,7 +39,8 @@ _FOUND = ("killed", "timeout", "crashed")
 def main() -> None:
     """Parse the command line, test the mutants, print the table and the survivors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("modules", nargs="*", help="of streamcodec.core; all of them by default")
+    parser.add_argument("modules", nargs="*", help="of the room; all of them by default")
+    parser.add_argument("--room", choices=ROOMS, default="core", help="(default: %(default)s)")
     parser.add_argument("--sample", type=int, help="so many of the mutants, at random")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument(
@@ -46,19 +49,24 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", default="", help="mutants whose name contains this")
     parser.add_argument("--control", action="store_true", help="test functions as they are: all have to survive")
-    parser.add_argument("--folder", type=Path, default=Path("mutants"), help="the copy; used again if it is there")
+    parser.add_argument("--folder", type=Path, help="for the copy; used again if it is there (default: mutants/ROOM)")
     arguments = parser.parse_args()
-    names_by_module = _prepared(arguments.folder.absolute())
+    folder = arguments.folder or Path("mutants") / arguments.room
+    names_by_module = _prepared(folder.absolute(), arguments.room)
     modules = arguments.modules or names_by_module
     names = [name for module in modules for name in names_by_module[module] if arguments.only in name]
     if arguments.control:
         names = sorted({name.rpartition("__mutmut_")[0] + "__mutmut_orig" for name in names})
     wanted = _sample(names, arguments.sample, arguments.seed)
     _test(wanted, arguments)
-    report(wanted)
+    report(wanted, arguments.room)
 
 
-def _prepared(folder: Path) -> dict[str, list[str]]:
+def _code_of(room: str) -> Path:
+    return Path("streamcodec") / room
+
+
+def _prepared(folder: Path, room: str) -> dict[str, list[str]]:
     """Have a copy with mutants in `folder`, and go there; return their names by module.
 
     Tests are copied each time. The code stays as it was when the folder was made, and so do the results.
@@ -68,11 +76,11 @@ def _prepared(folder: Path) -> dict[str, list[str]]:
     for name in ("streamcodec", "tests") if is_new else ("tests",):
         shutil.rmtree(folder / name, ignore_errors=True)
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "benchmarks"))
-    settings = (ROOT / "pyproject.toml").read_text() + f'\n[tool.mutmut]\nsource_paths = ["{CORE}"]\n'
+    settings = (ROOT / "pyproject.toml").read_text() + f'\n[tool.mutmut]\nsource_paths = ["{_code_of(room)}"]\n'
     (folder / "pyproject.toml").write_text(settings)
     os.chdir(folder)  # where mutmut looks for its settings
     if is_new:
-        index.write_text(json.dumps({path.stem: _mutate(path) for path in sorted(CORE.glob("[!_]*.py"))}))
+        index.write_text(json.dumps({path.stem: _mutate(path) for path in sorted(_code_of(room).glob("[!_]*.py"))}))
     names: dict[str, list[str]] = json.loads(index.read_text())
     return names
 
@@ -81,7 +89,7 @@ def _mutate(path: Path) -> list[str]:
     """Put the mutants of a module into it; return their names."""
     mutated = mutate_file_contents(str(path), path.read_text())
     path.write_text(mutated.code)
-    return [f"{PACKAGE}.{path.stem}.{name}" for name in mutated.mutant_names]
+    return [f"{'.'.join(path.with_suffix('').parts)}.{name}" for name in mutated.mutant_names]
 
 
 def _sample(names: list[str], count: int | None, seed: int) -> list[str]:
@@ -113,10 +121,10 @@ def _test(wanted: list[str], arguments: argparse.Namespace) -> None:
         "-sq",
     ]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
-    subprocess.run([sys.executable, "-m", "pytest", *options, "tests/core"], env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "pytest", *options, f"tests/{arguments.room}"], env=environment, check=True)
 
 
-def report(wanted: list[str]) -> None:
+def report(wanted: list[str], room: str) -> None:
     """Print the survivors, and how many there are of which."""
     results = _results()
     statuses = ("killed", "timeout", "crashed", "survived", "no tests", "suspicious")
@@ -125,7 +133,7 @@ def report(wanted: list[str]) -> None:
         status = results.get(name, "not tested")
         module, function = name.split(".")[2:]
         if status not in _FOUND:
-            print(f"{status}: {name}\n{_difference((CORE / f'{module}.py').read_text(), function)}\n")
+            print(f"{status}: {name}\n{_difference((_code_of(room) / f'{module}.py').read_text(), function)}\n")
         table.setdefault(module, Counter())[status] += 1
     table["all"] = sum(table.values(), Counter())
     print(f"{'module':<14}" + "".join(f"{status:>10}" for status in (*statuses, "total", "score")))

@@ -76,9 +76,19 @@ def in_single_bytes(message: bytes) -> Act:
     return act
 
 
+def sit(message: bytes) -> Act:
+    """Ask once, then stay without a word; who is thrown out comes back a second later."""
+
+    async def act(sock: socket.socket) -> None:
+        await _while_reading(sock, _send(sock, message))
+        await asyncio.sleep(1)
+
+    return act
+
+
 async def connect_and_go(_: socket.socket) -> None:
-    """Be accepted, and do nothing."""
-    await asyncio.sleep(0.01)
+    """Be accepted, and go a little later without a word."""
+    await asyncio.sleep(0.2)
 
 
 async def perform(address: Address, act: Act) -> None:

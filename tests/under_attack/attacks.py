@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.hostile import TEXTS, Pair, entry
-from tests.under_attack.acts import Act, ask, be_deaf, connect_and_go, flood, in_single_bytes, trickle
+from tests.under_attack.acts import Act, ask, be_deaf, connect_and_go, flood, in_single_bytes, sit, trickle
 from tests.under_attack.messages import (
     chunked,
     damaged,
@@ -115,13 +115,13 @@ ATTACKS: Final[dict[str, Attack]] = {
     "1.1 KB/s into windows, from eight": _alike(
         lambda: trickle(_declared_only(1 << 27, "crc"), bytes(1100), 1), connections=8, probe=SMALL_INFERENCE
     ),
-    "576 idle connections": _alike(lambda: trickle(get("/v2/health/live"), b"", 1), connections=576),
+    "576 idle connections": _alike(lambda: sit(get("/v2/health/live")), connections=576),
     "heads of 30 KB in single bytes": _alike(lambda: in_single_bytes(_large_head(30_000))),
     "heads that declare 8 GiB, then trickle": _alike(
         lambda: trickle(_EIGHT_GIB_HEAD, b" ", 1), connections=64, probe=SMALL_INFERENCE
     ),
     "chunked heads, then nothing": _alike(
-        lambda: trickle(post(b"1\r\n{\r\n", "Transfer-Encoding: chunked"), b"", 1),
+        lambda: sit(post(b"1\r\n{\r\n", "Transfer-Encoding: chunked")),
         connections=130,
         probe=SMALL_INFERENCE,
     ),
