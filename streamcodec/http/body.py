@@ -162,14 +162,14 @@ class Body:
         return self._inflater is not None
 
     def work(self) -> bool:
-        """Do a piece of the work that `next_event` has asked a turn for, if there is any.
+        """Do a piece of the work that `next_event` has asked a turn for; only while it `is_waiting`.
 
         Returns:
             Whether there is more to be done, whatever `next_event` says.
         """
         if self._receiver.is_paused:
             self._receiver.work()
-        elif self._has_waiting:
+        else:
             self._go_on()
         return self._works and self._has_waiting and not self._receiver.is_paused
 
@@ -309,7 +309,11 @@ class Body:
             self._piece, self._pieces = _NOTHING, _NO_PIECES
 
     def _take_piece(self) -> bool:
-        piece = next(self._pieces, None)
+        try:
+            piece = next(self._pieces, None)
+        except MemoryError:
+            msg = "there is no memory to decompress the body"
+            raise RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503) from None
         self._piece = _NOTHING if piece is None else memoryview(piece)
         return piece is not None
 

@@ -85,8 +85,8 @@ class Service:
                 as their bytes say; without this they are refused by their heads, with status 415.
 
         Raises:
-            LocalProtocolError: one of `cors_origins` is no origin, one of `allowed_hosts` no host, or `max_pool_bytes` is
-                negative.
+            LocalProtocolError: one of `cors_origins` is no origin, one of `allowed_hosts` no host, or `max_pool_bytes`
+                is negative.
         """
         self.models = models
         self.limits = limits

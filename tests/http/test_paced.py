@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from time import process_time
@@ -16,13 +16,15 @@ from streamcodec import (
     NEED_DATA,
     NEED_TURN,
     EndOfMessage,
+    ErrorCode,
     RemoteProtocolError,
     Tensor,
     encode_request,
     request_decoder,
 )
+from streamcodec.core.compression import Inflater
 from streamcodec.http import ClientConnection, Collector, Receiver, RequestHead, ResponseHead, ServerConnection
-from tests.http.driver import client, raises_local, server, triad
+from tests.http.driver import client, raises_local, refuses, server, triad
 from tests.http.messages import (
     BODY,
     GET,
@@ -246,3 +248,15 @@ def test_interim_responses_are_read_one_in_a_turn() -> None:
         assert connection.next_event() is NEED_TURN
         assert connection.work() is False
     assert isinstance(connection.next_event(), ResponseHead)
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_without_memory_to_decompress_it_a_body_is_refused(paced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Iterator[bytes]:
+        raise MemoryError
+        yield b""
+
+    monkeypatch.setattr(Inflater, "inflate", fail)
+    driver = server(paced=paced)
+    driver.push(gzipped(BODY))
+    assert refuses(driver, code=ErrorCode.OUT_OF_MEMORY, status=503)
