@@ -114,6 +114,7 @@ def test_limits() -> None:
             assert wire.send(infer_request(count=129)).response().status == 413
             wire.send(GET_LIVE + infer_request()[:-1]).response()  # the connection is busy from now on
             assert _send(program, infer_request()).status == 503
+            assert wire.send(infer_request()[-1:]).response().status == 200
         assert _send(program, post(b" " * 1025)).status == 413
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata, demo_models
+from streamcodec.service.models import Predict
 
 
 def _sleep(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
@@ -70,7 +71,7 @@ def _leave_thread(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
 def models() -> ModelRegistry:
     """Make a new registry: the demo models and some that misbehave."""
     registry = demo_models()
-    for name, predict in {
+    misbehaving: dict[str, Predict] = {
         "sleep": _sleep,
         "break": _break,
         "exit": _exit,
@@ -80,7 +81,8 @@ def models() -> ModelRegistry:
         "holds up": _hold_up,
         "never ends": _never_end,
         "leaves a thread": _leave_thread,
-    }.items():
+    }
+    for name, predict in misbehaving.items():
         registry.add(Model(name=name, predict=predict))
     declared = (TensorMetadata("x", "FP32", (ANY_SIZE, 4)),)
     registry.add(Model(name="declared", predict=lambda request: request.inputs, inputs=declared, outputs=declared))

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from streamcodec.server import ServerOptions, admission, serving
+from streamcodec.server import Server, ServerOptions, admission, serving
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
 from streamcodec.server.session import Session
@@ -98,6 +98,13 @@ def test_a_seat_is_taken_from_who_has_one() -> None:
 
 # Over sockets
 
+
+def _wait_for_seats(server: Server, count: int) -> None:
+    deadline = time.monotonic() + 5
+    while len(server._admission._served) < count and time.monotonic() < deadline:  # noqa: SLF001 - nothing else tells
+        time.sleep(0.01)
+
+
 IDLE: dict[str, Callable[[Wire], object]] = {
     "nothing": lambda _: None,
     "half a head": lambda wire: wire.send(GET_LIVE[:-4]),
@@ -125,9 +132,12 @@ def test_connections_that_ask_for_nothing_shut_nobody_out(backend: str, what: st
 
 @pytest.mark.parametrize("request_", [GET_LIVE, GET_READY, head("/v2/health/live", method="HEAD")])
 def test_a_health_check_is_answered_although_all_seats_are_taken(backend: str, request_: bytes) -> None:
-    with server_here(models(), ServerOptions(max_connections=2), backend=backend) as (_, address), ExitStack() as stack:
+    with (
+        server_here(models(), ServerOptions(max_connections=2), backend=backend) as (server, address),
+        ExitStack() as stack,
+    ):
         busy = [stack.enter_context(Wire(address)).send(UNFINISHED) for _ in range(2)]
-        time.sleep(0.1)
+        _wait_for_seats(server, 2)
         for _ in range(3):
             with Wire(address) as wire:
                 answer = wire.send(request_).response(has_body=request_ != head("/v2/health/live", method="HEAD"))
@@ -139,12 +149,12 @@ def test_a_health_check_is_answered_although_all_seats_are_taken(backend: str, r
 
 def test_who_connects_has_time_to_ask_although_others_come_after_it(backend: str) -> None:
     with (
-        server_here(models(), ServerOptions(max_connections=1), backend=backend) as (_, address),
+        server_here(models(), ServerOptions(max_connections=1), backend=backend) as (server, address),
         Wire(address) as busy,
         ExitStack() as stack,
     ):
         busy.send(UNFINISHED)
-        time.sleep(0.1)
+        _wait_for_seats(server, 1)
         wires = [stack.enter_context(Wire(address)) for _ in range(admission.RESERVED_PLACES)]
         assert wires[0].send(GET_LIVE).response().status == 200
         assert busy.send(infer_request()[-1:]).response().status == 200
@@ -155,11 +165,11 @@ def test_where_nobody_can_leave_a_new_connection_is_told_so_at_once(
 ) -> None:
     monkeypatch.setattr(admission, "RESERVED_PLACES", 0)
     with (
-        server_here(models(), ServerOptions(max_connections=1), backend=backend) as (_, address),
+        server_here(models(), ServerOptions(max_connections=1), backend=backend) as (server, address),
         Wire(address) as busy,
     ):
         busy.send(UNFINISHED)
-        time.sleep(0.1)
+        _wait_for_seats(server, 1)
         with Wire(address) as wire:
             answer = wire.response()
             assert (answer.status, answer.fields["retry-after"], answer.is_last) == (503, "1", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 
@@ -159,7 +160,8 @@ def test_page_can_read_every_error(featured: Address, request_bytes: bytes, stat
 
 def test_page_can_read_that_the_server_is_full() -> None:
     with server_here(_service(), ServerOptions(max_connections=1)) as (_, address), Wire(address) as first:
-        first.send(GET_LIVE).response()
+        first.send(GET_LIVE, infer_request()[:-1]).response()  # it is busy from now on
+        time.sleep(0.2)
         with Wire(address) as second:
             answer = second.send(infer_request("identity", ORIGIN)).response()
     assert answer.status == 503
