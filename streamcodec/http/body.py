@@ -309,7 +309,11 @@ class Body:
             self._piece, self._pieces = _NOTHING, _NO_PIECES
 
     def _take_piece(self) -> bool:
-        piece = next(self._pieces, None)
+        try:
+            piece = next(self._pieces, None)
+        except MemoryError:
+            msg = "there is no memory to decompress the body"
+            raise RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503) from None
         self._piece = _NOTHING if piece is None else memoryview(piece)
         return piece is not None
 

@@ -27,7 +27,6 @@ next cycle would demand that it had seen the body.
 from __future__ import annotations
 
 import re
-import sys
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final
@@ -50,8 +49,11 @@ from streamcodec.http.messages import RequestHead, ResponseHead
 SCRATCH_BYTES: Final = 64 << 10
 """Read at once where bytes may belong to several things; larger only if a head may be larger."""
 
-_PIECES: Final = 64
-"""Of framing and data between it, at once in a paced connection: some hundred microseconds."""
+_PIECES: Final = 32
+"""Of framing and data between it, at once in a paced connection: a millisecond where chunks have a byte each. One read
+has hardly more of those that are too long to be joined."""
+
+_ENDLESS: Final = 1 << 62
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _FIRST_PRINTABLE: Final = 0x21
@@ -90,7 +92,7 @@ class Incoming:
         """Begin between messages; `paced` to leave long work to `work()`."""
         self._limits = limits
         self._is_paced = paced
-        self._pieces = range(_PIECES if paced else sys.maxsize)
+        self._pieces = range(_PIECES if paced else _ENDLESS)
         self._scratch = memoryview(bytearray(max(SCRATCH_BYTES, limits.max_head_bytes + 1)))
         self._start = 0
         self._end = 0

@@ -239,10 +239,10 @@ class ServerConnection:
         if self._head is None:
             msg = "there is no request to be answered"
             raise LocalProtocolError(msg)
-        if self._head.content_length is None and self.incoming.state is not State.DONE:
-            return None  # though the last chunk may have come: what follows must not depend on the cut
         is_undecided = self.incoming.state is State.DECIDE
         length = self._head.content_length if is_undecided else self.incoming.remaining
+        if self._head.content_length is None and self.incoming.state is not State.DONE:
+            return None  # though the last chunk may have come: what follows must not depend on the cut
         # A client that waits for 100 Continue may see the refusal and then not send the body; nobody can tell.
         return None if length and self._h11.they_are_waiting_for_100_continue else length
 
