@@ -16,6 +16,7 @@ import pytest
 
 from streamcodec import (
     NEED_DATA,
+    NEED_TURN,
     LimitExceededError,
     Limits,
     LocalProtocolError,
@@ -91,6 +92,7 @@ def _taken(start: bytes, again: bytes, exchange: Exchange) -> tuple[int, Excepti
                 taken += count
                 view = view[count:]
                 while (event := connection.next_event()) is not NEED_DATA:
+                    assert event is not NEED_TURN
                     exchange.receive(connection, event)
     except RemoteProtocolError as error:
         return taken, error
@@ -141,6 +143,7 @@ def test_a_document_at_the_limit_is_one_and_a_byte_more_is_none() -> None:
             while data:
                 data = data[connection.feed(data) :]
                 while not exchange.has_ended and (event := connection.next_event()) is not NEED_DATA:
+                    assert event is not NEED_TURN
                     exchange.receive(connection, event)
         except LimitExceededError:
             assert not is_read

@@ -6,6 +6,7 @@ import gc
 import json
 import time
 import tracemalloc
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -253,7 +254,9 @@ SCALARS = NUMBERS | st.none() | st.booleans() | st.text('ab,"[]{}\\\\:é', max_s
 def tensors(draw: st.DrawFn) -> Members:
     datatype = draw(st.sampled_from(["FP32", "FP64", "INT8", "UINT64", "BOOL", "BYTES"]))
     shape = draw(st.lists(st.integers(0, 3), max_size=3))
-    kind = {"B": st.text('ab,"[]', max_size=4), "F": NUMBERS}.get(datatype[0], st.integers(0, 9))
+    kind: st.SearchStrategy[Any] = {"B": st.text('ab,"[]', max_size=4), "F": NUMBERS}.get(
+        datatype[0], st.integers(0, 9)
+    )
     kind = st.booleans() if datatype == "BOOL" else kind
     if draw(st.integers(0, 9)) == 0:
         kind = SCALARS
@@ -357,7 +360,7 @@ def test_values_go_to_the_callers_own_array_in_pieces() -> None:
     assert turns > len(text) // LONG_BYTES + 6
 
 
-STEPS = {
+STEPS: dict[str, Callable[[int], bytes]] = {
     "values of FP32, the last too large": lambda n: data_of("FP32", n, "1," * (n - 1) + "1e39"),
     "empty texts": lambda n: data_of("BYTES", n, '"",' * (n - 1) + '""'),
     "NaN": lambda n: data_of("FP32", n, "NaN," * (n - 1) + "1"),

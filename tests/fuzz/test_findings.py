@@ -99,7 +99,7 @@ def more_than_one_dimension_is_over_the_limit(patch: pytest.MonkeyPatch) -> None
 def not_a_number_is_refused_in_data_too(patch: pytest.MonkeyPatch) -> None:
     def check(root: dict[str, Any], key: str, constants: int) -> None:
         if constants:
-            path = jsontext.find(root, lambda value: type(value) is jsontext.NonFinite) or f"$.{key}[0].data[0]"
+            path = jsontext.find(root, jsontext.NonFinite, bool) or f"$.{key}[0].data[0]"
             raise RemoteProtocolError("not a number", code=ErrorCode.NON_FINITE_NUMBER, path=path)
 
     patch.setattr(header_room, "_check_constants", check)

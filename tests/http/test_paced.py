@@ -254,7 +254,6 @@ def test_interim_responses_are_read_one_in_a_turn() -> None:
 def test_without_memory_to_decompress_it_a_body_is_refused(paced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> Iterator[bytes]:
         raise MemoryError
-        yield b""
 
     monkeypatch.setattr(Inflater, "inflate", fail)
     driver = server(paced=paced)

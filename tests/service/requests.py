@@ -12,6 +12,7 @@ import numpy as np
 
 from streamcodec import (
     NEED_DATA,
+    NEED_TURN,
     EncodedMessage,
     EndOfMessage,
     RemoteProtocolError,
@@ -107,6 +108,7 @@ def run(inference: Inference, body: bytes) -> Reply:
             taken = decoder.feed(view[:100])
             view = view[taken:]
             continue
+        assert event is not NEED_TURN
         inference.receive(event)
         if isinstance(event, EndOfMessage):
             return inference.run()

@@ -9,6 +9,7 @@ import pytest
 
 from streamcodec import (
     NEED_DATA,
+    NEED_TURN,
     EncodedMessage,
     EndOfMessage,
     HeaderReceived,
@@ -54,6 +55,7 @@ def _begin(service: Service, message: EncodedMessage) -> tuple[Inference, bytes,
         nonlocal view
         while (event := inference.decoder.next_event()) is NEED_DATA:
             view = view[inference.decoder.feed(view[:50]) :]
+        assert event is not NEED_TURN
         return event
 
     return inference, body, pull
