@@ -78,6 +78,11 @@ class Pool:
         """Bytes that are kept and that nobody uses."""
         return self._shelf.nbytes
 
+    @property
+    def reused_bytes(self) -> int:
+        """Bytes of blocks that are in use, and not for the first time: all of each is there, however little came yet."""
+        return self._shelf.reused_bytes
+
     def trim(self, max_idle_bytes: int = 0) -> None:
         """Give idle blocks back to the system, those first that have not been used for longest.
 
@@ -105,21 +110,28 @@ class _Shelf:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._blocks: dict[int, Block] = {}
+        self._reused: dict[int, int] = {}
 
     @property
     def nbytes(self) -> int:
         return sum(block.nbytes for block in list(self._blocks.values()))
+
+    @property
+    def reused_bytes(self) -> int:
+        return sum(list(self._reused.values()))
 
     def take(self, nbytes: int) -> Block:
         """Return a block of so many bytes or a few more."""
         fitting = (block for block in list(self._blocks.values()) if self._fits(block, nbytes))
         for block in sorted(fitting, key=lambda block: block.nbytes):
             if self._blocks.pop(id(block), None) is not None:  # else another thread was quicker
+                self._reused[id(block)] = block.nbytes
                 return block
         return aligned_bytes(nbytes)
 
     def put(self, block: Block) -> None:
         """Keep a block, and drop others for it."""
+        self._reused.pop(id(block), None)
         if block.nbytes > self._max_bytes:
             return
         try:

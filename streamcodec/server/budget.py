@@ -74,6 +74,7 @@ class Budget:
         self._begun: deque[Reservation] = deque()
         self._waiting: deque[Reservation] = deque()
         self._looked = float("-inf")
+        self._given_up = 0
 
     def check(self, nbytes: int) -> None:
         """Refuse what there will never be.
@@ -98,7 +99,7 @@ class Budget:
 
     def go_on(self) -> None:
         """Give to those who wait, as far as it reaches."""
-        while (queue := self._begun or self._waiting) and self.reserved + queue[0].missing <= self.max_bytes:
+        while (queue := self._begun or self._waiting) and self._taken() + queue[0].missing <= self.max_bytes:
             queue[0].grant()
             queue.popleft()
 
@@ -128,7 +129,20 @@ class Budget:
             else:
                 self._holders[reservation] = None
             if self._pool is not None:
-                self._pool.trim(max(0, self.max_bytes - self.reserved))
+                self._pool.trim(max(0, self.max_bytes - self._taken()))
+
+    def _taken(self) -> int:
+        """Return what is reserved, and what may be there besides: who shrinks keeps its block of the pool.
+
+        A new block is there as far as bytes have come. One that was used before is there as a whole.
+        """
+        if self._pool is None or not self._given_up:
+            return self.reserved
+        return self.reserved + min(self._given_up, self._pool.reused_bytes)
+
+    def gave_up(self, nbytes: int) -> None:
+        """Tell that a reservation has shrunk by so many bytes, or with a negative number that this is over."""
+        self._given_up += nbytes
 
     def _queue_of(self, reservation: Reservation) -> deque[Reservation]:
         return self._begun if reservation.nbytes > self._little_bytes else self._waiting
@@ -151,6 +165,7 @@ class Reservation:
         self._budget = budget
         self._step = budget.step_bytes
         self._seen: tuple[float, int] | None = None
+        self._given_up = 0
         self.nbytes = 0
         self.missing = 0
         self.is_short = False
@@ -237,6 +252,8 @@ class Reservation:
         self.on_granted = self.taken = self._seen = None
         self.is_short = False
         self._step = self._budget.step_bytes
+        self._budget.gave_up(-self._given_up)
+        self._given_up = 0
         if self.missing:
             self.missing = 0
             self._budget.forget(self)
@@ -253,6 +270,8 @@ class Reservation:
 
     def _shrink(self, nbytes: int) -> None:
         if nbytes < self.nbytes:
+            self._given_up += self.nbytes - nbytes
+            self._budget.gave_up(self.nbytes - nbytes)
             self._budget.count(self, nbytes)
             self._step = self._budget.step_bytes
             self.is_short = True

@@ -410,3 +410,14 @@ threading.kept = pool
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (run.stdout, run.stderr) == ("", "")
+
+
+def test_blocks_that_are_used_again_are_counted_while_they_are_in_use() -> None:
+    pool = Pool(min_bytes=1)
+    first = lease(pool, 100)
+    assert pool.reused_bytes == 0
+    del first
+    again = lease(pool, 90)
+    assert pool.reused_bytes == 100, "the whole block is there"
+    del again
+    assert pool.reused_bytes == 0

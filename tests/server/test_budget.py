@@ -513,3 +513,26 @@ def test_tensors_of_ever_larger_sizes_take_no_more_than_the_budget(flags: list[s
 def _most_mib(status: Path) -> int:
     line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) >> 10
+
+
+def test_a_block_that_is_used_again_is_there_as_a_whole_although_its_request_shrinks() -> None:
+    """Else whoever stops sending to one used block after the other could have more than there is."""
+    pool = Pool()
+    _lease(pool, 1 << 20)  # which is put back at once, so that there is a block to be used again
+    budget = Budget(3 << 20, pool, min_rate=1.0)
+    slow, block = Reservation(budget), _lease(pool, 1 << 20)
+    assert slow.ask(1 << 20)
+    slow.taken = lambda: 1 << 10
+    waiting = Reservation(budget)
+    assert not waiting.ask(3 << 20)
+    for now in range(5):
+        waiting.press(float(now))
+    assert slow.nbytes == 1 << 10
+    assert waiting.missing  # the block is there
+    other = Reservation(budget)
+    waiting.release()
+    assert other.ask(2 << 20)
+    other.release()
+    del block
+    slow.release()
+    assert other.ask(3 << 20)
