@@ -14,7 +14,8 @@ than there should be, and others wait.
 Nor may a request keep what it only announces. While somebody waits, those who have something are looked at, by the
 bytes that they bring: who is under `min_rate`, or would need more than a minute for the rest, *shrinks* to what has
 really come. It goes on with that, and asks for more in steps that grow, as a JSON header does; so it competes with
-those who wait by what it holds, and no longer by what its head has said. Who was quick enough has never noticed.
+those who wait by what it holds, and no longer by what its head has said. Who was quick enough has never noticed. Who
+stays under `min_rate` for some seconds while others wait loses what it has, too, and is told that it was too slow.
 
 What the pool keeps idle belongs to the budget, too, and is given back before anybody waits. What is used of it is
 counted with what it is used for. An array that a model keeps after its request is the model's, like all that it makes.
@@ -48,6 +49,9 @@ _LEAST_STEP_BYTES: Final = 1 << 10
 
 _WINDOW_SECONDS: Final = 1.0
 """So long is looked at how many bytes come, before anybody is found to be slow."""
+
+_SLOW_LOOKS: Final = 3
+"""So many times in a row a request may be found under `min_rate` while others wait, before it loses what it has."""
 
 _PATIENCE_SECONDS: Final = 60.0
 """Who would take longer for the rest does not keep memory for it meanwhile."""
@@ -166,11 +170,17 @@ class Reservation:
         self._step = budget.step_bytes
         self._seen: tuple[float, int] | None = None
         self._given_up = 0
+        self._slow_looks = 0
         self.nbytes = 0
         self.missing = 0
         self.is_short = False
         self.on_granted: Callable[[], object] | None = None
         self.taken: Callable[[], int | None] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the request is to be given up: others wait, and it has hardly come on for some seconds."""
+        return self._slow_looks >= _SLOW_LOOKS
 
     def ask(self, nbytes: int, *, held: int = 0) -> bool:
         """Ask for so many bytes in all, more than before or fewer.
@@ -232,6 +242,7 @@ class Reservation:
             return
         self._seen = now, taken
         rate = (taken - before) / (now - since)
+        self._slow_looks = self._slow_looks + 1 if rate < self._budget.min_rate else 0
         if self.nbytes - taken > rate * _PATIENCE_SECONDS or rate < self._budget.min_rate:
             self._shrink(taken if rate < self._budget.min_rate else taken + self._budget.step_bytes)
 
@@ -250,6 +261,7 @@ class Reservation:
     def release(self) -> None:
         """Give everything back, and wait no longer."""
         self.on_granted = self.taken = self._seen = None
+        self._slow_looks = 0
         self.is_short = False
         self._step = self._budget.step_bytes
         self._budget.gave_up(-self._given_up)

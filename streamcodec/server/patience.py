@@ -52,6 +52,11 @@ class Waited(Protocol):
         """Bytes that have come, in all."""
         ...
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether it has been too slow while others wait for its memory."""
+        ...
+
 
 class Patience:
     """With one connection."""
@@ -97,7 +102,7 @@ class Patience:
         """
         self._observe(now)
         end = self._end(now)
-        if end <= now:
+        if end <= now or self._session.has_lost:
             raise TimeoutError
         return min(end - now, self._interval)
 

@@ -117,6 +117,11 @@ class Session:
         return Phase.BODY if self.inference is None or self.inference.has_header else Phase.HEADER
 
     @property
+    def has_lost(self) -> bool:
+        """Whether the request has been too slow while others wait for its memory."""
+        return self.reservation.is_lost
+
+    @property
     def received(self) -> int:
         """Bytes that have come."""
         return self.connection.incoming.received

@@ -492,6 +492,16 @@ def test_who_is_slow_and_cannot_be_given_more_is_told_to_come_back(gate: Gate, b
         assert (answer.status, answer.fields["retry-after"]) == (503, "1")
 
 
+def test_who_has_sent_much_and_then_stops_loses_it_while_others_wait(gate: Gate, backend: str) -> None:
+    request, other = infer_request("plain", count=1 << 20), infer_request("plain", count=1 << 19)
+    options = ServerOptions(max_memory_bytes=_body_bytes(request), budget_timeout=SLOW, head_timeout=2)
+    with _serving(gate, backend, options) as (server, address), Wire(address) as slow:
+        slow.send(request[: 3 << 20])
+        _wait_until(lambda: server.reserved_bytes == _body_bytes(request))
+        assert _ask(address, other).status == 200
+        assert slow.response().status == 408
+
+
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="only Linux tells how much a process has had at most"
 )

@@ -43,6 +43,7 @@ class Client:
     phase: Phase = Phase.IDLE
     request_count: int = 0
     received: int = 0
+    has_lost: bool = False
 
 
 OPTIONS = ServerOptions(
