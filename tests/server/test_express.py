@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamcodec import DATATYPES, NEED_DATA, Tensor, encode_request
+from streamcodec import DATATYPES, NEED_DATA, NEED_TURN, Tensor, encode_request
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
@@ -57,6 +57,8 @@ def answers(service: Service, express: Express, message: bytes) -> list[bytes]:
             sent.append(sent_by(session))
         elif step is Step.CLOSE:
             return [*sent, b"closed"]
+        elif step is NEED_TURN:
+            session.work()
         elif taken < len(message):
             taken += session.connection.feed(message[taken:])
         else:
