@@ -80,7 +80,7 @@ class Pool:
 
     @property
     def reused_bytes(self) -> int:
-        """Bytes of blocks that are in use, and not for the first time: all of each is there, however little came yet."""
+        """Bytes of blocks that are in use, and not for the first time: each is there as a whole, whatever has come."""
         return self._shelf.reused_bytes
 
     def trim(self, max_idle_bytes: int = 0) -> None:

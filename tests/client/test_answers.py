@@ -161,7 +161,7 @@ def test_errors_of_all_kinds_of_servers(kind: Kind, case: str, framing: str) -> 
 
 
 @KINDS
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"7", b"[" * 500_000, b'{"a":' + b"1" * 5000 + b"}"])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"7", b"[" * 200_000, b'{"a":' + b"1" * 5000 + b"}"])
 def test_documents_that_are_none(kind: Kind, body: bytes) -> None:
     refused = pytest.raises(RemoteProtocolError, match="not a JSON object")
     with scripted([response(body)]) as server, kind.client(server.url) as client, refused:

@@ -17,6 +17,7 @@ from streamcodec.server import ServerOptions
 from tests.client.drivers import KINDS, Kind
 from tests.server.models import models
 from tests.server.programs import server_here
+from tests.server.wire import Wire, infer_request
 
 Array = np.ndarray[Any, Any]
 
@@ -215,8 +216,9 @@ def test_a_full_server(kind: Kind) -> None:
     with server_here(models(), ServerOptions(max_connections=1)) as (_, (host, port)):
         url = f"http://{host}:{port}"
         with kind.client(url) as client:
-            with Client(url) as first:
-                assert first.is_server_live()
+            with Wire((host, port)) as busy:  # who is idle would make room
+                busy.send(infer_request()[:-1])
+                time.sleep(0.1)
                 with pytest.raises(ServerError) as caught:
                     client.infer("identity", {"x": np.zeros(1 << 20)})
                 assert caught.value.status == 503

@@ -253,6 +253,7 @@ def test_interim_responses_are_read_one_in_a_turn() -> None:
 @pytest.mark.parametrize("paced", [False, True])
 def test_without_memory_to_decompress_it_a_body_is_refused(paced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> Iterator[bytes]:
+        yield from ()
         raise MemoryError
 
     monkeypatch.setattr(Inflater, "inflate", fail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from typing import cast
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
 from streamcodec.server.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
+from streamcodec.transports.vectors import batches
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import request_of, service_for
 from tests.server.wire import GET_LIVE, head, infer_request
@@ -67,7 +68,7 @@ def answers(service: Service, express: Express, message: bytes) -> list[bytes]:
 
 def sent_by(session: Session) -> bytes:
     """Join what a session has to send."""
-    return b"".join(cast("list[bytes]", session.outgoing))
+    return b"".join(chain.from_iterable(batches(session.outgoing)))
 
 
 @pytest.mark.parametrize("case", CASES)

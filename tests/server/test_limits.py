@@ -35,6 +35,7 @@ OPTION_FIELDS = [field.name for field in fields(ServerOptions)]
 SHOWN_BY = {
     "max_header_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_json_depth": "test_limits::test_limits_of_a_message_over_a_socket",
+    "max_json_values": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_tensors": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_rank": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_elements": "test_limits::test_limits_of_a_message_over_a_socket",
@@ -160,6 +161,7 @@ TEXTS = _json('{"name":"x","datatype":"BYTES","shape":[2],"data":["a","four"]}')
 ELEMENTS = _binary(
     '{"name":"x","datatype":"BYTES","shape":[2],"parameters":{"binary_data_size":13}}', b"\1\0\0\0a\4\0\0\0four"
 )
+MANY_VALUES = _json('{"name":"x","datatype":"INT8","shape":[1],"data":[1],"parameters":{"a":[' + "1," * 20_000 + "1]}}")
 TWO = _json(
     '{"name":"x","datatype":"INT8","shape":[1],"data":[1]},{"name":"y","datatype":"INT8","shape":[1],"data":[1]}'
 )
@@ -167,6 +169,7 @@ TWO = _json(
 MESSAGES = [
     ("max_header_bytes", post(JSON), len(JSON), 413),
     ("max_json_depth", post(JSON), 4, 400),
+    ("max_json_values", post(MANY_VALUES), 20_009, 413),
     ("max_tensors", post(TWO), 2, 413),
     ("max_rank", BINARY, 1, 413),
     ("max_elements", BINARY, 2, 413),
@@ -288,13 +291,13 @@ def test_answers_to_many_reads_of_one_turn_are_counted_together(flushed: list[in
         return dict(request.inputs)
 
     registry = models()
-    registry.add(Model(name="holds up", predict=hold_up, is_inline=True))
+    registry.add(Model(name="held up", predict=hold_up, is_inline=True))
     most = 150_000
     options = ServerOptions(max_pipelined_bytes=most)
     listener = open_listener("127.0.0.1", 0)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # so that the system takes all while it is busy
     with server_here(registry, options, backend=loop, listener=listener) as (_, address), Wire(address) as wire:
-        wire.send(infer_request("holds%20up"), GET_LIVE * 4000)  # three reads of 64 KiB, each not enough
+        wire.send(infer_request("held%20up"), GET_LIVE * 4000)  # three reads of 64 KiB, each not enough
         may_go.set()
         assert [wire.response().status for _ in range(4001)] == [200] * 4001
     assert max(flushed) < most + 1000, "an answer more"

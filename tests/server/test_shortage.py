@@ -85,7 +85,7 @@ def test_memory_by_size_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, loop
                     patch.setattr(*_site(site, at))
                     assert _status(address, request) in {0, 200, 503}
                 assert _status(address, request) == 200
-        assert server.reserved_bytes == 0
+        _assert_nothing_is_held(server)
 
 
 def _assert_nothing_is_held(server: Server) -> None:

@@ -353,7 +353,7 @@ def test_an_answer_that_is_taken_slowly_ends_with_its_connection(backend: str) -
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_small_answers_that_are_taken_slowly_by_who_asks_no_more_end_with_their_connection(loop: str) -> None:
+def test_small_answers_that_nobody_takes_end_with_their_connection(loop: str) -> None:
     listener = open_listener("127.0.0.1", 0)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
     count, received = 1300, b""  # as many as one read may hold
@@ -365,9 +365,8 @@ def test_small_answers_that_are_taken_slowly_by_who_asks_no_more_end_with_their_
         sock.sendall(GET_LIVE * count)
         sock.shutdown(socket.SHUT_WR)
         with suppress(ConnectionError):
-            for _ in range(60):
-                received += sock.recv(500)
-                time.sleep(0.01)
+            received += sock.recv(500)
+            time.sleep(1.5)
             while chunk := sock.recv(1 << 20):
                 received += chunk
     assert 0 < received.count(b"HTTP/1.1 200") < count

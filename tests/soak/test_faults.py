@@ -65,9 +65,8 @@ class Stop(BaseException):
     """What some libraries end a program or a test with."""
 
 
-# GeneratorExit is how event loops end a coroutine.
-IN_A_COROUTINE = [MemoryError, SystemExit, StopAsyncIteration, asyncio.CancelledError, Stop]
-INLINE = [*IN_A_COROUTINE, GeneratorExit, StopIteration]
+IN_A_COROUTINE = [MemoryError, SystemExit, StopAsyncIteration, asyncio.CancelledError, GeneratorExit, Stop]
+INLINE = [*IN_A_COROUTINE, StopIteration]
 IN_A_THREAD = [*INLINE, KeyboardInterrupt]  # elsewhere somebody may have pressed the key
 MODELS = {
     **{f"{kind.__name__} in a thread": Model(name="m", predict=raises(kind)) for kind in IN_A_THREAD},
@@ -91,14 +90,15 @@ def _serves(address: Address) -> bool:
 
 @BACKENDS
 @pytest.mark.parametrize("name", MODELS)
-def test_whatever_a_model_raises_or_returns_is_one_500(
+def test_whatever_a_model_raises_or_returns_is_one_answer(
     name: str, backend: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
+    status = 503 if name.startswith("MemoryError") else 500
     with server_here(ModelRegistry.of([*demo_models(), MODELS[name]]), backend=backend) as (_, address):
         with Wire(address) as wire:
             for _ in range(2):
-                assert wire.send(infer_request("m")).response().status == 500
+                assert wire.send(infer_request("m")).response().status == status
         assert _serves(address)
 
 
