@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from functools import partial
 
 import pytest
@@ -235,3 +236,17 @@ def test_a_collector_drops_so_much_and_no_more() -> None:
             assert (caught.value.limit, caught.value.offset) == ("max_drain_bytes", 10 * scale)
             assert len(collector.data) == 4 * scale
             assert not collector.needs_data
+
+
+@pytest.mark.parametrize("fields", [(), (b"Content-Encoding: gzip",)])
+def test_that_a_body_is_compressed_can_be_told_while_it_lasts(fields: tuple[bytes, ...]) -> None:
+    connection = asked()
+    assert not connection.inflates
+    connection.feed(response(gzip.compress(b"{}", mtime=0) if fields else b"{}", *fields))
+    connection.next_event()
+    assert not connection.inflates  # nobody has said yet where it goes
+    connection.receive_body(collector := Collector(9))
+    assert connection.inflates == bool(fields)
+    assert isinstance(connection.next_event(), EndOfMessage)
+    assert collector.data == b"{}"
+    assert not connection.inflates
