@@ -28,7 +28,7 @@ from streamcodec.core.jsonstream import LONG_BYTES, HeaderStream, Turns
 from streamcodec.core.jsontext import NonFinite, find, parse_json
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import NOTHING, RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
-from streamcodec.core.plainheader import read_plainly
+from streamcodec.core.plainheader import read_plain_tensor, read_plainly
 from streamcodec.core.prefixes import PREFIX_BYTES
 from streamcodec.core.record import replaced
 
@@ -259,10 +259,9 @@ class _TensorReader:
     def read(self, entries: list[Any], constants: int, data: SlicedData | None = None) -> Turns:
         """Read the next tensors; the values of the only one may have been taken out."""
         for number, entry in enumerate(entries, 1):
-            path = self._path
             self._read_tensor(entry, data)
             if constants:
-                _refuse_constant(entry | {"data": None}, path)
+                _refuse_constant(entry | {"data": None}, f"$.{self._key}[{len(self.tensors) - 1}]")
             if number % _ENTRIES_PER_TURN == 0:
                 yield
 
@@ -289,6 +288,15 @@ class _TensorReader:
         return f"$.{self._key}[{len(self.tensors)}]"
 
     def _read_tensor(self, entry: Any, sliced: SlicedData | None = None) -> None:  # noqa: ANN401 - any JSON value
+        spec = read_plain_tensor(entry, self._offset, self._limits)
+        if spec is None or spec.name in self._names:
+            spec = self._read_strictly(entry, sliced)
+        else:  # in a third of the time
+            self._names.add(spec.name)
+            self._go_on(spec.nbytes)
+        self.tensors.append(spec)
+
+    def _read_strictly(self, entry: Any, sliced: SlicedData | None) -> TensorSpec:  # noqa: ANN401 - any JSON value
         path = self._path
         name = _unique_name(entry, path, self._names)
         datatype = _datatype(entry, path)
@@ -304,15 +312,11 @@ class _TensorReader:
         if size is None:
             array = self._decode(data, datatype, shape, f"{path}.data") if sliced is None else sliced.array
             self.held_bytes += array.nbytes
-            spec = TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
-        else:
-            if data is not None:
-                raise _ambiguous(path)
-            offset = self._lay_out(size, datatype, shape, path)
-            spec = TensorSpec(
-                name=name, datatype=datatype, shape=shape, nbytes=size, offset=offset, parameters=parameters
-            )
-        self.tensors.append(spec)
+            return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
+        if data is not None:
+            raise _ambiguous(path)
+        offset = self._lay_out(size, datatype, shape, path)
+        return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=size, offset=offset, parameters=parameters)
 
     def _decode(self, data: Any, datatype: Datatype, shape: tuple[int, ...], path: str) -> np.ndarray[Any, Any]:  # noqa: ANN401
         """Convert values that have been parsed."""
@@ -335,8 +339,13 @@ class _TensorReader:
     def _lay_out(self, size: int, datatype: Datatype, shape: tuple[int, ...], path: str) -> int:
         """Return where a binary tensor starts; the next one starts where it ends."""
         check_binary_size(size, datatype, shape, self._limits, f"{path}.parameters.binary_data_size")
+        return self._go_on(size)
+
+    def _go_on(self, size: int) -> int:
+        """Return where the next binary tensor starts, which has so many bytes."""
         start, self._offset = self._offset, self._offset + size
-        self._check_end(self._offset, path)
+        if self._offset > self._limits.max_message_bytes:
+            self._check_end(self._offset, self._path)
         return start
 
     def _check_end(self, end: int, path: str) -> None:

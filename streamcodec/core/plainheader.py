@@ -63,7 +63,7 @@ def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits)
         if name != key:
             kept += count_members(root[name])
     for entry in entries:
-        spec = _read_tensor(entry, offset, limits)
+        spec = read_plain_tensor(entry, offset, limits)
         if spec is None:
             return None
         tensors[spec.name] = spec
@@ -74,7 +74,8 @@ def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits)
     return root, tuple(tensors.values())
 
 
-def _read_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | None:  # noqa: ANN401 - any JSON value
+def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | None:  # noqa: ANN401 - any JSON value
+    """Read one tensor, whose bytes start at an offset of the body; None if it is not a plain one."""
     try:
         name, datatype, shape = entry["name"], DATATYPES[entry["datatype"]], entry["shape"]
         parameters = entry["parameters"]
