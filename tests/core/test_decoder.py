@@ -6,13 +6,14 @@ import gc
 import io
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 from streamcodec import (
     NEED_DATA,
+    NEED_TURN,
     Decoder,
     EndOfMessage,
     ErrorCode,
@@ -83,9 +84,26 @@ def test_end_of_message_says_how_long_it_was() -> None:
     assert last == EndOfMessage(nbytes=len(MIXED.body))
 
 
-def test_need_data_has_a_readable_name() -> None:
+def test_what_is_needed_has_a_readable_name() -> None:
     assert repr(NEED_DATA) == "NEED_DATA"
+    assert repr(NEED_TURN) == "NEED_TURN"
     assert MIXED.decoder().next_event() is NEED_DATA
+
+
+@pytest.mark.parametrize("callback", ["check", "place"])
+def test_where_memory_runs_out_the_peer_may_try_again_later(callback: str) -> None:
+    def fail(_: object) -> NoReturn:
+        raise MemoryError
+
+    callbacks: dict[str, Any] = {callback: fail}
+    decoder = request_decoder(header_length=MIXED.header_length, body_length=None, **callbacks)
+    decoder.feed(MIXED.body)
+    if callback == "place":
+        assert isinstance(decoder.next_event(), HeaderReceived)
+    with pytest.raises(RemoteProtocolError, match="no memory to read the message") as caught:
+        decoder.next_event()
+    assert (caught.value.code, caught.value.status_hint) == (ErrorCode.OUT_OF_MEMORY, 503)
+    assert not decoder.needs_data
 
 
 def test_pull_face_reads_from_a_file_exactly_to_the_end_of_the_message() -> None:
