@@ -7,8 +7,9 @@ places are a reserve, in which health checks are answered whatever happens to th
 Nobody shuts others out by doing nothing. Who needs room takes that of the connection that has been without a request
 for the longest time: one between two requests, or one that has sent nothing, or no more than a part of a head. It is
 closed without a word, as after `idle_timeout`; a client has to expect that at any time. There is no grace for those
-that have come lately: they are the last to be chosen. Only where each connection is in the middle of a request, a new
-one is told to come back later.
+that have come lately: they are the last to be chosen. The first are those whose last answer has been sent, and which
+stay only until their clients have read it. Only where each connection is in the middle of a request, a new one is told
+to come back later.
 
 Connections are kept in the order in which they were last used. So the one to close is the first that is idle; busy ones
 that are met on the way go to the end, where they will be anyway when their request is over.
@@ -92,10 +93,10 @@ class Admission:
         """Whether the connection may bring another request."""
         return not self.is_stopping and session.request_count < self._max_requests and self.admits(session)
 
-    def used(self, session: Conversation) -> None:
-        """Tell that its request is over: from now on it is idle."""
+    def used(self, session: Conversation, *, is_last: bool = False) -> None:
+        """Tell that its request is over: from now on it is idle. If that was its last one, it is the first to leave."""
         if session in self._guests:
-            self._guests.move_to_end(session)
+            self._guests.move_to_end(session, last=not is_last)
 
     def forget(self, session: Conversation) -> None:
         """Give the place of a connection that has ended to others, and its memory."""

@@ -12,17 +12,15 @@ from typing import Final
 
 import anyio
 
-from streamcodec.core.events import NEED_DATA, NeedData
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.calls import Caller
 from streamcodec.server.channels import Channel
+from streamcodec.server.lingering import Rest
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience
 from streamcodec.server.session import Session, Step
 from streamcodec.server.workers import Workers
 from streamcodec.transports import turns
-
-_LINGER_BYTES: Final = 64 << 10
 
 _PRESS_SECONDS: Final = 0.25
 """So often those who keep memory are looked at while somebody waits for it."""
@@ -74,7 +72,7 @@ class Driver:
             del outgoing  # whose memory the next request may need
             session.has_sent()
             self._caller.end()
-            if not session.is_idle:  # more requests have come with this one, and others have their turn before
+            if session.has_another:  # it has come with this one, and others have their turn before
                 await turns.work(session)
         with anyio.fail_after(0.0 if self._is_leaving else self._options.request_timeout):
             await channel.flush(timeout=self._options.write_timeout)
@@ -142,30 +140,4 @@ class Driver:
         """Let the client read the response before the connection closes on what it is still sending."""
         self._is_waiting = True
         with anyio.move_on_after(self._options.linger_timeout) as self._waiting:
-            await channel.next_event(_Rest(), lambda _: math.inf)
-
-
-class _Rest:
-    """Takes bytes that nobody wants, until they end."""
-
-    def __init__(self) -> None:
-        self._scratch = memoryview(bytearray(_LINGER_BYTES))
-        self._has_ended = False
-
-    def next_event(self) -> bool | NeedData:
-        return True if self._has_ended else NEED_DATA
-
-    def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
-        return self._scratch
-
-    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:  # noqa: ARG002 - as before
-        return [self._scratch]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        pass
-
-    def work(self) -> None:
-        pass
-
-    def receive_eof(self) -> None:
-        self._has_ended = True
+            await channel.next_event(Rest(), lambda _: math.inf)

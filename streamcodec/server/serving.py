@@ -27,6 +27,7 @@ from streamcodec.server.calls import is_ending
 from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
 from streamcodec.server.driver import Driver
 from streamcodec.server.express import Express, response_head
+from streamcodec.server.lingering import refuse
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Session
@@ -39,7 +40,9 @@ _ACCEPTED_AT_ONCE: Final = 64
 """Connections accepted in one turn of the event loop, if there are so many."""
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
-_UNREAD_BYTES: Final = 16 << 10
+
+_LINGERING_AT_ONCE: Final = 64
+"""Connections that have been told that there is no place for them, and that wait until their clients have read it."""
 
 
 class Server:
@@ -55,6 +58,7 @@ class Server:
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
         self._refusal = _refusal(service)
+        self._lingering = 0
 
     @property
     def is_stopping(self) -> bool:
@@ -120,7 +124,7 @@ class Server:
             except MemoryError:
                 driver = None
             if driver is None:
-                _refuse(sock, self._refusal)
+                await self._refuse(sock)
             else:
                 await self._serve(sock, driver, outbox)
 
@@ -129,6 +133,14 @@ class Server:
         session = Session(self._service, self._express, self._admission)
         driver = Driver(session, self._workers, self._options)
         return driver if self._admission.enter(session, driver) else None
+
+    async def _refuse(self, sock: socket.socket) -> None:
+        lingers = self._lingering < _LINGERING_AT_ONCE
+        self._lingering += 1
+        try:
+            await refuse(sock, self._refusal, self._options.linger_timeout if lingers else 0.0)
+        finally:
+            self._lingering -= 1
 
     async def _serve(self, sock: socket.socket, driver: Driver, outbox: Outbox | None) -> None:
         try:
@@ -205,11 +217,3 @@ def _refusal(service: Service) -> bytes:
     reply = service.finish(unavailable_reply("the server has no place for another connection", retry_after=1), None)
     head = response_head(reply.status, (*reply.headers, ("Connection", "close")), reply.body_length)
     return b"".join((head, *cast("tuple[bytes, ...]", reply.buffers)))
-
-
-def _refuse(sock: socket.socket, refusal: bytes) -> None:
-    """Answer without waiting for anything; what has come is read, or closing would reset the connection."""
-    with suppress(OSError):
-        sock.send(refusal)
-        sock.shutdown(socket.SHUT_WR)
-        sock.recv(_UNREAD_BYTES)

@@ -109,6 +109,12 @@ class Session:
         return self.inference is None and not self.outgoing
 
     @property
+    def has_another(self) -> bool:
+        """Whether at least a part of another request has come already, after the last answer."""
+        incoming = self.connection.incoming
+        return incoming.state is State.HEAD and bool(incoming.begun(1))
+
+    @property
     def phase(self) -> Phase:
         """How far the request has come that is being received."""
         incoming = self.connection.incoming
@@ -202,7 +208,7 @@ class Session:
         """Tell that `outgoing` has been sent: the request is over, if that was its answer."""
         if self.inference is None:
             self.reservation.release()
-            self._admission.used(self)
+            self._admission.used(self, is_last=self.connection.has_unread_body)
 
     def give_up(self) -> Step:
         """Refuse a request that does not come to its end: the driver has waited long enough for more of it.

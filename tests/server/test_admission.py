@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from streamcodec.server import Server, ServerOptions, admission, serving
+from streamcodec.server import Server, ServerOptions, admission, driver, serving
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
 from streamcodec.server.session import Session
@@ -96,6 +96,15 @@ def test_a_seat_is_taken_from_who_has_one() -> None:
     assert not desk.admits(a)
 
 
+def test_who_has_had_its_last_answer_leaves_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "RESERVED_PLACES", 2)
+    desk = Admission(ServerOptions(max_connections=1))
+    (_, first), (_, second), (c, third) = _enter(desk, 3)
+    desk.used(c, is_last=True)
+    _enter(desk, 1)
+    assert (first.has_left, second.has_left, third.has_left) == (False, False, True)
+
+
 # Over sockets
 
 
@@ -175,6 +184,57 @@ def test_where_nobody_can_leave_a_new_connection_is_told_so_at_once(
             assert (answer.status, answer.fields["retry-after"], answer.is_last) == (503, "1", True)
             assert wire.is_closed()
         assert busy.send(infer_request()[-1:]).response().status == 200
+
+
+def test_who_is_told_that_there_is_no_place_can_read_it_while_it_sends(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "RESERVED_PLACES", 0)
+    with (
+        server_here(models(), ServerOptions(max_connections=1), backend=backend) as (server, address),
+        Wire(address) as busy,
+    ):
+        busy.send(UNFINISHED)
+        _wait_for_seats(server, 1)
+        with Wire(address) as wire:
+            for _ in range(20):
+                wire.send(bytes(1 << 16))
+                time.sleep(0.01)
+            assert wire.response().status == 503
+        monkeypatch.setattr(serving, "_LINGERING_AT_ONCE", 0)
+        with Wire(address) as wire:
+            assert wire.response().status == 503
+        assert busy.send(infer_request()[-1:]).response().status == 200
+
+
+@pytest.mark.parametrize(
+    ("data", "turns"),
+    [
+        (head("/v2/models/nobody/infer", "Content-Length: 1000000000000"), 0),
+        (head("/v2/models/nobody/infer", "Transfer-Encoding: chunked"), 0),
+        (head("/v2/models/nobody/infer", "Content-Length: 1000"), 0),
+        (head("/v2/models/nobody") * 2, 1),
+    ],
+)
+def test_only_who_has_asked_for_more_waits_for_its_turn(
+    backend: str, monkeypatch: pytest.MonkeyPatch, data: bytes, turns: int
+) -> None:
+    """Else refused connections came faster than they went, by one in each turn, and kept their seats from others."""
+    taken: list[object] = []
+    real = driver.turns.work
+
+    async def work(source: Any) -> None:  # noqa: ANN401 - as the real one
+        taken.append(source)
+        await real(source)
+
+    monkeypatch.setattr(driver.turns, "work", work)
+    with server_here(models(), backend=backend) as (_, address), Wire(address) as wire:
+        wire.send(data).response()
+        if turns:
+            wire.response()
+        wire.sock.shutdown(socket.SHUT_WR)
+        assert wire.is_closed()
+    assert len(taken) == turns
 
 
 def test_who_lingers_makes_room_too(backend: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.processes import forget_peak, peak_resident, resident
 from tests.server.programs import MODELS, Program, serving
-from tests.server.wire import GET_LIVE, TIMEOUT, Wire, floats, head, infer_request, post
+from tests.server.wire import GET_LIVE, TIMEOUT, Wire, chunked, floats, head, infer_request, post
 
 MIB = 1 << 20
 CONNECTIONS = 400
@@ -91,6 +91,7 @@ def test_connections_that_come_and_go_leave_nothing(flooded: Program) -> None:
     assert files() <= open_before + 5  # of connections whose end the server is about to notice
 
 
+DOCUMENT = b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]}'
 PIPELINED = {
     "health checks": GET_LIVE,
     "metadata": METADATA,
@@ -99,7 +100,7 @@ PIPELINED = {
     "inferences with other heads": infer_request("identity", "Accept-Encoding: identity"),
     "inferences of models in threads": infer_request("sleep", count=1),
     "refusals": post(b"x"),
-    "chunked": head("/v2/models/identity/infer", "Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\n\r\n",
+    "chunked": head("/v2/models/identity/infer", "Transfer-Encoding: chunked") + chunked(DOCUMENT, [2]),
     "unknown models": head("/v2/models/nobody", method="GET"),
 }
 

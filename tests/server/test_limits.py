@@ -340,6 +340,18 @@ def test_a_refused_client_that_never_stops_sending_is_cut_off(backend: str) -> N
                 wire.send(block)
 
 
+def test_of_a_refused_client_so_many_bytes_are_dropped_and_no_more(backend: str) -> None:
+    options = ServerOptions(linger_timeout=60)
+    with server_here(models(), options, backend=backend) as (_, address), Wire(address) as wire:
+        answer = wire.send(head("/v2/models/nobody/infer", "Transfer-Encoding: chunked")).response()
+        assert (answer.status, answer.is_last) == (404, True)
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 96 << 20:
+                sent += wire.sock.send(bytes(1 << 16))
+    assert 32 << 20 <= sent < 64 << 20
+
+
 def test_a_refused_client_that_is_still_sending_can_read_why(backend: str) -> None:
     block = bytes(1 << 16)
     with server_here(models(), backend=backend) as (_, address), Wire(address) as wire:
