@@ -7,6 +7,7 @@ loop has not ended in time.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -33,6 +34,11 @@ _GRACE_SECONDS: Final = 1.0
 """For an event loop to end that has been told to: it takes some milliseconds."""
 
 
+_COLLECTED: Final = (50_000, 50, 100)
+"""Thresholds of the garbage collector. A collection looks at all objects there are: 80 ms where requests of 12,000
+tensors are under way, and with Python's own thresholds, p99 of health checks was 101 ms then; with these it was 20."""
+
+
 def run(
     service: Service,
     *,
@@ -42,6 +48,8 @@ def run(
     on_listening: Callable[[str, int], None] | None = None,
 ) -> int:
     """Serve until SIGINT or SIGTERM.
+
+    This is for a program of its own: signals are minded here, and the garbage collector is told to look less often.
 
     After the first signal this takes `shutdown_timeout` at most, after a second one no time. If the event loop has not
     ended a second later, the process ends here, with status 1.
@@ -60,6 +68,7 @@ def run(
     Raises:
         OSError: the address cannot be had.
     """
+    collect_seldom()
     options = options or ServerOptions()
     server = Server(service, options)
     watchdog = _Watchdog(options.shutdown_timeout)
@@ -120,6 +129,15 @@ class _Watchdog:
         if not self.has_ended.wait(seconds):
             os.write(2, b"streamcodec: the event loop does not end; the process ends without it\n")
             os._exit(1)
+
+
+def collect_seldom() -> None:
+    """Have the garbage collector of this program hold up its event loop less often.
+
+    What requests take is free without it, when they are over; what is left to it are cycles, of models above all.
+    """
+    gc.freeze()  # modules and models, which stay
+    gc.set_threshold(*_COLLECTED)
 
 
 async def _run_until_signal(

@@ -25,6 +25,7 @@ import anyio
 
 from streamcodec import Limits, Pool
 from streamcodec.server import Server, ServerOptions, open_listener
+from streamcodec.server.running import collect_seldom
 from streamcodec.service import Service
 from tests.processes import resident
 from tests.soak.models import models
@@ -49,6 +50,7 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(name)s %(levelname)s: %(message)s")
     server = Server(_service(arguments.limits), ServerOptions(**arguments.options))
+    collect_seldom()
     meter = Meter()
     with ExitStack() as stack:
         stack.enter_context(meter.watched())
