@@ -11,6 +11,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
