@@ -25,7 +25,7 @@ from streamcodec import (
     encode_request,
     request_decoder,
 )
-from streamcodec.core import payloads, prefixes
+from streamcodec.core import payloads
 from tests.core.messages import Message, binary, jsonic, request
 
 Values = np.ndarray[Any, Any]
@@ -245,7 +245,7 @@ def test_offsets_that_no_memory_can_be_had_for(monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(prefixes.np, "empty", fail)
+    monkeypatch.setattr(np, "empty", fail)
     with pytest.raises(RemoteProtocolError, match="2 BYTES elements") as caught:
         Elements.from_wire(bytes(8), (2,))
     assert (caught.value.code, caught.value.status_hint) == (ErrorCode.OUT_OF_MEMORY, 503)

@@ -14,12 +14,13 @@ from typing import Any
 import anyio
 import pytest
 
-from streamcodec.server import Server, ServerOptions, admission, driver, serving
+from streamcodec.server import Server, ServerOptions, admission, serving
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
 from streamcodec.server.session import Session
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models import Outputs
+from streamcodec.transports import turns as lane
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request
@@ -221,13 +222,13 @@ def test_only_who_has_asked_for_more_waits_for_its_turn(
 ) -> None:
     """Else refused connections came faster than they went, by one in each turn, and kept their seats from others."""
     taken: list[object] = []
-    real = driver.turns.work
+    real = lane.work
 
     async def work(source: Any) -> None:  # noqa: ANN401 - as the real one
         taken.append(source)
         await real(source)
 
-    monkeypatch.setattr(driver.turns, "work", work)
+    monkeypatch.setattr(lane, "work", work)
     with server_here(models(), backend=backend) as (_, address), Wire(address) as wire:
         wire.send(data).response()
         if turns:
