@@ -142,6 +142,7 @@ REFUSED = [
     b'{"inputs":[{"data":[1,2,3',
     b'{"inputs":[{"data":[1,2,3]',
     b'{"inputs":[{"data":[1,,3,4,',
+    b'{"a,"inputs":["}',
     b'{"inputs":[],"inputs":[]}',
     b'{"inputs":[,]}',
     b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1]},]}',
@@ -336,6 +337,16 @@ def test_tensors_are_counted_as_they_come() -> None:
     limits = Limits(max_message_bytes=len(text) + 1_998)
     known, unknown = (in_blocks(text, 1_000, limits=limits, is_known=is_known) for is_known in (True, False))
     assert known.path == unknown.path == "$.inputs[1998]"
+
+
+def test_a_long_response_is_read_in_blocks_too() -> None:
+    outputs = [binary("INT8", [1], 1, name=str(index)) for index in range(1_000)]
+    text = json.dumps({"model_name": "m", "outputs": outputs}).encode()
+    assert len(text) > LONG_BYTES
+    header = parse_response_header(text, DEFAULT_LIMITS)
+    assert (header.model_name, [int(tensor.name) for tensor in header.tensors]) == ("m", [*range(1_000)])
+    assert header.tensors[-1].offset == len(text) + 999
+    assert in_blocks(text, 1_000, is_response=True) == describe_header(header)
 
 
 def test_integers_of_thousands_of_digits_count_as_many_values() -> None:
