@@ -46,6 +46,16 @@ def test_runs_are_cut_and_moved(lengths: list[int], gap: int, other_gap: int) ->
     assert target.tobytes() == filler + b"".join(run + filler for run in wanted)
 
 
+@pytest.mark.parametrize("lengths", [[0, 3, 9, 0, 3, 9, 0, 3, 9], [*range(9)]], ids=["few lengths", "many lengths"])
+def test_runs_of_several_lengths_are_moved(lengths: list[int]) -> None:
+    sizes = np.array(lengths, np.int64)
+    starts, target = np.arange(9) * 10, np.zeros(90, np.uint8)
+    move(MEMORY, starts, sizes, target, starts)
+    assert target.tobytes() == b"".join(
+        MEMORY[start : start + size].tobytes().ljust(10, b"\0") for start, size in zip(starts, lengths, strict=True)
+    )
+
+
 def test_runs_keep_zeros_at_their_ends() -> None:
     memory = np.frombuffer(b"a\0\0b\0\0" * 10, np.uint8)
     objects = cut(memory, np.arange(0, 60, 3), np.full(20, 3))
