@@ -79,6 +79,7 @@ def test_other_encodings_and_byte_order_marks_are_not_guessed(encoding: str) -> 
         (b'"\\ud800"', "$.x"),
         (b'"\\uDFFF"', "$.x"),
         (b'["", "a\\udc00\\ud800"]', "$.x[1]"),
+        (b'[["", "a"], "\\ud800"]', "$.x[1]"),
         (b'"\\ud83d\\ud83d\\ude00"', "$.x"),
         (b'"\\\\\\ud800"', "$.x"),
         (b'"\\\\ud83d\\ude00"', "$.x"),
