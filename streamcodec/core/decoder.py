@@ -251,10 +251,6 @@ class Decoder(Generic[HeaderT]):
         """
         return self._machine.held_bytes
 
-    def pending_work(self, nbytes: int) -> int:  # noqa: ARG002 - nobody uses it any more
-        """Return 0: work is bounded by turns now, see `work`."""
-        return 0
-
     def _no_target(self) -> Exception:
         if isinstance(self._failure, RemoteProtocolError):
             return copy(self._failure)  # raising the one we keep would tie the caller's frames to it

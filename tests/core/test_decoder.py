@@ -187,10 +187,6 @@ def test_negative_lengths_are_misuse(lengths: tuple[int | None, int | None]) -> 
             maker(header_length=lengths[0], body_length=lengths[1])
 
 
-def test_no_work_is_pending() -> None:
-    assert MIXED.decoder().pending_work(START) == 0
-
-
 # The caller's callbacks
 
 
