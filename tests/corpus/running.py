@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, cast
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from streamcodec.core.record import field_names
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import Inference, Reply, Service, error_reply
 from streamcodec.testing import describe_array, describe_header, describe_spec, run_push
+from streamcodec.transports.vectors import batches
 from tests.core import triad as codec
 from tests.corpus.notation import Bytes, read_bytes
 from tests.corpus.reading import Case
@@ -285,8 +287,9 @@ class _Server(_Connected):
 
     def _reply(self, reply: Reply) -> None:
         reply = self._service.finish(reply, self._head)
-        buffers = cast("tuple[bytes, ...]", reply.buffers)
-        self.sent += b"".join(self._connection.send_response(reply.status, reply.headers, buffers))
+        parts = self._connection.send_response(reply.status, reply.headers, reply.buffers)
+        self.sent += b"".join(chain.from_iterable(batches(parts)))
+        self._connection.end_response()
         if self.seen.reply is None:  # what follows is about bytes behind the message
             self.seen.reply, self.seen.error = reply, reply.refusal
 

@@ -20,6 +20,7 @@ LEAST_REFUSED = 300
 
 NEED_MORE_THAN_A_MESSAGE = {
     ErrorCode.TOO_SLOW,  # time: tests/server/test_patience.py
+    ErrorCode.MISDIRECTED,  # a list of hosts: tests/service/test_hosts.py
     ErrorCode.OUT_OF_MEMORY,  # a machine without memory: tests/core/test_placement.py
 }
 """Codes that no message alone can cause."""
