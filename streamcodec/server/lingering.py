@@ -18,8 +18,9 @@ from streamcodec.transports import aio
 
 _BUFFER_BYTES: Final = 64 << 10
 
-_MOST_BYTES: Final = 32 << 20
-"""As much as 100 Mbit/s bring within the usual `linger_timeout`. Who sends so much without reading does not listen."""
+_MOST_BYTES: Final = 256 << 20
+"""As much as 1 Gbit/s brings within the usual `linger_timeout`. KServe's client sends all of 64 MiB before it reads why
+they were refused."""
 
 
 class Rest:

@@ -73,7 +73,7 @@ class ServerOptions:
     """Without the client taking a byte of the response, before the connection is closed: as `read_timeout`."""
     linger_timeout: float = 2.0
     """After a refusal, for a client that is still sending, before its connection is closed. What it sends is dropped,
-    up to 32 MiB; without this time, many clients would see a broken connection and not the answer."""
+    up to 256 MiB; without this time, many clients would see a broken connection and not the answer."""
     shutdown_timeout: float = 30.0
     """For requests under way when the server stops; then their connections are closed. Most supervisors send SIGKILL
     about then."""
