@@ -34,7 +34,7 @@ _GRACE_SECONDS: Final = 1.0
 """For an event loop to end that has been told to: it takes some milliseconds."""
 
 
-_COLLECTED: Final = (50_000, 50, 100)
+_COLLECTED: Final = (5_000, 20, 100)
 """Thresholds of the garbage collector. A collection looks at all objects there are: 80 ms where requests of 12,000
 tensors are under way, and with Python's own thresholds, p99 of health checks was 101 ms then; with these it was 20."""
 
