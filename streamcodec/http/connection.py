@@ -82,6 +82,7 @@ class Incoming:
         state: see `State`.
         is_filling: whether the receiver's memory is being filled and not full, so that there can be no event. Small
             reads into a large tensor then go no further than this room.
+        has_work: whether the last event was that others should have their turn: it is not the peer who is waited for.
         is_eof: whether the peer has said that it will send no more.
         received: bytes that have come, in all.
         received_direct: tensor bytes that the transport wrote straight into their memory.
@@ -106,6 +107,7 @@ class Incoming:
         self._is_cut = False
         self.is_filling = False
         self.is_eof = False
+        self.has_work = False
         self.received = 0
         self._body: Body | None = None
         self.state = State.HEAD
@@ -365,7 +367,8 @@ class Incoming:
         while (event := body.next_event()) is NEED_DATA and self.wants_data and self.has_input:
             self._advance()
         if event is NEED_DATA and self._is_cut:
-            return NEED_TURN
+            event = NEED_TURN
+        self.has_work = event is NEED_TURN
         if isinstance(event, EndOfMessage):
             self.state = State.DONE
         return event
@@ -422,7 +425,7 @@ class Incoming:
             self.received_direct += self._body.received_direct
             self.received_copied += self._body.received_copied
         self._body = None
-        self._is_cut = False
+        self._is_cut = self.has_work = False
         self._keep_room()
 
     def _keep_room(self) -> None:

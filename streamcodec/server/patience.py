@@ -53,6 +53,11 @@ class Waited(Protocol):
         ...
 
     @property
+    def has_work(self) -> bool:
+        """Whether what has come waits for its turn to be worked on: then it is not the client who is waited for."""
+        ...
+
+    @property
     def has_lost(self) -> bool:
         """Whether it has been too slow while others wait for its memory."""
         ...
@@ -100,6 +105,8 @@ class Patience:
         Raises:
             TimeoutError: the client has had its time.
         """
+        if self._session.has_work:
+            self.resume()
         self._observe(now)
         end = self._end(now)
         if end <= now or self._session.has_lost:

@@ -123,6 +123,11 @@ class Session:
         return Phase.BODY if self.inference is None or self.inference.has_header else Phase.HEADER
 
     @property
+    def has_work(self) -> bool:
+        """Whether what has come of the request waits to be worked on, and not the request for its client."""
+        return self.connection.incoming.has_work
+
+    @property
     def has_lost(self) -> bool:
         """Whether the request has been too slow while others wait for its memory."""
         return self.reservation.is_lost

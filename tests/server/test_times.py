@@ -44,6 +44,7 @@ class Client:
     request_count: int = 0
     received: int = 0
     has_lost: bool = False
+    has_work: bool = False
 
 
 OPTIONS = ServerOptions(
@@ -465,3 +466,10 @@ def test_the_time_in_which_a_model_waits_for_its_client_is_not_its_own(backend: 
         wire.send(request[:-100])
         time.sleep(1.3)
         assert wire.send(request[-100:]).response().status == 200
+
+
+def test_no_client_is_to_blame_for_work_that_waits_for_its_turn() -> None:
+    client = Client(phase=Phase.BODY, has_work=True)
+    assert _seconds_until_given_up(OPTIONS, client, lambda _: None) == -1
+    client.has_work = False
+    assert _seconds_until_given_up(OPTIONS, client, lambda _: None) == OPTIONS.read_timeout

@@ -44,6 +44,9 @@ SERVER_OPTIONS = {
 
 _SHOWN = ("seconds", "connections", "seed", "loop", "pause", "memory_mib")
 
+_OTHER_THREADS = 2
+"""For compressed bodies, and for answers in JSON."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -183,8 +186,11 @@ def _judge_memory(report: Report, warm: dict[str, Any], end: dict[str, Any], pea
 def _judge_rest(report: Report, warm: dict[str, Any], end: dict[str, Any]) -> None:
     for name in ("descriptors", "tasks", "connections", "reserved"):
         report.promise(f"no {name} are left", f"{end[name]:,}, as {warm[name]:,}", is_kept=end[name] <= warm[name])
-    most = 1 + ServerOptions().max_workers
-    report.promise("no more threads than workers", f"{end['threads']} of {most}", is_kept=end["threads"] <= most)
+    options = ServerOptions()
+    most = 1 + options.max_workers + options.max_windowed_requests + _OTHER_THREADS
+    report.promise(
+        "no more threads than models may have", f"{end['threads']} of {most}", is_kept=end["threads"] <= most
+    )
     left = _more(end["alive"], warm["alive"])
     report.promise("no object of a connection is left", ", ".join(left) or "none", is_kept=not left)
 
