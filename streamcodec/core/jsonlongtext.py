@@ -83,8 +83,7 @@ class LongText:
         try:
             text: str = parse_slice(b'"%b"' % part, self._limits)
         except RemoteProtocolError as error:
-            if error.offset is not None:
-                error.offset = self._offset + error.offset - 1
+            error.offset = self._offset - 1 + (error.offset or 0)  # whatever is wrong in a string has one
             raise
         return text
 
