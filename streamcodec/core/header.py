@@ -23,8 +23,9 @@ import numpy as np
 from streamcodec.core.datatypes import DATATYPES, Datatype
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.core.jsondata import check_has_json, decode_data
+from streamcodec.core.jsonscan import LONG_BYTES
 from streamcodec.core.jsonslices import SlicedData
-from streamcodec.core.jsonstream import LONG_BYTES, HeaderStream, Turns
+from streamcodec.core.jsonstream import HeaderStream, Turns
 from streamcodec.core.jsontext import NonFinite, find, parse_json
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import NOTHING, RequestedOutput, RequestHeader, ResponseHeader, TensorSpec

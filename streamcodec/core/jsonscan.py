@@ -16,6 +16,10 @@ from streamcodec.core.jsontext import too_deep
 from streamcodec.core.limits import Limits
 from streamcodec.core.record import record
 
+LONG_BYTES: Final = 32 << 10
+"""A header that is longer is read in blocks of that size. Of its parts, those that are longer may not have more than
+`max_json_values`; what is shorter is parsed quickly in any case. A string that is longer is decoded in pieces."""
+
 QUOTE: Final = 1
 COMMA: Final = 2
 OPEN_ARRAY: Final = 3
@@ -47,6 +51,11 @@ class Block:
     depths: np.ndarray[Any, np.dtype[np.int32]]
     """How many arrays and objects are open behind each."""
 
+    string_end: int | None
+    """Where in the block the quote is that ends the string in which the block begins; None if there is none."""
+    string_offset: int | None
+    """Offset of the quote that begins the string in which the block ends; None if it does not end in one."""
+
     def first(self, wanted: np.ndarray[Any, np.dtype[np.bool_]], start: int) -> int | None:
         """Return the first wanted mark at or behind a place, by its index; None if there is none."""
         index = self.index(start)
@@ -74,13 +83,14 @@ class Block:
 class Scanner:
     """Finds the structure of one text; made for each."""
 
-    __slots__ = ("_is_escaped", "_is_in_string", "_limits", "depth", "offset")
+    __slots__ = ("_is_escaped", "_is_in_string", "_limits", "_string_offset", "depth", "offset")
 
     def __init__(self, limits: Limits) -> None:
         """Begin before the first byte."""
         self._limits = limits
         self._is_in_string = False
         self._is_escaped = False
+        self._string_offset = 0
         self.depth = 0
         self.offset = 0
 
@@ -104,10 +114,11 @@ class Scanner:
         places = np.flatnonzero(kinds)
         kinds = kinds[places]
         is_quote = kinds == QUOTE
+        string_end = None
         if self._is_in_string or is_quote.any():
             # Within a string is what stands after an odd number of quotes.
             is_inside = (np.cumsum(is_quote, dtype=np.int32) + self._is_in_string) & 1
-            self._is_in_string = bool(is_inside[-1]) if len(is_inside) else self._is_in_string
+            string_end = self._note_strings(start, places[is_quote])
             is_mark = (is_inside == 0) & ~is_quote
             places, kinds = places[is_mark], kinds[is_mark]
         depths = np.cumsum(_STEP[kinds], dtype=np.int32) + np.int32(self.depth)
@@ -116,4 +127,20 @@ class Scanner:
             if int(depths.max()) > self._limits.max_json_depth:
                 place = int(places[int(np.argmax(depths > self._limits.max_json_depth))])
                 raise too_deep(start + place, self._limits)
-        return Block(text=block, offset=start, places=places, kinds=kinds, depths=depths)
+        return Block(
+            text=block,
+            offset=start,
+            places=places,
+            kinds=kinds,
+            depths=depths,
+            string_end=string_end,
+            string_offset=self._string_offset if self._is_in_string else None,
+        )
+
+    def _note_strings(self, start: int, quotes: np.ndarray[Any, np.dtype[np.int64]]) -> int | None:
+        """Go on by the quotes of a block; return which of them ends a string that began before, if one does."""
+        was_in_string = self._is_in_string
+        if len(quotes):
+            self._is_in_string = was_in_string ^ bool(len(quotes) & 1)
+            self._string_offset = start + int(quotes[-1])  # which is of interest if the last quote begins a string
+        return int(quotes[0]) if was_in_string and len(quotes) else None

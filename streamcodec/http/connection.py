@@ -49,9 +49,9 @@ from streamcodec.http.messages import RequestHead, ResponseHead
 SCRATCH_BYTES: Final = 64 << 10
 """Read at once where bytes may belong to several things; larger only if a head may be larger."""
 
-_PIECES: Final = 32
-"""Of framing and data between it, at once in a paced connection: a millisecond where chunks have a byte each. One read
-has hardly more of those that are too long to be joined."""
+_PIECES: Final = 16
+"""Of framing and data between it, at once in a paced connection: half a millisecond where chunks have a byte each, so
+that what one turn of an event loop reads for sixteen clients is not long either."""
 
 _ENDLESS: Final = 1 << 62
 

@@ -20,6 +20,7 @@ from typing import Final, cast
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import cancel_shielded_checkpoint
 
 from streamcodec.core.errors import RemoteProtocolError
 from streamcodec.server.admission import Admission
@@ -38,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTED_AT_ONCE: Final = 64
 """Connections accepted in one turn of the event loop, if there are so many."""
+
+_BEGUN_AT_ONCE: Final = 16
+"""Of those, connections that begin to be served in one turn: that takes 0.3 ms each, while accepting takes 0.02 ms."""
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
 
@@ -111,8 +115,10 @@ class Server:
         outbox = _outbox(self._options.busy_poll)
         while True:
             try:
-                for sock in await _accept_some(listener):
+                for number, sock in enumerate(await _accept_some(listener), 1):
                     connections.start_soon(self._connection, sock, outbox)
+                    if number % _BEGUN_AT_ONCE == 0:
+                        await cancel_shielded_checkpoint()
             except MemoryError:  # those that were not begun are closed, as nobody has them any more
                 with suppress(MemoryError):
                     await anyio.sleep(_ACCEPT_PAUSE_SECONDS)

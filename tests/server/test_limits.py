@@ -37,6 +37,7 @@ SHOWN_BY = {
     "max_header_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_json_depth": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_json_values": "test_limits::test_limits_of_a_message_over_a_socket",
+    "max_json_text_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_tensors": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_rank": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_elements": "test_limits::test_limits_of_a_message_over_a_socket",
@@ -163,6 +164,7 @@ ELEMENTS = _binary(
     '{"name":"x","datatype":"BYTES","shape":[2],"parameters":{"binary_data_size":13}}', b"\1\0\0\0a\4\0\0\0four"
 )
 MANY_VALUES = _json('{"name":"x","datatype":"INT8","shape":[1],"data":[1],"parameters":{"a":[' + "1," * 20_000 + "1]}}")
+LONG_NAME = _json('{"name":"%s","datatype":"INT8","shape":[1],"data":[1]}' % ("x" * 40_000))
 TWO = _json(
     '{"name":"x","datatype":"INT8","shape":[1],"data":[1]},{"name":"y","datatype":"INT8","shape":[1],"data":[1]}'
 )
@@ -171,6 +173,7 @@ MESSAGES = [
     ("max_header_bytes", post(JSON), len(JSON), 413),
     ("max_json_depth", post(JSON), 4, 400),
     ("max_json_values", post(MANY_VALUES), 20_009, 413),
+    ("max_json_text_bytes", post(LONG_NAME), 40_051, 413),
     ("max_tensors", post(TWO), 2, 413),
     ("max_rank", BINARY, 1, 413),
     ("max_elements", BINARY, 2, 413),
