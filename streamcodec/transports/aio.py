@@ -115,15 +115,21 @@ async def send_batch(sock: socket.socket, batch: list[memoryview], patience: Pat
             await patience.wait(anyio.wait_writable, sock)
         else:
             queue.sent(nbytes)
+            patience.sent += nbytes
             if nbytes > _TURN_BYTES:
                 await anyio.lowlevel.checkpoint()
 
 
 class Patience:
-    """Time without progress, in one direction or in both."""
+    """Time without progress, in one direction or in both.
+
+    Attributes:
+        sent: bytes that the system has taken.
+    """
 
     def __init__(self, timeout: float | None) -> None:
         """Allow so many seconds; None for ever."""
+        self.sent = 0
         self._timeout = math.inf if timeout is None else timeout
         self._end = math.inf
 
