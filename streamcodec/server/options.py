@@ -37,9 +37,10 @@ class ServerOptions:
     """Models called at once in worker threads; a thread that was given up counts until it ends. One that waits for a
     window of its request does not count."""
     max_windowed_requests: int = 256
-    """Requests at once whose models take windows in worker threads: each may have a thread that waits, and a waiting
-    thread costs some 30 KiB. Their clients decide how long that is, within `min_rate` and `request_timeout`. Further
-    requests to such models are answered 503 with `Retry-After`; others do not mind."""
+    """Requests at once whose models take windows in worker threads: each may have a thread that waits, besides
+    `max_workers`, and a waiting thread costs some 30 KiB, until it has had nothing to do for 10 to 20 s. Their clients
+    decide how long that is, within `min_rate` and `request_timeout`. Further requests to such models are answered 503
+    with `Retry-After`; others do not mind."""
     max_memory_bytes: int = field(default_factory=default_budget)
     """Bytes of all request bodies in flight together, or of the windows for models that take windows, of the arrays
     made of JSON tensors, and of the idle blocks of the service's pool, which are given back first. By default half of
