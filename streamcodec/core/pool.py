@@ -39,7 +39,8 @@ class Pool:
     """Arrays in memory that is used again when nobody has them any more.
 
     To whoever gets them they are arrays like any others: writable, on a 64-byte boundary, to be kept or passed on at
-    will. One pool serves any number of decoders, in any number of threads.
+    will. One pool serves any number of decoders, in any number of threads. Tensors that came as JSON have new arrays,
+    which were filled while their text was read; to copy them into a block would only cost more.
 
     Example:
         >>> import numpy as np

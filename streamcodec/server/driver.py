@@ -17,7 +17,7 @@ from streamcodec.server.calls import Caller
 from streamcodec.server.channels import Channel
 from streamcodec.server.lingering import Rest
 from streamcodec.server.options import ServerOptions
-from streamcodec.server.patience import Patience
+from streamcodec.server.patience import Patience, Taking
 from streamcodec.server.session import Session, Step
 from streamcodec.server.workers import Workers
 from streamcodec.transports import turns
@@ -31,6 +31,7 @@ class Driver:
 
     Attributes:
         session: says what is to be done.
+        taking: says how long its channel waits for the client to read.
     """
 
     def __init__(self, session: Session, workers: Workers, options: ServerOptions) -> None:
@@ -39,6 +40,7 @@ class Driver:
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
         self._patience = Patience(options, session)
+        self.taking = Taking(options)
         self._waiting = anyio.CancelScope()
         self._is_waiting = True
         self._is_stopping = False
@@ -67,15 +69,16 @@ class Driver:
                 pull = partial(self._pull, channel)
                 session.answer(await self._caller.call(session.inference, pull))
             outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
-            with anyio.fail_after(self._options.request_timeout):
-                await channel.send(outgoing, timeout=self._options.write_timeout)
+            await channel.send(outgoing)
             del outgoing  # whose memory the next request may need
             session.has_sent()
             self._caller.end()
             if session.has_another:  # it has come with this one, and others have their turn before
                 await turns.work(session)
-        with anyio.fail_after(0.0 if self._is_leaving else self._options.request_timeout):
-            await channel.flush(timeout=self._options.write_timeout)
+            else:
+                self.taking.has_all()
+        with anyio.fail_after(0.0 if self._is_leaving else None):
+            await channel.flush()
         if session.connection.has_unread_body and not self._is_leaving:
             channel.end()
             await self._linger(channel)

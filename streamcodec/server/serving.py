@@ -153,7 +153,7 @@ class Server:
             self._drivers.add(driver)
             if self.is_stopping:
                 driver.stop()
-            channel = await _open_channel(sock, driver.session, outbox, self._options.max_pipelined_bytes)
+            channel = await _open_channel(sock, driver, outbox, self._options.max_pipelined_bytes)
             with closing(channel):
                 await driver.serve(channel)
         except (OSError, RemoteProtocolError) as error:  # the client has gone, takes nothing, or fails its own answer
@@ -185,13 +185,15 @@ def _outbox(busy_poll: float) -> Outbox | None:
 
 
 async def _open_channel(
-    sock: socket.socket, session: Session, outbox: Outbox | None, max_pipelined_bytes: int
+    sock: socket.socket, driver: Driver, outbox: Outbox | None, max_pipelined_bytes: int
 ) -> Channel:
     """Choose the quickest channel for the event loop at hand."""
     if outbox is None:
-        return SocketChannel(sock)
+        return SocketChannel(sock, driver.taking)
     loop = asyncio.get_running_loop()
-    _, channel = await loop.connect_accepted_socket(lambda: ProtocolChannel(session, outbox, max_pipelined_bytes), sock)
+    _, channel = await loop.connect_accepted_socket(
+        lambda: ProtocolChannel(driver.session, driver.taking, outbox, max_pipelined_bytes), sock
+    )
     return channel
 
 

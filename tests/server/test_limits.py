@@ -49,6 +49,7 @@ SHOWN_BY = {
     "max_compression_ratio": "test_limits::test_compression_ratio",
     "max_head_bytes": "test_limits::test_head_bytes",
     "max_head_fields": "test_limits::test_head_fields",
+    "max_document_bytes": "tests.client.test_documents::test_how_long_a_document_may_be_is_a_limit",
     "max_drain_bytes": "test_limits::test_drained_bytes",
     "max_connections": "test_patience::test_connections_beyond_the_cap_are_told_when_to_come_back",
     "max_requests_per_connection": "test_limits::test_the_last_request_of_a_connection_closes_it",
@@ -69,7 +70,7 @@ SHOWN_BY = {
     "shutdown_timeout": "test_patience::test_a_request_that_takes_too_long_to_end_is_given_up",
     "busy_poll": "test_limits::test_an_event_loop_stays_awake_for_so_long_and_no_longer",
 }
-"""Where each limit is shown to hold: a file of this folder, and a function in it."""
+"""Where each limit is shown to hold: a file of this folder or another, and a function in it."""
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "trio"])
@@ -81,7 +82,9 @@ def test_every_limit_is_shown_by_a_test() -> None:
     assert [*SHOWN_BY] == [*field_names(Limits), *OPTION_FIELDS]
     for place in SHOWN_BY.values():
         module, _, function = place.partition("::")
-        assert callable(getattr(importlib.import_module(f"tests.server.{module}"), function))
+        assert callable(
+            getattr(importlib.import_module(module if "." in module else f"tests.server.{module}"), function)
+        )
 
 
 @pytest.mark.parametrize("kind", [Limits, ServerOptions])
