@@ -27,8 +27,10 @@ CLOSE_ARRAY: Final = 4
 OPEN_OBJECT: Final = 5
 CLOSE_OBJECT: Final = 6
 
-_KIND: Final = np.zeros(256, np.uint8)
-_KIND[list(b'",[]{}')] = [QUOTE, COMMA, OPEN_ARRAY, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT]
+_MARKS: Final = b'",[]{}'
+_KINDS: Final = bytes(_MARKS.find(byte) + 1 for byte in range(256))
+"""Of each byte, in the order above; 0 if it is no mark. `bytes.translate` takes a third of the time of an array."""
+
 _STEP: Final = np.array([0, 0, 0, 1, -1, 1, -1], np.int8)
 
 _PLAIN: Final = tuple(bytes([byte]) for byte in b'"[]{}\\')
@@ -73,10 +75,8 @@ class Block:
         return int(np.count_nonzero((kinds != CLOSE_ARRAY) & (kinds != CLOSE_OBJECT)))
 
     def depths_at(self, places: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Return the depths behind the marks at some places; 0 where there is no mark."""
-        indices = np.minimum(self.places.searchsorted(places), max(len(self.places) - 1, 0))
-        if not len(self.places):
-            return np.zeros(len(places), np.int32)
+        """Return the depths behind the marks at some places, 0 where there is no mark; of a block that has marks."""
+        indices = np.minimum(self.places.searchsorted(places), len(self.places) - 1)
         return np.where(self.places[indices] == places, self.depths[indices], 0)
 
 
@@ -110,8 +110,8 @@ class Scanner:
         start = self.offset
         self.offset += len(block)
         characters, self._is_escaped = without_escapes(block, is_escaped=self._is_escaped)
-        kinds = _KIND[characters]
-        places = np.flatnonzero(kinds)
+        kinds = np.frombuffer(characters.tobytes().translate(_KINDS), np.uint8)
+        places = np.flatnonzero(kinds != 0)  # numpy counts truth values six times as fast
         kinds = kinds[places]
         is_quote = kinds == QUOTE
         string_end = None
@@ -119,8 +119,8 @@ class Scanner:
             # Within a string is what stands after an odd number of quotes.
             is_inside = (np.cumsum(is_quote, dtype=np.int32) + self._is_in_string) & 1
             string_end = self._note_strings(start, places[is_quote])
-            is_mark = (is_inside == 0) & ~is_quote
-            places, kinds = places[is_mark], kinds[is_mark]
+            marks = np.flatnonzero((is_inside == 0) & ~is_quote)
+            places, kinds = places[marks], kinds[marks]
         depths = np.cumsum(_STEP[kinds], dtype=np.int32) + np.int32(self.depth)
         if len(depths):
             self.depth = int(depths[-1])

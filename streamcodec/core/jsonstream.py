@@ -5,7 +5,8 @@ groups of entries. Out of an entry that does not end in its block, the values of
 straight into the tensor's array if datatype and shape stand before them, as they usually do. What is left of root and
 entries is short, or refused: numbers and names by the thousand have no business there, nor have long texts. All parts
 are parsed by `jsontext`, each as a text of its own; so what is valid, and where it is not, is said by the same parser
-as for a short header. Offsets and paths are those of the whole text.
+as for a short header. Entries that end in their block are mostly plain: `plainheader` may say yes to them, which is
+quicker. Offsets and paths are those of the whole text.
 
 What a part means is for `header`, which says it by `Items`. This room knows where the parts are.
 
@@ -24,10 +25,11 @@ from typing import Any, Final, NoReturn, Protocol
 import numpy as np
 
 from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
-from streamcodec.core.jsonscan import COMMA, LONG_BYTES, Block, Scanner
+from streamcodec.core.jsonscan import COMMA, LONG_BYTES, OPEN_ARRAY, Block, Scanner
 from streamcodec.core.jsonslices import DATA_DEPTH, Cutter, Slice, SlicedData
 from streamcodec.core.jsontext import parse_json
 from streamcodec.core.limits import Limits
+from streamcodec.core.plainheader import parse_plain_entries
 
 Turns = Generator[None, None, None]
 """Work, which yields where others may have their turn."""
@@ -122,7 +124,12 @@ class _Kept:
         Returns:
             Its name, and where in the block its bracket is; None if there is none of that depth.
         """
-        text = self._tail + block.text[start:end]
+        first, last = block.index(start), block.index(end)
+        is_candidate = (block.kinds[first:last] == OPEN_ARRAY) & (block.depths[first:last] == depth)
+        candidates = block.places[first:last][is_candidate]
+        if not len(candidates):
+            return None
+        text = self._tail + block.text[start : int(candidates[-1]) + 1]  # and not what is behind, which is long
         shift = start - len(self._tail)
         found = list(opening.finditer(text))
         if not found or (self._first or text.lstrip(_BLANK)[:1]) != b"{":
@@ -355,9 +362,13 @@ class HeaderStream:
         commas = block.places[first:last][is_comma]
         if array.entry is None and (len(commas) or close is not None):
             stop = int(commas[-1]) if close is None else end
-            entries = _Kept(block.offset + position)
-            entries.add(block, position, stop)
-            yield from self._read_entries(array, entries, is_last=close is not None)
+            if plain := parse_plain_entries(block.text[position:stop]):
+                yield
+                yield from self._take_entries(array, plain)
+            else:
+                entries = _Kept(block.offset + position)
+                entries.add(block, position, stop)
+                yield from self._read_entries(array, entries, is_last=close is not None)
         else:
             stop = int(commas[0]) if len(commas) else end
             entry = array.entry = array.entry or _Kept(block.offset + position)
@@ -410,6 +421,12 @@ class HeaderStream:
                     data.take(part)
                     yield
                 yield from data.complete()
+        yield from self._take_entries(array, entries, constants, data)
+
+    def _take_entries(
+        self, array: _Array, entries: list[Any], constants: int = 0, data: SlicedData | None = None
+    ) -> Turns:
+        """Have entries read that have been parsed."""
         if array.count + len(entries) > self._limits.max_tensors:
             msg = (
                 f"{array.key} has {array.count + len(entries)} entries or more, {self._limits.max_tensors} are allowed"

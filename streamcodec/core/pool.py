@@ -71,6 +71,7 @@ class Pool:
         if min(max_idle_bytes, min_bytes) < 0:
             msg = f"a pool's numbers of bytes are not negative, unlike {min(max_idle_bytes, min_bytes)}"
             raise LocalProtocolError(msg)
+        self.max_idle_bytes = max_idle_bytes
         self._shelf = _Shelf(max_idle_bytes)
         self._min_bytes = min_bytes
 

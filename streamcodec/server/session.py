@@ -272,7 +272,7 @@ class Session:
             return self.answer(outcome)
         self.inference = outcome
         self.reservation.taken = self._taken
-        if outcome.is_whole:
+        if outcome.opening.is_whole:
             return self._with_memory(outcome, self._receive_body)
         return self._with_little_memory(outcome)
 
