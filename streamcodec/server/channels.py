@@ -145,6 +145,13 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def _answer(self, count: int) -> None:
         """Answer so many requests, of which a read may hold 1,500; if there are more, others have their turn before."""
+        try:
+            self._answer_some(count)
+        except MemoryError:
+            self._event = self._session.break_off()
+            self._stop_reading()
+
+    def _answer_some(self, count: int) -> None:
         session, outbox = self._session, self._outbox
         if session.connection.incoming.is_filling and not session.reservation.is_short:
             return

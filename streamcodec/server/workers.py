@@ -19,9 +19,9 @@ from threading import Lock
 from typing import Final, TypeVar, cast
 
 import anyio
-from anyio.abc import TaskGroup
 
 from streamcodec.server.budget import Reservation
+from streamcodec.server.tasks import Tasks
 
 _T = TypeVar("_T")
 
@@ -54,7 +54,7 @@ class Workers:
         self._threads = anyio.CapacityLimiter(math.inf)  # anyio's own gives a place back although the thread goes on
         self._abandoned: set[Work] = set()
         self.abandoned = 0
-        self.watchers: TaskGroup | None = None
+        self.watchers: Tasks | None = None
 
     @property
     def unfinished(self) -> int:
