@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import anyio
 
 from streamcodec.core.events import NEED_DATA
+from streamcodec.server.leaving import has_left
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio
@@ -67,6 +68,10 @@ class Channel(Protocol):
         """
         ...
 
+    def has_left(self, missing: int | None) -> bool:
+        """Whether the client has gone, of whose request so many bytes have not been read; see `leaving.has_left`."""
+        ...
+
     def end(self) -> None:
         """Tell the client that nothing more will be sent."""
         ...
@@ -95,6 +100,10 @@ class SocketChannel:
 
     async def flush(self, *, timeout: float) -> None:
         """Do nothing: `send` has waited."""
+
+    def has_left(self, missing: int | None) -> bool:
+        """Ask the system."""
+        return has_left(self._socket, missing)
 
     def end(self) -> None:
         """Close one direction."""
@@ -206,6 +215,10 @@ class ProtocolChannel(EventProtocol[Any]):
             with anyio.move_on_after(self._write_timeout):
                 await super()._drain()
         self._check()
+
+    def has_left(self, missing: int | None) -> bool:
+        """Ask the system, unless the transport knows."""
+        return self.transport.is_closing() or has_left(self.transport.get_extra_info("socket"), missing)
 
     def end(self) -> None:
         """Close one direction."""
