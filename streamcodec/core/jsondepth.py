@@ -91,7 +91,7 @@ def without_escapes(block: bytes, *, is_escaped: bool) -> tuple[np.ndarray[Any, 
 def running_sum(values: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Return the sums of all values up to each.
 
-    numpy converts while it accumulates, too, but more slowly; and where it has no memory for that, it raises SystemError.
+    numpy converts while it accumulates, too, but more slowly; without memory for that it raises `SystemError`.
     """
     sums: np.ndarray[Any, np.dtype[np.int32]] = np.add.accumulate(values.astype(np.int32), dtype=np.int32)
     return sums
