@@ -89,7 +89,7 @@ MAY_IMPORT = {
     "http": ({"h11"}, {"core", "http"}),
     "service": ({"numpy"}, {"core", "http.messages", "service", ""}),
     "transports": ({"anyio"}, {"core", "http", "service", "transports"}),
-    "server": ({"anyio"}, {"core", "http", "service", "transports", "server"}),
+    "server": ({"anyio", "uvloop"}, {"core", "http", "service", "transports", "server"}),
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.
     "testing": ({"numpy", "hypothesis"}, {"core", "testing"}),
     "blackbox": ({"h11", "numpy"}, {"core", "blackbox"}),

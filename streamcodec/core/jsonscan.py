@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcodec.core.jsondepth import without_escapes
+from streamcodec.core.jsondepth import running_sum, without_escapes
 from streamcodec.core.jsontext import too_deep
 from streamcodec.core.limits import Limits
 from streamcodec.core.record import record
@@ -117,11 +117,11 @@ class Scanner:
         string_end = None
         if self._is_in_string or is_quote.any():
             # Within a string is what stands after an odd number of quotes.
-            is_inside = (np.cumsum(is_quote, dtype=np.int32) + self._is_in_string) & 1
+            is_inside = (running_sum(is_quote) + self._is_in_string) & 1
             string_end = self._note_strings(start, places[is_quote])
             marks = np.flatnonzero((is_inside == 0) & ~is_quote)
             places, kinds = places[marks], kinds[marks]
-        depths = np.cumsum(_STEP[kinds], dtype=np.int32) + np.int32(self.depth)
+        depths = running_sum(_STEP[kinds]) + np.int32(self.depth)
         if len(depths):
             self.depth = int(depths[-1])
             if int(depths.max()) > self._limits.max_json_depth:

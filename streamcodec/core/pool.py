@@ -25,7 +25,7 @@ import numpy as np
 
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.model import TensorSpec
-from streamcodec.core.placement import NewArray, Slab, aligned_bytes, placed_bytes
+from streamcodec.core.placement import NewArray, Slab, address_of, aligned_bytes, placed_bytes
 
 Block = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -169,7 +169,7 @@ class _Lease:
     def __init__(self, shelf: _Shelf, block: Block, nbytes: int) -> None:
         self._shelf = shelf
         self._block = block
-        data = block.__array_interface__["data"]
+        data = address_of(block), False  # to be written to
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": data}
 
     def __del__(self) -> None:

@@ -236,6 +236,11 @@ class Incoming:
     # The owner's side
 
     @property
+    def kept(self) -> int:
+        """Bytes that have come and wait here: for a receiver, or since they are of the next message."""
+        return self._end - self._start
+
+    @property
     def unsettled(self) -> int:
         """Bytes that have been written to the receiver's memory without its being told yet."""
         return self._filled if self.is_filling else 0

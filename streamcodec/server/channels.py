@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import anyio
 
 from streamcodec.core.events import NEED_DATA
+from streamcodec.server.leaving import has_left
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.patience import Taking
 from streamcodec.server.session import Session, Step
@@ -67,6 +68,10 @@ class Channel(Protocol):
         """
         ...
 
+    def has_left(self, missing: int | None) -> bool:
+        """Whether the client has gone, of whose request so many bytes have not been read; see `leaving.has_left`."""
+        ...
+
     def end(self) -> None:
         """Tell the client that nothing more will be sent."""
         ...
@@ -98,6 +103,10 @@ class SocketChannel:
 
     async def flush(self) -> None:
         """Do nothing: `send` has waited."""
+
+    def has_left(self, missing: int | None) -> bool:
+        """Ask the system."""
+        return has_left(self._socket, missing)
 
     def end(self) -> None:
         """Close one direction."""
@@ -165,6 +174,13 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def _answer(self, count: int) -> None:
         """Answer so many requests, of which a read may hold 1,500; if there are more, others have their turn before."""
+        try:
+            self._answer_some(count)
+        except MemoryError:
+            self._event = self._session.break_off()
+            self._stop_reading()
+
+    def _answer_some(self, count: int) -> None:
         session, outbox = self._session, self._outbox
         if session.connection.incoming.is_filling and not session.reservation.is_short:
             return
@@ -222,6 +238,10 @@ class ProtocolChannel(EventProtocol[Any]):
             with anyio.move_on_after(self._taking.look(self._loop.time(), taken)):
                 await super()._drain()
         self._taking.pause(self._loop.time())
+
+    def has_left(self, missing: int | None) -> bool:
+        """Ask the system, unless the transport knows."""
+        return self.transport.is_closing() or has_left(self.transport.get_extra_info("socket"), missing)
 
     def end(self) -> None:
         """Close one direction."""

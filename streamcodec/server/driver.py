@@ -62,7 +62,7 @@ class Driver:
         session = self.session
         while (step := await self._next_step(channel)) is not Step.CLOSE:
             if step is Step.WAIT:
-                if await self._has_memory():
+                if await self._has_memory(channel):
                     continue
                 session.refuse_for_memory()
             if step is Step.CALL and session.inference is not None:
@@ -112,12 +112,19 @@ class Driver:
                 self._is_waiting = False
         return Step.CLOSE
 
-    async def _has_memory(self) -> bool:
-        """Wait for the memory that the request has asked for; return whether it has come."""
+    async def _has_memory(self, channel: Channel) -> bool:
+        """Wait for the memory that the request has asked for; return whether it has come.
+
+        Raises:
+            OSError: the client has left meanwhile.
+        """
         reservation, granted = self.session.reservation, anyio.Event()
         reservation.on_granted = granted.set
         with anyio.move_on_after(self._options.budget_timeout):
             while reservation.missing:  # it may have come before this task had its turn
+                if channel.has_left(self.session.connection.missing):
+                    msg = "the client has left while its request waited for memory"
+                    raise ConnectionResetError(msg)
                 reservation.press(anyio.current_time())
                 with anyio.move_on_after(_PRESS_SECONDS):
                     await granted.wait()

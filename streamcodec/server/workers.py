@@ -22,9 +22,9 @@ from threading import Lock
 from typing import Final, TypeVar, cast
 
 import anyio
-from anyio.abc import TaskGroup
 
 from streamcodec.server.budget import Reservation
+from streamcodec.server.tasks import Tasks
 
 _T = TypeVar("_T")
 
@@ -63,7 +63,7 @@ class Workers:
         self._is_tidying = False
         self._abandoned: set[Work] = set()
         self.abandoned = 0
-        self.watchers: TaskGroup | None = None
+        self.watchers: Tasks | None = None
 
     @property
     def unfinished(self) -> int:
