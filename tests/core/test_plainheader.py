@@ -25,6 +25,7 @@ from streamcodec.core import header as strict_way
 from streamcodec.core.plainheader import read_plainly
 from streamcodec.testing import describe_error, describe_header
 from tests.core.messages import Members, binary, jsonic
+from tests.effort import examples
 
 Parse = Callable[[bytes, Limits], RequestHeader | ResponseHeader]
 TEXT = b'{"inputs":[{"name":"x","shape":[2,3],"datatype":"FP32","parameters":{"binary_data_size":24}}],"id":"a"}'
@@ -169,13 +170,13 @@ HEADERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(HEADERS, st.booleans())
 def test_any_members(members: Members, is_ascii: bool) -> None:
     check(json.dumps(members, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.integers(0, len(TEXT)), st.integers(0, 3), st.sampled_from([b"", *map(bytes, zip(rb'{}[],:"\0-.e ax')), TEXT])
 )
