@@ -17,7 +17,9 @@ from typing import Final
 
 _PROJECT: Final = Path(__file__).parents[1] / "pyproject.toml"
 
-_REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)(?P<extras>\[[^]]*\])?(?:>=(?P<oldest>[\w.]+))?[^;]*(?P<marker>;.*)?")
+_REQUIREMENT: Final = re.compile(
+    r"(?P<name>[\w.-]+)(?P<extras>\[[^]]*\])?(?:>=(?P<oldest>[\w.]+))?[^;]*(?P<marker>;.*)?"
+)
 
 
 def oldest(extras: Iterable[str]) -> Iterator[str]:

@@ -24,6 +24,8 @@ from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request
 
+pytestmark = pytest.mark.slow
+
 Address = tuple[str, int]
 COUNT = 600
 UNKNOWN = head("/v2/models/nobody", method="GET")
