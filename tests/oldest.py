@@ -2,8 +2,8 @@
 
     python tests/oldest.py bf16 speed testing test
 
-prints what pip is to install for these extras and the package itself, one requirement a word. What has no lower bound is
-left as it is.
+prints what pip is to install for these extras and the package itself, one requirement a line. What has no lower bound
+is left as it is.
 """
 
 from __future__ import annotations

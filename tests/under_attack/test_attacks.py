@@ -1,7 +1,7 @@
 """Whatever 16 connections do, the others are served: each attack, for a short time.
 
-Times are judged: run them with `-m quiet`, on a machine that does nothing else. How long the attack is, does not matter to a server that keeps its bounds; the table over
-several seconds each is `python -m tests.under_attack`.
+Times are judged: run them with `-m quiet`, on a machine that does nothing else. How long the attack is, does not matter
+to a server that keeps its bounds; the table over several seconds each is `python -m tests.under_attack`.
 """
 
 from __future__ import annotations
