@@ -45,7 +45,7 @@ def parse_quickly(data: bytes | bytearray | memoryview) -> list[Any]:
         return []
     try:
         value = decode(data)
-    except ValueError:
+    except Exception:  # noqa: BLE001 - its errors are no ValueError before msgspec 0.21
         return []
     # Behind every name stands a colon. So there are at least as many colons of that kind as members; and if there are
     # not more of them than members were kept, then none was lost to another of its name.

@@ -36,6 +36,7 @@ from tests.core.test_paced import take
 from tests.corpus.notation import read_bytes
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import declared_lengths
+from tests.effort import examples
 from tests.stalls import STALL_SECONDS, slowness
 
 pytestmark = pytest.mark.usefixtures("json_parser")
@@ -278,7 +279,7 @@ def tensors(draw: st.DrawFn) -> Members:
     return {name: members[name] for name in names}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(tensors(), max_size=4), st.dictionaries(st.text("ab:", max_size=2), SCALARS), st.data(), st.booleans())
 def test_headers_right_and_wrong(inputs: list[Members], rest: Members, data: st.DataObject, is_response: bool) -> None:
     text = json.dumps(

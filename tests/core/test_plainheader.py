@@ -26,6 +26,7 @@ from streamcodec.core.jsontext import parse_json
 from streamcodec.core.plainheader import parse_plain_entries, read_plainly
 from streamcodec.testing import describe_error, describe_header
 from tests.core.messages import Members, binary, jsonic
+from tests.effort import examples
 
 Parse = Callable[[bytes, Limits], RequestHeader | ResponseHeader]
 TEXT = b'{"inputs":[{"name":"x","shape":[2,3],"datatype":"FP32","parameters":{"binary_data_size":24}}],"id":"a"}'
@@ -170,13 +171,13 @@ HEADERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(HEADERS, st.booleans())
 def test_any_members(members: Members, is_ascii: bool) -> None:
     check(json.dumps(members, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.integers(0, len(TEXT)), st.integers(0, 3), st.sampled_from([b"", *map(bytes, zip(rb'{}[],:"\0-.e ax')), TEXT])
 )

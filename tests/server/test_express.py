@@ -72,6 +72,7 @@ def sent_by(session: Session) -> bytes:
     return b"".join(chain.from_iterable(batches(session.outgoing)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_case_of_the_corpus_is_answered_alike(case: Case, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)

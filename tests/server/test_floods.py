@@ -18,6 +18,8 @@ from tests.processes import forget_peak, peak_resident, resident
 from tests.server.programs import MODELS, Program, serving
 from tests.server.wire import GET_LIVE, TIMEOUT, Wire, chunked, floats, head, infer_request, post
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 CONNECTIONS = 400
 SCRATCH = 64 << 10

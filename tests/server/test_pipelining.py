@@ -25,6 +25,8 @@ from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request
 from tests.stalls import STALL_SECONDS, slowness
 
+pytestmark = pytest.mark.slow
+
 Address = tuple[str, int]
 COUNT = 600
 UNKNOWN = head("/v2/models/nobody", method="GET")

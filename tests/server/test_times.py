@@ -24,6 +24,8 @@ from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, TIMEOUT, Answer, Wire, head, infer_request
 
+pytestmark = pytest.mark.slow
+
 Address = tuple[str, int]
 LONG = 30.0
 """Seconds of a limit that is not to be the one that is hit."""
