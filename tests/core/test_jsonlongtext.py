@@ -14,6 +14,7 @@ from streamcodec.core.header import RequestStream
 from streamcodec.core.jsonlongtext import LongText
 from streamcodec.testing import ErrorDescription
 from tests.core.test_jsonstream import ACCEPTED, REFUSED, assert_same, in_blocks, whole, with_data
+from tests.effort import examples
 
 pytestmark = pytest.mark.usefixtures("json_parser", "long_strings_are_short")
 
@@ -124,7 +125,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(PIECES, min_size=5, max_size=40).map(b"".join), st.integers(1, 20))
 def test_any_string(content: bytes, size: int) -> None:
     text = texts(b"a", content, b"b")

@@ -218,7 +218,7 @@ def test_unusual_entries_are_left_to_the_strict_way(text: bytes) -> None:
     assert parse_plain_entries(text) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.integers(0, len(ENTRY)), st.integers(0, 3), st.sampled_from([b"", *map(bytes, zip(rb'{}[],:"\0-.e ax')), ENTRY])
 )
