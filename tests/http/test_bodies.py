@@ -305,16 +305,3 @@ def test_a_collector_keeps_the_first_bytes_and_counts_all() -> None:
         face(driver, response(bytes(range(256)) * 40))
         assert collector.data == bytes(range(4))
         assert (collector.offset, collector.is_complete, collector.needs_data) == (10_240, True, False)
-
-
-def test_of_several_mistakes_the_first_is_told() -> None:
-    """Damaged compression, and behind it framing that is none: the client is told what came first."""
-    damaged = compress(BODY, "deflate")[:-20] + bytes(30)
-    driver = server()
-    driver.connection.feed(post(IHCL, b"Content-Encoding: deflate", b"Transfer-Encoding: chunked"))
-    driver.pump()
-    connection = driver.connection
-    assert connection.feed(chunked(damaged, [len(damaged)])[: -len("0\r\n\r\n")]) > 0
-    connection.feed(b"no size\r\n")
-    driver.pump()
-    assert [entry[2] for entry in driver.log if entry[0] == "error"] == [ErrorCode.INVALID_COMPRESSION]

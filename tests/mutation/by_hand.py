@@ -61,7 +61,7 @@ MUTANTS: Final = (
         "http/body.py",
         "self._failure = self._failure or failure",
         "self._failure = failure",
-        "http/test_bodies.py",
+        "http/test_chunks.py",
     ),
     Mutant(
         "connection: the first line's end is looked for one byte too early",

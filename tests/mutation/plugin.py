@@ -36,7 +36,7 @@ _EXAMPLES = 30
 _TOO_LONG = (
     "test_properties",
     "test_state_machine",
-    "test_misuse",
+    "core/test_misuse",
     "test_constant_memory",
     "every_length",
     "ends_early",
@@ -65,11 +65,11 @@ _WORDS = ("test_refusals.py", "test_complaints.py")
 
 _FILES = {
     "channels": ("pipelining", "times", "floods"),
-    "driver": ("times", "budget", "windowed_models"),
+    "driver": ("times", "budget", "limits", "admission"),
     "lingering": ("times", "limits"),
     "outbox": ("pipelining", "floods"),
-    "running": ("features", "admission"),
-    "serving": ("admission", "features"),
+    "running": ("process",),
+    "serving": ("admission", "limits", "process"),
     "session": ("requests", "limits", "budget"),
 }
 """Of modules that have no file of tests of their own: whose theme is theirs."""
@@ -137,7 +137,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def _surveyed(items: Items, *, is_live: bool) -> dict[str, Timings]:
-    """Return for each function and program, which tests come to it; tests that are known from another time are not run for it."""
+    """Return for each function and program, which tests come to it; tests that are known already are not run for it."""
     place = Path("survey.json")
     known = json.loads(place.read_text()) if place.exists() else {}
     new = {name: item for name, item in items.items() if name not in known}

@@ -119,7 +119,7 @@ def test_a_model_is_not_called_before_its_inputs_are_there() -> None:
     event = inference.decoder.next_event()
     assert isinstance(event, HeaderReceived)
     inference.receive(event)
-    with pytest.raises(LocalProtocolError, match="^the model is called after the last event of the decoder"):
+    with pytest.raises(LocalProtocolError, match=r"^the model is called after the last event of the decoder"):
         inference.run()
 
 
