@@ -1,9 +1,9 @@
 """The pytest plugin of mutation testing: collects the tests once, then runs them in a fork for each mutant.
 
 First one fork runs all tests, to see how long each takes and which functions it comes to. Then, for each mutant, a fork
-runs the tests that come to its function, up to a budget: those that have found others first, then one of each
-parametrized test, the quick ones first, then the others. So a survivor has seen all tests of its function, or the
-quickest of them.
+runs the tests that come to its function, up to a budget: those that have found others first, then those of its module,
+then the others; of each, first one of every parametrized test, the quick ones first. So a survivor has seen all tests
+of its function, or the quickest of them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ _WORDS = ("test_refusals.py", "test_complaints.py")
 _FILES = {
     "channels": ("pipelining", "times", "floods"),
     "driver": ("times", "budget", "limits", "admission"),
-    "lingering": ("times", "limits"),
+    "lingering": ("limits", "admission"),
+    "options": ("limits",),
+    "calls": ("calls", "times", "windowed_models"),
     "outbox": ("pipelining", "floods"),
     "running": ("process",),
     "serving": ("admission", "limits", "process"),
@@ -231,12 +233,17 @@ def _chosen(tests: Timings, killers: Counter[str], module: str, seconds: float) 
     first = [name for name, _ in killers.most_common(5)]
     yield from first
 
-    files = (*(f"test_{name}.py" for name in (module, *_FILES.get(module, ()))), *_WORDS)
+    files = tuple(f"test_{name}.py" for name in (module, *_FILES.get(module, ())))
+
+    def is_own(name: str) -> bool:
+        return any(file in name for file in (*files, *_WORDS))
 
     def cost(name: str) -> float:  # the module's own tests count little
-        return tests[name] / 5 if any(file in name for file in files) else tests[name]
+        return tests[name] / 5 if is_own(name) else tests[name]
 
-    for name in _varied(sorted(tests.keys() - set(first), key=cost)):
+    left = sorted(tests.keys() - set(first), key=cost)
+    own = list(filter(is_own, left))
+    for name in (*_varied(own), *_varied([name for name in left if not is_own(name)])):
         seconds -= cost(name)
         if seconds < 0:
             return

@@ -30,7 +30,7 @@ def _model(*inputs: TensorMetadata, outputs: tuple[TensorMetadata, ...] | None =
 def _asking_for(count: object) -> RequestHeader:
     return RequestHeader(
         tensors=(),
-        outputs=(RequestedOutput(name="y", parameters={"classification": count}),),  # type: ignore[dict-item] # wrong ones, too
+        outputs=(RequestedOutput(name="y", parameters={"classification": count}),),
     )
 
 
