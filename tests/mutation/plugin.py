@@ -60,8 +60,8 @@ _PROGRAMS = {"running": "server/test_process.py"}
 """Of modules whose functions run in processes that their tests start: those tests are used, whatever the survey says.
 Such a process has mutmut's own switches, and is told of the mutant by its environment."""
 
-_WORDS = ("test_refusals.py", "test_complaints.py")
-"""Where each parameter is about something else."""
+_WORDS = ("test_refusals.py", "test_complaints.py", "test_told.py", "test_rules.py")
+"""Of no module, or of all: where each parameter is about something else."""
 
 _FILES = {
     "channels": ("pipelining", "times", "floods"),
