@@ -96,7 +96,7 @@ MUTANTS: Final = (
         "server/outbox.py",
         "if not transport.is_closing():",
         "if transport is not None:",
-        "server/test_pipelining.py",
+        "server/test_pipelining.py::test_what_waits_for_who_has_gone_is_dropped",
     ),
     Mutant(
         "admission: no more than one place without a seat",

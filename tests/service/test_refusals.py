@@ -10,13 +10,13 @@ import pytest
 from streamcodec import ErrorCode, LimitExceededError, Limits, LocalProtocolError, RemoteProtocolError, Windows
 from streamcodec.core.encoder import Tensor
 from streamcodec.core.model import RequestedOutput, RequestHeader
-from streamcodec.service import Model, ModelRegistry, TensorMetadata
+from streamcodec.service import Model, ModelRegistry, Reply, TensorMetadata
 from streamcodec.service.classification import check_request, classify_outputs
 from streamcodec.service.models import Outputs
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.raw import raw_tensor
 from streamcodec.service.routes import find_route
-from tests.service.requests import ask, service_of
+from tests.service.requests import ask, get, head, service_of
 
 
 def _predict(_: object) -> Outputs:
@@ -137,3 +137,31 @@ def test_a_weight_that_is_not_given_is_1() -> None:
 
 def test_only_blanks_stand_around_an_encoding() -> None:
     assert accepted_encoding([b"XgzipX"]) is None
+
+
+def test_a_request_without_a_host_is_for_none() -> None:
+    service = service_of(_predict, allowed_hosts=["localhost"])
+    told = "this server is not {}; its operator lists the hosts that it is"
+    assert get(service, "/v2").error == told.format("''")
+    fields = [("Host", "localhost")]
+    assert get(service, "http://[/v2", fields=fields).error == told.format("''")
+    assert get(service, "http://other/v2", fields=fields).error == told.format("'other'")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "wonders"])
+def test_why_a_compressed_request_is_not_taken_is_told_to_the_server_too(encoding: str) -> None:
+    service = service_of(_predict, decompresses=False)
+    reply = service.begin(head("/v2/models/m/infer", "POST", [("Content-Encoding", encoding)], 9))
+    assert isinstance(reply, Reply)
+    assert reply.refusal is not None
+    assert (reply.refusal.code, reply.refusal.message) == (
+        ErrorCode.UNSUPPORTED_ENCODING,
+        "this server takes no compressed requests",
+    )
+
+
+def test_why_a_method_is_not_answered_is_told_to_the_server_too() -> None:
+    reply = service_of(_predict).begin(head("/v2", "PUT"))
+    assert isinstance(reply, Reply)
+    assert reply.refusal is not None
+    assert reply.refusal.code is ErrorCode.METHOD_NOT_ALLOWED
