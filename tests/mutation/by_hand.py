@@ -89,7 +89,7 @@ MUTANTS: Final = (
         "server/session.py",
         "self.reservation.ask(nbytes, held=held)",
         "self.reservation.ask(nbytes, held=0)",
-        "server/test_budget.py",
+        "server/test_rules.py",
     ),
     Mutant(
         "outbox: writes to a transport that closes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import time
@@ -13,14 +14,14 @@ import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from streamcodec import RemoteProtocolError
+from streamcodec import NEED_DATA, NEED_TURN, RemoteProtocolError
 from streamcodec.server import Server, ServerOptions, open_listener, serving
 from streamcodec.server.admission import Admission
 from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express
 from streamcodec.server.lingering import Rest
 from streamcodec.server.outbox import Outbox
-from streamcodec.server.session import Session
+from streamcodec.server.session import Session, Step
 from streamcodec.service import Service
 from tests.server.models import models
 from tests.server.programs import server_here
@@ -209,6 +210,29 @@ def test_memory_that_is_granted_in_steps_counts_what_is_there_already() -> None:
     assert other.ask(30)
     assert not reservation.ask(80, held=50)
     assert (reservation.nbytes, reservation.missing) == (50, 30)
+
+
+def test_a_request_that_waits_for_its_tensors_has_what_its_header_has_taken() -> None:
+    """Its arrays are made already, and others shall not be given that memory."""
+    budget_bytes = 64 * MIB
+    desk = Admission(ServerOptions(max_memory_bytes=budget_bytes))
+    assert Reservation(desk.budget).ask(40 * MIB)
+    service = Service(models())
+    session = Session(service, Express(service), desk)
+    count, nbytes = 300_000, 30 * MIB
+    written = {"name": "x", "shape": [count], "datatype": "FP32", "data": [0] * count}
+    sent = {"name": "y", "shape": [nbytes], "datatype": "UINT8", "parameters": {"binary_data_size": nbytes}}
+    text = json.dumps({"inputs": [written, sent]}).encode()
+    lengths = (f"Inference-Header-Content-Length: {len(text)}", f"Content-Length: {len(text) + nbytes}")
+    rest = memoryview(head("/v2/models/identity/infer", *lengths) + text)
+    while (step := session.next_event()) is not Step.WAIT:
+        if step is NEED_TURN:
+            session.work()
+        else:
+            assert step is NEED_DATA
+            rest = rest[session.connection.feed(rest) :]
+    assert session.reservation.missing
+    assert session.reservation.nbytes > 4 * count
 
 
 # What is told
