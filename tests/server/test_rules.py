@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import cast
 
 import anyio
 import pytest
@@ -243,7 +244,7 @@ def test_who_has_no_memory_is_told_when_to_come_back() -> None:
     session.connection.feed(infer_request()[:-1])
     session.next_event()
     session.refuse_for_memory()
-    sent = b"".join(bytes(part) for part in session.outgoing)
+    sent = _sent(session)
     assert b"HTTP/1.1 503 " in sent
     assert b"Retry-After: 1\r\n" in sent
     assert b"other requests have taken the server's memory" in sent
@@ -268,7 +269,7 @@ def test_where_all_seats_are_taken_that_is_told_in_words() -> None:
     for session in (first, second):
         session.connection.feed(infer_request()[:-1])
         session.next_event()
-    sent = b"".join(bytes(part) for part in second.outgoing)
+    sent = _sent(second)
     assert b"the server has as many connections as it may have" in sent
     assert b"Retry-After: 1\r\n" in sent
 
@@ -292,3 +293,7 @@ def test_that_a_client_has_gone_is_no_news_but_for_who_debugs(caplog: pytest.Log
 def _session() -> Session:
     service = Service(models())
     return Session(service, Express(service), Admission(ServerOptions()))
+
+
+def _sent(session: Session) -> bytes:
+    return b"".join(cast("list[bytes]", session.outgoing))
