@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import socket
@@ -234,6 +235,16 @@ def test_a_request_that_waits_for_its_tensors_has_what_its_header_has_taken() ->
             rest = rest[session.connection.feed(rest) :]
     assert session.reservation.missing
     assert session.reservation.nbytes > 4 * count
+
+
+def test_what_is_compressed_is_worked_off_in_turns() -> None:
+    session = _session()
+    body = gzip.compress(bytes(MIB), mtime=0)
+    fields = ("Content-Encoding: gzip", f"Content-Length: {len(body)}", "Inference-Header-Content-Length: 9")
+    session.connection.feed(head("/v2/models/identity/infer", *fields))
+    assert session.next_event() is NEED_DATA
+    session.connection.feed(body)
+    assert session.next_event() is NEED_TURN
 
 
 # What is told
