@@ -64,13 +64,18 @@ _WORDS = ("test_refusals.py", "test_complaints.py", "test_told.py", "test_rules.
 """Of no module, or of all: where each parameter is about something else."""
 
 _FILES = {
+    "body": ("bodies",),
+    "collector": ("bodies", "client"),
     "channels": ("pipelining", "times", "floods"),
+    "connection": ("heads", "misuse", "zero_copy"),
     "driver": ("times", "budget", "limits", "admission"),
     "lingering": ("limits", "admission"),
     "options": ("limits",),
     "calls": ("calls", "times", "windowed_models"),
     "outbox": ("pipelining", "floods"),
+    "plan": ("plans",),
     "running": ("process",),
+    "server": ("misuse", "connection"),
     "serving": ("admission", "limits", "process"),
     "session": ("requests", "limits", "budget"),
 }
