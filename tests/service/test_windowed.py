@@ -239,3 +239,15 @@ def test_a_model_that_takes_windows_and_a_header_of_unknown_length() -> None:
 
 def test_an_answer_needs_no_windows() -> None:
     assert infer(service_of(lambda request: dict(request.inputs)), TARGET, _message("x")).status == 200
+
+
+@pytest.mark.parametrize("names", [["x"], ["x", "y"], ["x", "y", "z"]])
+def test_the_end_of_the_message_comes_behind_the_last_input_however_many_there_are(names: list[str]) -> None:
+    seen: list[object] = []
+
+    def predict(request: InferenceRequest) -> Outputs:
+        seen.append(dict(request.inputs))
+        return _sums(request)
+
+    assert set(_ask(predict, *names).outputs) == set(names)
+    assert seen == [{}]
