@@ -15,9 +15,11 @@ from typing import cast
 import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
+from anyio.lowlevel import checkpoint
 
 from streamcodec import NEED_DATA, NEED_TURN, RemoteProtocolError
 from streamcodec.server import Server, ServerOptions, open_listener, serving
+from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
 from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express
@@ -117,16 +119,21 @@ def test_40_who_connect_at_once_all_have_the_time_to_ask_although_the_seats_are_
         assert busy.send(infer_request()[-1:]).response().status == 200
 
 
-def test_a_socket_that_was_accepted_holds_nobody_up() -> None:
-    async def main() -> bool:
-        with open_listener("127.0.0.1", 0) as listener:
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_socket_that_was_accepted_holds_nobody_up(backend: str) -> None:
+    async def main() -> None:
+        accepted: list[socket.socket] = []
+        with open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
             listener.setblocking(False)
-            with socket.create_connection(listener.getsockname()):
-                (sock,) = await serving._accept_some(listener)  # noqa: SLF001 - what every connection goes through
-                with sock:
-                    return sock.getblocking()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(accept_connections, listener, accepted.append)
+                while not accepted:
+                    await checkpoint()
+                tasks.cancel_scope.cancel()
+            with accepted[0] as sock:
+                assert sock.getblocking() is False
 
-    assert anyio.run(main) is False
+    anyio.run(main, backend=backend)
 
 
 def test_only_so_many_who_find_no_place_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
