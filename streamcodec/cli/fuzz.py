@@ -28,7 +28,7 @@ from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.wire import OutOfRequestsError, Pacer, Wire
-from streamcodec.cli.arguments import Commands, count, number, rate, seconds
+from streamcodec.cli.arguments import count, number, rate, seconds
 from streamcodec.cli.output import complain, say
 from streamcodec.client.exchange import Address
 from streamcodec.core.errors import LocalProtocolError
@@ -41,6 +41,17 @@ Only for servers that are yours. Some fall, and what they were doing falls with 
 use. After each request the server is asked for its health and for the answer to a good request.
 """
 
+_EPILOG: Final = """\
+examples:
+  streamcodec fuzz --list
+  streamcodec fuzz http://127.0.0.1:8000 --model identity
+  streamcodec fuzz http://127.0.0.1:8000 --model mine --only 'json/*' --all
+  streamcodec fuzz http://127.0.0.1:8000 --model mine --input x:FP32:-1,3 --junit fuzz.xml
+
+The exit status is 0 if nothing was found, 1 if something was, 2 if something, or all, could not be examined, 130 after
+Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
+"""
+
 _FOUND: Final = 1
 _CANNOT: Final = 2
 _LOOK_SECONDS: Final = 2.0
@@ -48,16 +59,10 @@ _PATH: Final = re.compile(r"[!-~]*")
 """What may stand in the first line of a request."""
 
 
-def add_parser(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "fuzz",
-        help="examine a server with malformed requests",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="The exit status is 0 if nothing was found, 1 if something was, 2 if something, or all, could not be "
-        "examined, and 130 after Ctrl-C.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Make the command's parser."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("url", nargs="?", metavar="URL", help="of the server, as http://127.0.0.1:8000")
     parser.add_argument(
         "--model", type=_name, metavar="MODEL", help="name of the model; one that echoes its inputs shows most"
@@ -99,6 +104,8 @@ def run(options: argparse.Namespace) -> None:
     try:
         with ExitStack() as files:  # opened before anything is sent, for there may be no second time
             results = _examine(options, _opened(files, options.json), _opened(files, options.junit))
+    except BrokenPipeError:  # nobody reads what is printed
+        raise
     except OSError as error:
         raise _given_up(str(error)) from None
     status = _status(results)

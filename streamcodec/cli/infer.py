@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from streamcodec.cli.arguments import Commands, seconds, size, size_text
+from streamcodec.cli.arguments import seconds, size, size_text
 from streamcodec.cli.output import complain, say
 from streamcodec.client import Client
 from streamcodec.core.compression import ENCODINGS
@@ -29,14 +29,9 @@ of the others from being written.
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "infer",
-        help="send arrays to a model",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Make the command's parser."""
+    parser.description = _DESCRIPTION
     parser.add_argument("url", metavar="URL", help="of the server, as http://127.0.0.1:8000")
     parser.add_argument("model", metavar="MODEL", help="name of the model")
     parser.add_argument(

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
 
-from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_or_0, size_text
+from streamcodec.cli.arguments import count, port, seconds, size, size_or_0, size_text
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import Limits
@@ -50,14 +50,9 @@ _LIMITS = ("max_header_bytes", "max_message_bytes", "max_tensor_bytes", "max_com
 """Fields of `Limits` that are options."""
 
 
-def add_parser(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "serve",
-        help="serve models over HTTP",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Make the command's parser."""
+    parser.description = _DESCRIPTION
     parser.add_argument("models", nargs="?", metavar="MODULE:OBJECT", help="what to serve (default: the demo models)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=port, default=8000, help="port to listen at; 0 picks one (default: %(default)s)")
