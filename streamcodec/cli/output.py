@@ -21,8 +21,8 @@ from streamcodec.core.errors import printable
 def say(*lines: str) -> None:
     """Print lines, at once."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    text = "\n".join(map(printable, lines))
-    print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    text = "".join(f"{printable(line)}\n" for line in lines)
+    print(text.encode(encoding, "backslashreplace").decode(encoding), end="", flush=True)
 
 
 def complain(line: str) -> None:
