@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -32,6 +32,19 @@ _MAX_SUGGESTIONS: Final = 3
 Served = ModelRegistry | Service
 
 
+class LoadingError(LocalProtocolError):
+    """The user's code cannot be loaded.
+
+    Attributes:
+        files: where that may be mended.
+    """
+
+    def __init__(self, words: str, files: Iterable[str]) -> None:
+        """Keep what is the matter, and where."""
+        super().__init__(words)
+        self.files = tuple(files)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """What is to be served."""
@@ -45,8 +58,8 @@ def load(text: str) -> Loaded:
     """Import what `MODULE:OBJECT`, or `MODULE` alone, names; a path of a file may stand for a module.
 
     Raises:
-        LocalProtocolError: there is no such module or object, or it is nothing that can be served; or the user's code
-            has failed, whose traceback has been shown by then.
+        LoadingError: there is no such module, or the user's code has failed, whose traceback has been shown by then.
+        LocalProtocolError: there is no such object in it, or it is nothing that can be served.
     """
     name, separator, path = text.partition(":")
     module = _module(name)
@@ -72,7 +85,7 @@ def _module(name: str) -> ModuleType:
 def _module_of_file(path: Path) -> ModuleType:
     """Import a file as the module that it is in its folder, or in the package that this is a part of."""
     if not path.is_file():
-        raise LocalProtocolError(f"there is no file {str(path)!r} in {Path.cwd()}")
+        raise LoadingError(f"there is no file {str(path)!r} in {Path.cwd()}", [str(path)])
     folder, names = path.resolve().parent, [path.stem]
     while (folder / "__init__.py").is_file():
         folder, names = folder.parent, [folder.name, *names]
@@ -93,7 +106,8 @@ def _imported(name: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _failed(error, f"{name!r} cannot be imported") from None
         places = f"{Path.cwd()}, then on Python's path: PYTHONPATH and the packages of {sys.prefix}"
-        raise LocalProtocolError(f"{error}; it was looked for in {places}") from None
+        expected = name.replace(".", os.sep) + ".py"
+        raise LoadingError(f"{error}; it was looked for in {places}", [expected]) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code may do
         raise _failed(error, f"{name!r} cannot be imported") from None
 
@@ -133,17 +147,20 @@ def _served(found: object, text: str) -> Served:
     raise LocalProtocolError(f"{text!r} is {kind}, not a Service, a Model, a list of Models or a ModelRegistry")
 
 
-def _failed(error: BaseException, words: str) -> LocalProtocolError:
+def _failed(error: BaseException, words: str) -> LoadingError:
     """Show where the user's code has failed; return the end of the command."""
     shown = traceback.TracebackException.from_exception(error)
-    _keep_theirs(shown)
+    files = set(_keep_theirs(shown))
     sys.stderr.write("".join(shown.format()))
-    return LocalProtocolError(words)
+    return LoadingError(words, files)
 
 
-def _keep_theirs(shown: traceback.TracebackException) -> None:
-    """Leave frames out that are not the user's, also where one exception has led to another."""
+def _keep_theirs(shown: traceback.TracebackException) -> Iterator[str]:
+    """Leave frames out that are not the user's, also where one exception has led to another; return the files."""
     shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(_HIDDEN)]
+    yield from (frame.filename for frame in shown.stack)
+    if (of_syntax := getattr(shown, "filename", None)) is not None:
+        yield of_syntax
     for other in (shown.__cause__, shown.__context__):
         if other is not None:
-            _keep_theirs(other)
+            yield from _keep_theirs(other)

@@ -21,8 +21,9 @@ from typing import Any, Final
 
 from streamcodec.cli.arguments import count, port, seconds, size, size_or_0, size_text
 from streamcodec.cli.description import describe
-from streamcodec.cli.loading import USUAL_NAMES, Loaded, load
-from streamcodec.cli.output import say
+from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
+from streamcodec.cli.output import complain, say
+from streamcodec.cli.reloading import Watcher, joined, supervise, wait
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import Limits
@@ -92,6 +93,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="?", metavar="MODULE[:OBJECT]", help="what to serve (default: the demo models)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=port, default=8000, help="port to listen at; 0 picks one (default: %(default)s)")
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="start anew when a file that MODULE imports has changed; for development: a look at the files every third "
+        "of a second, and requests under way have three seconds",
+    )
     _add_features(parser)
     _add_limits(parser)
     parser.set_defaults(run=run, fail=parser.error)
@@ -100,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal."""
     _set_up_logging()
-    loaded = Loaded(served=demo_models(), source="the demo models") if options.models is None else load(options.models)
+    loaded = _loaded_anew(options) if options.reload else _loaded(options)
     service = _service(loaded, options)
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
     if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
@@ -120,6 +127,28 @@ def run(options: argparse.Namespace) -> None:
     if unfinished:
         os._exit(0)  # models are still running in threads, for which the interpreter would wait
     _leave_threads()
+
+
+def _loaded(options: argparse.Namespace) -> Loaded:
+    return Loaded(served=demo_models(), source="the demo models") if options.models is None else load(options.models)
+
+
+def _loaded_anew(options: argparse.Namespace) -> Loaded:
+    """Load what is to be served in a process that is started anew when its files change."""
+    if options.models is None:
+        options.fail("--reload: the demo models do not change; say which MODULE to serve")
+    channel = joined()
+    if channel is None:
+        raise SystemExit(supervise())
+    watcher = Watcher(channel)
+    try:
+        loaded = _loaded(options)
+    except LocalProtocolError as error:
+        watcher.look(error.files if isinstance(error, LoadingError) else ())
+        complain(f"{error}; waiting for a change")
+        wait()
+    watcher.look()
+    return loaded
 
 
 def _set_up_logging() -> None:
