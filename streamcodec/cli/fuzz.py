@@ -22,7 +22,7 @@ from streamcodec import DATATYPES, __version__
 from streamcodec.blackbox import report
 from streamcodec.blackbox.examination import Examiner, Result, State
 from streamcodec.blackbox.inputs import Input
-from streamcodec.blackbox.learning import CannotExamineError, find_baseline, learn_inputs
+from streamcodec.blackbox.learning import CannotExamineError, find_baseline, guess_baseline, learn_inputs
 from streamcodec.blackbox.mutations import mutation, names
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes import PROBES
@@ -77,7 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_input,
         metavar="NAME:DATATYPE:SHAPE",
-        help="an input of a model whose metadata does not tell, as x:FP32:-1,3, where -1 is any size; one for each",
+        help="an input of a model whose metadata does not tell, as x:FP32:-1,3, where -1 is any size; one for each "
+        "(default: what the metadata says, or x:FP32:-1 and s:BYTES:-1)",
     )
     parser.add_argument(
         "--i-own-this-host",
@@ -178,9 +179,10 @@ def _learned(options: argparse.Namespace, address: Address, wire: Wire) -> Exami
         inputs=tuple(options.inputs),
         is_declared=not options.inputs,
     )
-    if target.is_declared:
+    if not target.inputs:
         target = replace(target, inputs=learn_inputs(wire, target, options.timeout))
-    target, baseline = find_baseline(wire, target, options.timeout)
+    find = find_baseline if target.inputs else guess_baseline
+    target, baseline = find(wire, target, options.timeout)
     return Examiner(wire=wire, target=target, baseline=baseline, timeout=options.timeout, recovery=options.recovery)
 
 
@@ -256,6 +258,9 @@ def _examine(options: argparse.Namespace, json_file: TextIO | None, junit_file: 
     probes = _probes(options, examiner.target)
     results: list[Result] = []
     try:
+        if not (options.inputs or examiner.target.is_declared):
+            inputs = " ".join(f"--input {each}" for each in examiner.target.inputs)
+            print(f"The model declares no inputs, and takes what it is given: {inputs}\n")
         print(report.row(report.HEADING), report.rule(), sep="\n", flush=True)
         for result in examiner.examine(probes):
             results.append(result)
