@@ -107,12 +107,14 @@ def test_a_reader_who_has_had_enough(url: str) -> None:
     assert shown[3:] == ["status 141"]
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_at_all() -> None:
     assert _shell("run fuzz --list | (exec <&-; sleep 2)").stdout == "status 141\n"
     for option in ("--help", "--version"):  # argparse takes no notice where Python keeps nothing back to be written
         assert _shell(f"run {option} | (exec <&-; sleep 1)").stdout in {"status 0\n", "status 141\n"}
 
 
+@pytest.mark.slow
 def test_complaints_that_nobody_reads() -> None:
     assert _shell("run infer http://127.0.0.1:1 m 2>&1 >/dev/null | (exec <&-; sleep 2)").stdout == "status 1\n"
 

@@ -22,6 +22,8 @@ from tests.processes import announced
 from tests.server.programs import ROOT
 from tests.server.wire import post
 
+pytestmark = pytest.mark.slow
+
 SOURCE = """
 import part
 from streamcodec.service import Model
