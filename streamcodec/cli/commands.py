@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
@@ -86,16 +87,15 @@ def status_of(end: SystemExit) -> int:
 
 
 def finished(status: int) -> int:
-    """Write out what was printed; return the exit status, which may be another one if that fails."""
+    """Write out what was printed; return the exit status, which is another one if only that fails."""
     try:
         flush(sys.stdout)
     except BrokenPipeError:
         status = status or BROKEN_PIPE
     except OSError as error:
-        complain(str(error))
+        if not status:  # else it has been said
+            complain(str(error))
         status = status or 1
-    try:
+    with suppress(OSError):  # there is nowhere left to say so
         flush(sys.stderr)
-    except OSError:  # there is nowhere left to say so
-        status = status or 1
     return status
