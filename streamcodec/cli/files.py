@@ -35,8 +35,7 @@ def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
         FileExistsError: it is there, and may not be.
         OSError: it cannot be written.
     """
-    if not replaces and os.path.lexists(path):
-        raise _exists(path)
+    check_free(path, replaces=replaces)
     unfinished = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with unfinished.open("xb") as file:
@@ -47,6 +46,12 @@ def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
             _give_new_name(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def check_free(path: Path, *, replaces: bool) -> None:
+    """Raise FileExistsError if there is a file that may not be replaced."""
+    if not replaces and os.path.lexists(path):
+        raise _exists(path)
 
 
 def _give_new_name(file: Path, path: Path) -> None:

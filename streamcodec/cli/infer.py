@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 
 from streamcodec.cli.arguments import seconds, size, size_text
-from streamcodec.cli.files import savable, save
+from streamcodec.cli.files import check_free, savable, save
 from streamcodec.cli.output import complain, say
 from streamcodec.cli.progress import shown_progress
 from streamcodec.client import Client
@@ -118,6 +118,8 @@ def run(options: argparse.Namespace) -> None:
         raise LocalProtocolError("an input is given twice")
     if options.output_dir is not None:
         options.output_dir.mkdir(parents=True, exist_ok=True)
+        for name in options.outputs or ():  # better now than when the model has worked for nothing
+            check_free(_path(name, options), replaces=options.force)
     client = Client(
         options.url,
         timeout=options.timeout,
@@ -152,14 +154,19 @@ def _write_all(tensors: Mapping[str, TensorReceived], options: argparse.Namespac
 
 def _write(name: str, tensor: TensorReceived, options: argparse.Namespace) -> str | None:
     """Write an output to its file, and return what to say of it; others may be written if this one cannot be."""
-    # The server chooses the names: encoded, they can name no other folder.
-    path = options.output_dir / f"{quote(name, safe=' ')}.npy"
+    path = _path(name, options)
     try:
         save(path, savable(tensor, options.max_padded_bytes), replaces=options.force)
     except (LocalProtocolError, MemoryError, OSError) as error:
         complain(f"output {name}: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}")
         return None
     return f"{_name(name, tensor)} -> {path}"
+
+
+def _path(name: str, options: argparse.Namespace) -> Path:
+    """Return the file of an output. The server chooses the names: encoded, they can name no other folder."""
+    path: Path = options.output_dir / f"{quote(name, safe=' ')}.npy"
+    return path
 
 
 def _name(name: str, tensor: TensorReceived) -> str:

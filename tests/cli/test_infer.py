@@ -101,6 +101,17 @@ def test_no_file_is_replaced_without_force(url: str, folder: Path, capsys: pytes
     assert sorted(path.name for path in out.iterdir()) == ["x.npy", "y.npy"]
 
 
+def test_a_file_that_is_there_is_told_of_before_the_model_works(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scripted([_answer(x=np.ones(1))]) as server:
+        assert _infer(server.url, "m", "--output", "x", "--output-dir", ".") == 1
+        assert capsys.readouterr().err == "streamcodec: x.npy is there already; --force replaces it\n"
+        assert not server.requests
+        assert _infer(server.url, "m", "--output", "x", "--output-dir", ".", "--force") == 0
+    assert np.load(folder / "x.npy").tolist() == [1]
+
+
 def test_a_link_that_leads_nowhere_is_there_too(url: str, folder: Path) -> None:
     (folder / "out").mkdir()
     (folder / "out" / "x.npy").symlink_to(folder / "elsewhere")
