@@ -52,7 +52,12 @@ def flush(stream: TextIO | None) -> None:
     try:
         stream.flush()
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        drop(stream)
         raise
+
+
+def drop(stream: TextIO) -> None:
+    """Have what is waiting, and all that is still printed, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -22,7 +23,7 @@ from typing import Any, Final
 from streamcodec.cli.arguments import count, port, seconds, size, size_or_0, size_text
 from streamcodec.cli.description import describe
 from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
-from streamcodec.cli.output import complain, say
+from streamcodec.cli.output import complain, drop, say
 from streamcodec.cli.reloading import Watcher, joined, supervise, wait
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.jsonoutput import NonFiniteOutput
@@ -115,8 +116,10 @@ def run(options: argparse.Namespace) -> None:
 
     def announce(host: str, number: int) -> None:
         authority = f"[{host}]" if ":" in host else host
-        with contextlib.suppress(BrokenPipeError):  # nobody reads that, but others may want to be served
+        try:
             say(f"serving {loaded.source}:", *describe(service.models), f"listening on http://{authority}:{number}")
+        except BrokenPipeError:  # nobody reads that, but others may want to be served
+            drop(sys.stdout)
 
     try:
         unfinished = run_server(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from streamcodec.client import Client
 from tests.server.models import models
 from tests.server.programs import server_here
 
@@ -114,6 +118,55 @@ def test_output_that_nobody_reads_at_all() -> None:
     assert _shell("run fuzz --list | (exec <&-; sleep 2)").stdout == "status 141\n"
     for option in ("--help", "--version"):  # argparse takes no notice where Python keeps nothing back to be written
         assert _shell(f"run {option} | (exec <&-; sleep 1)").stdout in {"status 0\n", "status 141\n"}
+
+
+@pytest.mark.slow
+def test_a_server_whose_words_nobody_reads_serves() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # for a port that is free
+        number = listener.getsockname()[1]
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, "serve", "--port", str(number)]
+    with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writing)
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            with suppress(OSError), Client(f"http://127.0.0.1:{number}") as client:
+                assert client.is_server_live()
+                break
+            time.sleep(0.1)
+        process.terminate()
+        _, complaints = process.communicate(timeout=30)
+    assert (process.returncode, complaints) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("heeds_ctrl_c")
+def test_what_hangs_after_ctrl_c_is_ended_by_another_one() -> None:
+    code = """
+import sys, time, streamcodec.cli as cli, streamcodec.cli.commands as commands
+def run(options):
+    print("now", flush=True)
+    try:
+        time.sleep(60)
+    finally:
+        print("then", flush=True)
+        time.sleep(60)
+commands.run = run
+cli.program()
+"""
+    command = [sys.executable, "-c", code, "fuzz", "--list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for word in ("now", "then"):
+            assert process.stdout.readline().strip() == word
+            process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert process.poll() is None  # the second came so soon that the first may not have had its effect
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 130
 
 
 @pytest.mark.slow
