@@ -146,8 +146,8 @@ def test_what_hangs_after_ctrl_c_is_ended_by_another_one() -> None:
     code = """
 import sys, time, streamcodec.cli as cli, streamcodec.cli.commands as commands
 def run(options):
-    print("now", flush=True)
     try:
+        print("now", flush=True)
         time.sleep(60)
     finally:
         print("then", flush=True)
