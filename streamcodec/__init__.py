@@ -2,102 +2,30 @@
 
 This module is the whole public codec. It needs numpy alone; `streamcodec.http`, `streamcodec.service`,
 `streamcodec.client` and `streamcodec.server` add HTTP, the V2 service and programs, and import h11 and anyio.
+
+The names come from `streamcodec.codec` when the first of them is asked for. For Python imports this module before
+`streamcodec.cli`, which must mind Ctrl-C before numpy is imported, and whose `--help` needs no numpy at all.
 """
 
-from streamcodec.core.compression import ENCODINGS, Inflater
-from streamcodec.core.datatypes import DATATYPES, Datatype, datatype_of
-from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder, response_decoder
-from streamcodec.core.deflating import compress_message
-from streamcodec.core.elements import Elements
-from streamcodec.core.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request, encode_response
-from streamcodec.core.errors import (
-    ErrorCode,
-    LimitExceededError,
-    LocalProtocolError,
-    NotRepresentableError,
-    ProtocolError,
-    RemoteProtocolError,
-)
-from streamcodec.core.events import (
-    NEED_DATA,
-    NEED_TURN,
-    EndOfMessage,
-    Event,
-    HeaderReceived,
-    NeedData,
-    NeedTurn,
-    TensorReceived,
-    WindowReceived,
-)
-from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
-from streamcodec.core.header import parse_request_header, parse_response_header
-from streamcodec.core.jsonoutput import NonFiniteOutput
-from streamcodec.core.limits import DEFAULT_LIMITS, Limits
-from streamcodec.core.memorymap import MemoryMap
-from streamcodec.core.model import RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
-from streamcodec.core.placement import Into, NewArray, Place, Placement, Slab, new_array
-from streamcodec.core.pool import Pool
-from streamcodec.core.remembered import RememberedHeaders
-from streamcodec.core.rows import Rows, RowWriter
-from streamcodec.core.windows import Discard, Windows
+import importlib
+import typing
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "DATATYPES",
-    "DEFAULT_LIMITS",
-    "ENCODINGS",
-    "HEADER_LENGTH_FIELD",
-    "NEED_DATA",
-    "NEED_TURN",
-    "Datatype",
-    "Decoder",
-    "Discard",
-    "Elements",
-    "EncodedMessage",
-    "EndOfMessage",
-    "ErrorCode",
-    "Event",
-    "HeaderReceived",
-    "Inflater",
-    "Into",
-    "LimitExceededError",
-    "Limits",
-    "LocalProtocolError",
-    "MemoryMap",
-    "NeedData",
-    "NeedTurn",
-    "NewArray",
-    "NonFiniteOutput",
-    "NotRepresentableError",
-    "Place",
-    "Placement",
-    "Pool",
-    "ProtocolError",
-    "RememberedHeaders",
-    "RemoteProtocolError",
-    "RequestHeader",
-    "RequestedOutput",
-    "ResponseHeader",
-    "RowWriter",
-    "Rows",
-    "Slab",
-    "Tensor",
-    "TensorReceived",
-    "TensorSpec",
-    "WindowReceived",
-    "Windows",
-    "compress_message",
-    "datatype_of",
-    "encode_raw_request",
-    "encode_request",
-    "encode_response",
-    "new_array",
-    "parse_content_encoding",
-    "parse_header_length",
-    "parse_request_header",
-    "parse_response_header",
-    "raw_request_decoder",
-    "request_decoder",
-    "response_decoder",
-]
+if typing.TYPE_CHECKING:
+    from streamcodec.codec import *  # noqa: F403 - they are named there
+    from streamcodec.codec import __all__ as __all__
+else:  # to type checkers, a module with `__getattr__` has every name
+
+    def __getattr__(name: str) -> object:
+        """Load the names of the codec."""
+        if name == "__all__" or not name.startswith("__"):  # the import system and tools look for others
+            codec = importlib.import_module("streamcodec.codec")
+            globals().update({each: getattr(codec, each) for each in ("__all__", *codec.__all__)})
+        if name in globals():
+            return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """Name what would be loaded, too."""
+        return sorted({*globals(), *__getattr__("__all__")})

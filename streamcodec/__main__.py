@@ -1,6 +1,6 @@
 """`python -m streamcodec`."""
 
-from streamcodec.cli import main
+from streamcodec.cli import program
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    program()

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+
+def announced(lines: Iterable[str]) -> str:
+    """Read what `streamcodec serve` prints until it says where it listens; return that URL, or nothing if it ends."""
+    start = "listening on "
+    return next((line.strip().removeprefix(start) for line in lines if line.startswith(start)), "")
 
 
 def cpu_clock(pid: int) -> Callable[[], float]:

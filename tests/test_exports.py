@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import inspect
+import subprocess
+import sys
 import types
 
 import pytest
@@ -77,6 +79,20 @@ def test_public_names() -> None:
 def test_nothing_else_is_public() -> None:
     others = {name for name, value in vars(streamcodec).items() if not isinstance(value, types.ModuleType)}
     assert {name for name in others if not name.startswith("_")} == set(PUBLIC)
+
+
+def test_names_are_loaded_when_they_are_asked_for() -> None:
+    code = """
+import sys, streamcodec
+assert "numpy" not in sys.modules and "streamcodec.codec" not in sys.modules
+assert set(streamcodec.__all__) < set(dir(streamcodec))
+assert streamcodec.core.limits.Limits is streamcodec.Limits
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    with pytest.raises(AttributeError, match="module 'streamcodec' has no attribute 'nonsense'"):
+        streamcodec.nonsense  # type: ignore[attr-defined]  # noqa: B018 - as it says
+    with pytest.raises(ImportError, match="nonsense"):
+        from streamcodec import nonsense  # type: ignore[attr-defined]  # noqa: F401, PLC0415 - as it says
 
 
 @pytest.mark.parametrize("name", PUBLIC)

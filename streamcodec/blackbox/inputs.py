@@ -23,6 +23,10 @@ class Input:
     shape: tuple[int, ...]
     """-1 where any size will do."""
 
+    def __str__(self) -> str:
+        """Return what `--input` would take for it."""
+        return f"{self.name}:{self.datatype.name}:{','.join(map(str, self.shape))}"
+
     @property
     def has_elements(self) -> bool:
         """Whether its samples have elements: without any, little can be wrong with it."""

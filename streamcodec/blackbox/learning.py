@@ -25,6 +25,11 @@ _MAX_SAMPLE: Final = 1 << 20
 _MAX_RANK: Final = 64
 """More dimensions than that no tensor of numpy has, nor one that our own decoder takes."""
 
+_FLOATS: Final = Input(name="x", datatype=DATATYPES["FP32"], shape=(-1,))
+_TEXTS: Final = Input(name="s", datatype=DATATYPES["BYTES"], shape=(-1,))
+_TRIED: Final = ((_FLOATS, _TEXTS), (_FLOATS,))
+"""What a model is given that declares no inputs, since it may take any: the more kinds, the more can be examined."""
+
 
 class CannotExamineError(Exception):
     """There is nothing to examine: the server does not answer, or no good request is known. The text says why."""
@@ -64,19 +69,32 @@ class Baseline:
 
 
 def learn_inputs(wire: Wire, target: Target, timeout: float) -> tuple[Input, ...]:
-    """Ask the server for the inputs of a model.
+    """Ask the server for the inputs of a model; there are none if the model declares none.
 
     Raises:
-        CannotExamineError: it does not answer, does not know the model, or the model declares no inputs.
+        CannotExamineError: it does not answer, or does not know the model.
     """
     answer = _get(wire, target, target.resource, timeout, "does not tell of the model")
     try:
-        inputs = tuple(_input(entry) for entry in json.loads(answer.body).get("inputs") or ())
+        return tuple(_input(entry) for entry in json.loads(answer.body).get("inputs") or ())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise CannotExamineError("the model's metadata is not what the V2 protocol says") from None
-    if not inputs:
-        raise CannotExamineError("the model declares no inputs; name what it takes, with --input NAME:DATATYPE:SHAPE")
-    return inputs
+
+
+def guess_baseline(wire: Wire, target: Target, timeout: float) -> tuple[Target, Baseline]:
+    """Find a good request for a model that declares no inputs; see `find_baseline`.
+
+    Raises:
+        CannotExamineError: none of those that are tried is one.
+    """
+    reason = None
+    for inputs in _TRIED:
+        try:
+            return find_baseline(wire, replace(target, inputs=inputs, is_declared=False), timeout)
+        except CannotExamineError as error:
+            reason = error
+    words = "the model declares no inputs; name what it takes, with --input NAME:DATATYPE:SHAPE; a guess was wrong"
+    raise CannotExamineError(f"{words}: {reason}")
 
 
 def find_baseline(wire: Wire, target: Target, timeout: float) -> tuple[Target, Baseline]:

@@ -1,37 +1,76 @@
 """Command line: `streamcodec serve`, `streamcodec infer`, `streamcodec demo`, `streamcodec fuzz`.
 
-Each command is a module with `add_parser` and `run`; this one puts them together and turns what went wrong into one
-line and an exit status: 1 for a failure, 2 for wrong arguments, 130 after Ctrl-C.
+`main` runs a command; `program` is the process around it, which has two more concerns. The one is Ctrl-C: at any moment
+it ends the program with status 130 and without a word. While modules are imported there is nothing to be put in order,
+and the process ends at once. While a command runs, it gets a `KeyboardInterrupt`. So nothing heavy is imported here.
+
+The other are readers who have had enough, as `head`: then the program ends as one that SIGPIPE has ended, status 141.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
+import signal
+import sys
+import time
 from collections.abc import Sequence
+from types import FrameType
+from typing import Final, NoReturn
 
-from streamcodec import ProtocolError, __version__
-from streamcodec.cli import demo, fuzz, infer, serve
-from streamcodec.cli.output import complain
+from streamcodec.cli.statuses import INTERRUPTED
 
-_INTERRUPTED = 130
+_ORDER_SECONDS: Final = 1.0
+"""For a command to put things in order after Ctrl-C. Until then another Ctrl-C has no effect, then it ends all."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="streamcodec",
-        description="Move tensors over HTTP by the Binary Tensor Data Extension of the V2 inference protocol.",
-    )
-    parser.add_argument("--version", action="version", version=f"streamcodec {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (serve, infer, demo, fuzz):
-        command.add_parser(commands)
-    options = parser.parse_args(arguments)
+    """Run a command; return the exit status.
+
+    Raises:
+        SystemExit: help was asked for, or arguments are wrong.
+    """
+    from streamcodec.cli import commands  # noqa: PLC0415 - it takes time, in which `program` minds Ctrl-C
+
+    return commands.run(commands.parse(arguments))
+
+
+def program() -> NoReturn:
+    """Run a command as the whole of this process, and end it."""
+    # A shell may have SIGINT ignored by what it starts in the background.
+    minds_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if minds_interrupts:
+        signal.signal(signal.SIGINT, _leave)
+    from streamcodec.cli import commands  # noqa: PLC0415 - as in `main`
+
     try:
-        options.run(options)
+        try:
+            options = commands.parse(None)
+            if minds_interrupts:
+                signal.signal(signal.SIGINT, _Interruption())
+            status = commands.run(options)
+        except SystemExit as end:
+            status = commands.status_of(end)
+        if minds_interrupts:
+            signal.signal(signal.SIGINT, _leave)
     except KeyboardInterrupt:
-        return _INTERRUPTED
-    except (ProtocolError, OSError) as error:
-        complain(str(error) or type(error).__name__)
-        return 1
-    return 0
+        signal.signal(signal.SIGINT, _leave)
+        status = INTERRUPTED
+    sys.exit(commands.finished(status))
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of a handler
+    os._exit(INTERRUPTED)
+
+
+class _Interruption:
+    """A handler that interrupts once: what puts things in order then is left alone, but where that hangs."""
+
+    def __init__(self) -> None:
+        self._end = 0.0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if not self._end:
+            self._end = time.monotonic() + _ORDER_SECONDS
+            raise KeyboardInterrupt
+        if time.monotonic() > self._end:
+            _leave(number, frame)

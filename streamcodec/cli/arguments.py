@@ -5,19 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 import threading
-from typing import Any, Final, Protocol
+from typing import Final
 
 _UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
 _MAX_DIGITS: Final = 12
 _LOWEST_RATE: Final = 0.001
-
-
-class Commands(Protocol):
-    """What a command adds its parser to; argparse has no public name for it."""
-
-    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - argparse's own
-        """Add a parser for one command."""
-        ...
 
 
 def port(text: str) -> int:

@@ -22,13 +22,13 @@ from streamcodec import DATATYPES, __version__
 from streamcodec.blackbox import report
 from streamcodec.blackbox.examination import Examiner, Result, State
 from streamcodec.blackbox.inputs import Input
-from streamcodec.blackbox.learning import CannotExamineError, find_baseline, learn_inputs
+from streamcodec.blackbox.learning import CannotExamineError, find_baseline, guess_baseline, learn_inputs
 from streamcodec.blackbox.mutations import mutation, names
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.wire import OutOfRequestsError, Pacer, Wire
-from streamcodec.cli.arguments import Commands, count, number, rate, seconds
+from streamcodec.cli.arguments import count, number, rate, seconds
 from streamcodec.cli.output import complain, say
 from streamcodec.client.exchange import Address
 from streamcodec.core.errors import LocalProtocolError
@@ -41,6 +41,17 @@ Only for servers that are yours. Some fall, and what they were doing falls with 
 use. After each request the server is asked for its health and for the answer to a good request.
 """
 
+_EPILOG: Final = """\
+examples:
+  streamcodec fuzz --list
+  streamcodec fuzz http://127.0.0.1:8000 --model identity
+  streamcodec fuzz http://127.0.0.1:8000 --model mine --only 'json/*' --all
+  streamcodec fuzz http://127.0.0.1:8000 --model mine --input x:FP32:-1,3 --junit fuzz.xml
+
+The exit status is 0 if nothing was found, 1 if something was, 2 if something, or all, could not be examined, 130 after
+Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
+"""
+
 _FOUND: Final = 1
 _CANNOT: Final = 2
 _LOOK_SECONDS: Final = 2.0
@@ -48,16 +59,10 @@ _PATH: Final = re.compile(r"[!-~]*")
 """What may stand in the first line of a request."""
 
 
-def add_parser(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "fuzz",
-        help="examine a server with malformed requests",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="The exit status is 0 if nothing was found, 1 if something was, 2 if something, or all, could not be "
-        "examined, and 130 after Ctrl-C.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Make the command's parser."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("url", nargs="?", metavar="URL", help="of the server, as http://127.0.0.1:8000")
     parser.add_argument(
         "--model", type=_name, metavar="MODEL", help="name of the model; one that echoes its inputs shows most"
@@ -72,7 +77,8 @@ def add_parser(commands: Commands) -> None:
         default=[],
         type=_input,
         metavar="NAME:DATATYPE:SHAPE",
-        help="an input of a model whose metadata does not tell, as x:FP32:-1,3, where -1 is any size; one for each",
+        help="an input of a model whose metadata does not tell, as x:FP32:-1,3, where -1 is any size; one for each "
+        "(default: what the metadata says, or x:FP32:-1 and s:BYTES:-1)",
     )
     parser.add_argument(
         "--i-own-this-host",
@@ -99,6 +105,8 @@ def run(options: argparse.Namespace) -> None:
     try:
         with ExitStack() as files:  # opened before anything is sent, for there may be no second time
             results = _examine(options, _opened(files, options.json), _opened(files, options.junit))
+    except BrokenPipeError:  # nobody reads what is printed
+        raise
     except OSError as error:
         raise _given_up(str(error)) from None
     status = _status(results)
@@ -171,9 +179,10 @@ def _learned(options: argparse.Namespace, address: Address, wire: Wire) -> Exami
         inputs=tuple(options.inputs),
         is_declared=not options.inputs,
     )
-    if target.is_declared:
+    if not target.inputs:
         target = replace(target, inputs=learn_inputs(wire, target, options.timeout))
-    target, baseline = find_baseline(wire, target, options.timeout)
+    find = find_baseline if target.inputs else guess_baseline
+    target, baseline = find(wire, target, options.timeout)
     return Examiner(wire=wire, target=target, baseline=baseline, timeout=options.timeout, recovery=options.recovery)
 
 
@@ -249,6 +258,9 @@ def _examine(options: argparse.Namespace, json_file: TextIO | None, junit_file: 
     probes = _probes(options, examiner.target)
     results: list[Result] = []
     try:
+        if not (options.inputs or examiner.target.is_declared):
+            inputs = " ".join(f"--input {each}" for each in examiner.target.inputs)
+            print(f"The model declares no inputs, and takes what it is given: {inputs}\n")
         print(report.row(report.HEADING), report.rule(), sep="\n", flush=True)
         for result in examiner.examine(probes):
             results.append(result)

@@ -1,42 +1,55 @@
-"""`streamcodec infer`: send arrays from files to a model, and write its outputs to files."""
+"""`streamcodec infer`: send arrays from files to a model, and show its outputs or write them to files."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
 
-from streamcodec.cli.arguments import Commands, seconds, size, size_text
+from streamcodec.cli.arguments import seconds, size, size_text
+from streamcodec.cli.files import check_free, savable, save
 from streamcodec.cli.output import complain, say
+from streamcodec.cli.progress import shown_progress
 from streamcodec.client import Client
 from streamcodec.core.compression import ENCODINGS
-from streamcodec.core.elements import Elements
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.events import TensorReceived
-from streamcodec.core.prefixes import PREFIX_BYTES
 
 _MAX_PADDED_BYTES: Final = 256 << 20
 
+_SHOWN_VALUES: Final = 8
+_SHOWN_BYTES: Final = 40
+
+_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0-\x08\n-\x1f\x7f]*)")
+"""A field of HTTP: a token, a colon, and a value without control characters (RFC 9110, 5.1 and 5.5)."""
+
 _DESCRIPTION = """\
-Send arrays from .npy files to a model of any V2 server, and write each output to OUTPUT_DIR/NAME.npy.
+Send arrays from .npy files to a model of any V2 server, and show what its outputs begin with; with --output-dir, write
+each whole output to OUTPUT_DIR/NAME.npy. No file is replaced without --force, and none is ever there by half.
 
 Inputs are memory-mapped, so a tensor may be larger than memory; arrays of strings are BYTES. Of the outputs, BYTES are
 written as numpy's fixed-width byte strings, and BF16 as its bits in UINT16. An output that cannot be written keeps none
 of the others from being written.
 """
 
+_EPILOG = """\
+examples:
+  python -c 'import numpy; numpy.save("x.npy", numpy.ones((2, 3), "float32"))'
+  streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy
+  streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy --output-dir outputs --force
+  streamcodec infer http://models.example net --input image=cat.npy --output scores --header 'Authorization: Bearer ...'
+"""
 
-def add_parser(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "infer",
-        help="send arrays to a model",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Make the command's parser."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("url", metavar="URL", help="of the server, as http://127.0.0.1:8000")
     parser.add_argument("model", metavar="MODEL", help="name of the model")
     parser.add_argument(
@@ -48,7 +61,26 @@ def add_parser(commands: Commands) -> None:
         metavar="NAME=FILE.npy",
         help="an input; give one for each",
     )
-    parser.add_argument("--output-dir", type=Path, default=Path(), help="where to write (default: this folder)")
+    parser.add_argument(
+        "--output",
+        dest="outputs",
+        action="append",
+        metavar="NAME",
+        help="an output that is wanted; give one for each (default: all there are)",
+    )
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="where to write (default: write no files)")
+    parser.add_argument("--force", action="store_true", help="replace files that are there already")
+    parser.add_argument(
+        "--header",
+        dest="headers",
+        action="append",
+        default=[],
+        type=_header,
+        metavar="'NAME: VALUE'",
+        help="a field for the request; give one for each",
+    )
+    parser.add_argument("--id", dest="request_id", metavar="ID", help="of the request, for the server's log")
+    parser.add_argument("--json", dest="is_json", action="store_true", help="have tensors travel as JSON, both ways")
     parser.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
     parser.add_argument("--timeout", type=seconds, default=60.0, help="seconds without progress (default: %(default)g)")
     parser.add_argument(
@@ -80,36 +112,92 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make the request and write the outputs."""
+    """Make the request, and show or write the outputs."""
     inputs = dict(options.inputs)
     if len(inputs) < len(options.inputs):
         raise LocalProtocolError("an input is given twice")
-    options.output_dir.mkdir(parents=True, exist_ok=True)
+    if options.output_dir is not None:
+        options.output_dir.mkdir(parents=True, exist_ok=True)
+        for name in options.outputs or ():  # better now than when the model has worked for nothing
+            check_free(_path(name, options), replaces=options.force)
     client = Client(
         options.url,
         timeout=options.timeout,
         total_timeout=options.total_timeout,
         request_compression=options.request_compression,
         response_compression=options.response_compression,
+        **({"headers": options.headers} if options.headers else {}),
     )
-    with client:
-        result = client.infer(options.model, inputs, version=options.model_version)
-    lost = [name for name, tensor in result.tensors.items() if not _write(name, tensor, options)]
-    if lost:
-        raise LocalProtocolError(f"{len(lost)} of {len(result.tensors)} outputs could not be written")
+    with client, shown_progress():
+        result = client.infer(
+            options.model,
+            inputs,
+            outputs=options.outputs,
+            request_id=options.request_id,
+            version=options.model_version,
+            is_binary=not options.is_json,
+        )
+    if options.output_dir is None:
+        say(*(f"{_name(name, tensor)} = {_values(tensor)}" for name, tensor in result.tensors.items()))
+    else:
+        _write_all(result.tensors, options)
 
 
-def _write(name: str, tensor: TensorReceived, options: argparse.Namespace) -> bool:
-    """Write an output to its file; return whether that went well, since others may go well if it does not."""
-    # The server chooses the names: encoded, they can name no other folder.
-    path = options.output_dir / f"{quote(name, safe=' ')}.npy"
+def _write_all(tensors: Mapping[str, TensorReceived], options: argparse.Namespace) -> None:
+    """Write all outputs; what is said of it waits, since who reads that may go away at any time."""
+    lines = [_write(name, tensor, options) for name, tensor in tensors.items()]
+    written = [line for line in lines if line is not None]
+    say(*written)
+    if len(written) < len(lines):
+        raise LocalProtocolError(f"{len(lines) - len(written)} of {len(lines)} outputs could not be written")
+
+
+def _write(name: str, tensor: TensorReceived, options: argparse.Namespace) -> str | None:
+    """Write an output to its file, and return what to say of it; others may be written if this one cannot be."""
+    path = _path(name, options)
     try:
-        np.save(path, _savable(tensor, options.max_padded_bytes))
+        save(path, savable(tensor, options.max_padded_bytes), replaces=options.force)
     except (LocalProtocolError, MemoryError, OSError) as error:
-        complain(f"output {name}: {str(error) or type(error).__name__}")
-        return False
-    say(f"{name}: {tensor.spec.datatype.name} {list(tensor.spec.shape)} -> {path}")
-    return True
+        complain(f"output {name}: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}")
+        return None
+    return f"{_name(name, tensor)} -> {path}"
+
+
+def _path(name: str, options: argparse.Namespace) -> Path:
+    """Return the file of an output. The server chooses the names: encoded, they can name no other folder."""
+    path: Path = options.output_dir / f"{quote(name, safe=' ')}.npy"
+    return path
+
+
+def _name(name: str, tensor: TensorReceived) -> str:
+    return f"{name}: {tensor.spec.datatype.name} {list(tensor.spec.shape)}"
+
+
+def _values(tensor: TensorReceived) -> str:
+    """Return the first values as texts."""
+    if tensor.spec.datatype.is_bytes:
+        elements = tensor.elements
+        shown = [_element(elements[number]) for number in range(min(len(elements), _SHOWN_VALUES))]
+        count = len(elements)
+    else:
+        values = tensor.array.reshape(-1)
+        count, values = values.size, values[:_SHOWN_VALUES]
+        if tensor.spec.datatype.name == "BF16":  # which are the first half of FP32
+            values = (values.view("<u2").astype("<u4") << 16).view("<f4")
+        shown = [str(value) for value in values]
+    return ", ".join([*shown, "..."] if count > _SHOWN_VALUES else shown) or "no values"
+
+
+def _element(element: bytes) -> str:
+    return repr(element) if len(element) <= _SHOWN_BYTES else f"{element[:_SHOWN_BYTES]!r}... ({len(element)} bytes)"
+
+
+def _header(text: str) -> tuple[str, str]:
+    """Read `Name: value`."""
+    found = _HEADER.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 'Name: value'")
+    return found[1], found[2].rstrip(" \t")
 
 
 def _input(text: str) -> tuple[str, np.ndarray[Any, Any]]:
@@ -125,36 +213,3 @@ def _input(text: str) -> tuple[str, np.ndarray[Any, Any]]:
         array.close()
         raise argparse.ArgumentTypeError(f"{path!r} is an archive of several arrays, not a .npy file")
     return name, array
-
-
-def _savable(tensor: TensorReceived, max_padded_bytes: int) -> np.ndarray[Any, Any]:
-    """Return what a .npy file can hold without pickling.
-
-    Raises:
-        LocalProtocolError: there is no such thing, or it is too large.
-    """
-    if tensor.spec.datatype.is_bytes:
-        return _padded(tensor.elements, max_padded_bytes)
-    return tensor.array.view("<u2") if tensor.spec.datatype.name == "BF16" else tensor.array
-
-
-def _padded(elements: Elements, max_bytes: int) -> np.ndarray[Any, Any]:
-    """Return BYTES elements as items of one length, which is that of the longest.
-
-    Both is settled before there are any: one long element among many short ones makes a small answer a huge array.
-
-    Raises:
-        LocalProtocolError: an element ends in NUL, which padding cannot be told from, or all would be too large.
-    """
-    ends = elements.offsets[1:]
-    lengths = np.diff(elements.offsets) - PREFIX_BYTES
-    if not elements.data[ends[lengths > 0] - 1].all():
-        raise LocalProtocolError("an element ends in NUL, which a .npy file cannot hold")
-    longest = max(int(lengths.max(initial=0)), 1)
-    nbytes = longest * len(lengths)
-    if nbytes > max_bytes:
-        raise LocalProtocolError(
-            f"{len(lengths)} elements, padded to the {longest} bytes of the longest, take {nbytes} bytes; "
-            f"--max-padded {nbytes} permits it, and the clients of the Python package need no padding"
-        )
-    return elements.array.astype(f"S{longest}")

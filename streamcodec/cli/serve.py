@@ -1,13 +1,18 @@
-"""`streamcodec serve`: serve models over HTTP."""
+"""`streamcodec serve`: serve models over HTTP.
+
+An option belongs to the service, or to the server around it. Who brings a `Service` has made all choices of the first
+kind, so such options are refused then: to ignore them would be to pretend.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import ctypes
-import importlib
+import errno
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -15,13 +20,17 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
 
-from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_or_0, size_text
+from streamcodec.cli.arguments import count, port, seconds, size, size_or_0, size_text
+from streamcodec.cli.description import describe
+from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
+from streamcodec.cli.output import complain, drop, say
+from streamcodec.cli.reloading import Watcher, joined, supervise, wait
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import Limits
 from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server
-from streamcodec.service import Model, ModelRegistry, Service, demo_models
+from streamcodec.service import Service, demo_models
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.service import MAX_POOL_BYTES
@@ -32,61 +41,149 @@ _MUCH_MEMORY_BYTES: Final = 1 << 30
 _M_MMAP_THRESHOLD: Final = -3
 """The name of this parameter in <malloc.h>."""
 
+_UNKNOWN_HOST: Final = {
+    getattr(socket, name, None)
+    for name in ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN", "EAI_FAIL", "EAI_ADDRFAMILY", "EAI_FAMILY")
+} - {None}
+"""What `socket.create_server` makes of the errors of a look-up: their numbers."""
+
 _LARGE_BLOCK_BYTES: Final = 1 << 20
 
 _THREADS_SECONDS: Final = 1.0
 """For threads to end, when the server has; those that answer requests take a moment."""
 
-_DESCRIPTION = """\
+_DESCRIPTION = f"""\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
 
-MODULE:OBJECT names what to serve: a Model, a list of Models, a ModelRegistry, or a function that returns one of these.
-The module is looked for in the current directory first. Without it two demo models are served: 'identity' answers its
-inputs, 'sink' answers the number of tensor bytes it received.
+MODULE:OBJECT names what to serve: a Model, a list of Models, a ModelRegistry, a Service, or a function that returns one
+of these. MODULE alone stands for the first of {", ".join(USUAL_NAMES)} in it. The module is looked for in the current
+directory first; the path of a file, as models.py, will do. Without it two demo models are served: 'identity' answers
+its inputs, 'sink' answers the number of tensor bytes it received.
+
+When it is ready it prints what it serves, and at last where: "listening on http://HOST:PORT".
 """
 
+_EPILOG = """\
+examples:
+  streamcodec serve
+  streamcodec serve my_models.py --reload
+  streamcodec serve my_models:service --host 0.0.0.0 --port 80
+  streamcodec serve my_package.models:make_models --max-memory 2G --max-workers 2
+"""
 
 _LIMITS = ("max_header_bytes", "max_message_bytes", "max_tensor_bytes", "max_compression_ratio")
 """Fields of `Limits` that are options."""
 
+_SERVICE = {
+    "nonfinite": "--nonfinite",
+    "cors_origins": "--cors-origin",
+    "allowed_hosts": "--allowed-host",
+    "compresses": "--compress",
+    "decompresses": "--no-compression",
+    "classifies": "--classification",
+    "allow_headerless": "--no-headerless",
+    "max_pool_bytes": "--pool-memory",
+}
+"""Arguments of `Service` that are options, with their flags. Only those that are given are in the namespace."""
 
-def add_parser(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "serve",
-        help="serve models over HTTP",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("models", nargs="?", metavar="MODULE:OBJECT", help="what to serve (default: the demo models)")
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Make the command's parser."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
+    parser.add_argument("models", nargs="?", metavar="MODULE[:OBJECT]", help="what to serve (default: the demo models)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=port, default=8000, help="port to listen at; 0 picks one (default: %(default)s)")
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="start anew when a file that MODULE imports has changed; for development: a look at the files every third "
+        "of a second, and requests under way have three seconds",
+    )
     _add_features(parser)
     _add_limits(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, fail=parser.error)
 
 
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal."""
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
-    service = Service(
-        demo_models() if options.models is None else load_models(options.models),
-        nonfinite=NonFiniteOutput(options.nonfinite),
-        allow_headerless=options.allow_headerless,
-        cors_origins=options.cors_origins,
-        allowed_hosts=options.allowed_hosts,
-        compresses=options.compress,
-        classifies=options.classification,
-        max_pool_bytes=options.max_pool_bytes,
-        decompresses=options.decompress,
-        limits=Limits(**_given(options, _LIMITS)),
-    )
+    _set_up_logging()
+    loaded = _loaded_anew(options) if options.reload else _loaded(options)
+    service = _service(loaded, options)
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
     if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
         _give_freed_memory_back()
-    if run_server(service, host=options.host, port=options.port, options=server_options, on_listening=_announce):
+
+    def announce(host: str, number: int) -> None:
+        authority = f"[{host}]" if ":" in host else host
+        try:
+            say(f"serving {loaded.source}:", *describe(service.models), f"listening on http://{authority}:{number}")
+        except BrokenPipeError:  # nobody reads that, but others may want to be served
+            drop(sys.stdout)
+
+    try:
+        unfinished = run_server(
+            service, host=options.host, port=options.port, options=server_options, on_listening=announce
+        )
+    except OSError as error:
+        raise _cannot_listen(error, options) from None
+    if unfinished:
         os._exit(0)  # models are still running in threads, for which the interpreter would wait
     _leave_threads()
+
+
+def _loaded(options: argparse.Namespace) -> Loaded:
+    return Loaded(served=demo_models(), source="the demo models") if options.models is None else load(options.models)
+
+
+def _loaded_anew(options: argparse.Namespace) -> Loaded:
+    """Load what is to be served in a process that is started anew when its files change."""
+    if options.models is None:
+        options.fail("--reload: the demo models do not change; say which MODULE to serve")
+    channel = joined()
+    if channel is None:
+        raise SystemExit(supervise())
+    watcher = Watcher(channel)
+    try:
+        loaded = _loaded(options)
+    except LocalProtocolError as error:
+        watcher.look(error.files if isinstance(error, LoadingError) else ())
+        complain(f"{error}; waiting for a change")
+        wait()
+    watcher.look()
+    return loaded
+
+
+def _set_up_logging() -> None:
+    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
+
+
+def _service(loaded: Loaded, options: argparse.Namespace) -> Service:
+    """Return the service that was loaded, or make one by the options."""
+    limits, others = _given(options, _LIMITS), _given(options, _SERVICE)
+    if not isinstance(loaded.served, Service):
+        if "nonfinite" in others:
+            others["nonfinite"] = NonFiniteOutput(others["nonfinite"])
+        return Service(loaded.served, limits=Limits(**limits), **others)
+    if refused := [*(_SERVICE[name] for name in others), *map(_flag, limits)]:
+        options.fail(f"{', '.join(refused)}: {loaded.source} is a Service, which is told such things where it is made")
+    return loaded.served
+
+
+def _cannot_listen(error: OSError, options: argparse.Namespace) -> OSError:
+    """Say what to do about an address that cannot be had; return other errors as they are."""
+    host, number = options.host, options.port
+    if error.errno in _UNKNOWN_HOST:
+        words = f"there is no host {host!r}; --host takes a name or an address of this machine, as 0.0.0.0 for all"
+    elif error.errno == errno.EADDRINUSE:
+        words = f"port {number} of {host} is in use; stop who has it, or choose another with --port (0 picks one)"
+    elif error.errno == errno.EACCES:
+        words = f"you may not listen at port {number}; choose one from 1024 on, with --port"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        words = f"{host} is no address of this machine; --host takes one that is, or 0.0.0.0 for all"
+    else:
+        return error
+    return OSError(words)
 
 
 def _leave_threads() -> None:
@@ -109,38 +206,21 @@ def _give_freed_memory_back() -> None:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
-def load_models(name: str) -> ModelRegistry:
-    """Import what `MODULE:OBJECT` names.
-
-    Raises:
-        LocalProtocolError: there is no such module or object, or it is nothing that can be served.
-    """
-    module_name, _, path = name.partition(":")
-    sys.path.insert(0, "")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for attribute in path.split("."):
-            found = getattr(found, attribute)
-        return _registry(found() if callable(found) else found, name)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise LocalProtocolError(f"{name!r} names nothing to serve: {error}") from None
-
-
 def _add_features(parser: argparse.ArgumentParser) -> None:
     """Add the options of the service."""
     parser.add_argument(
         "--nonfinite",
         choices=[choice.value for choice in NonFiniteOutput],
-        default=NonFiniteOutput.LITERAL.value,
+        default=argparse.SUPPRESS,
         help="how NaN and the infinities are written in JSON outputs, which have no form for them: literal (NaN, as "
         "Triton writes it), null (legal JSON, as KServe writes it, but the value is lost), or error (status 400; such "
-        "an output must be asked for in binary) (default: %(default)s)",
+        "an output must be asked for in binary) (default: literal)",
     )
     parser.add_argument(
         "--cors-origin",
         dest="cors_origins",
         action="append",
-        default=[],
+        default=argparse.SUPPRESS,
         type=_origin,
         metavar="ORIGIN",
         help="let web pages of this origin call the server from a browser, as https://app.example or "
@@ -150,7 +230,7 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
         "--allowed-host",
         dest="allowed_hosts",
         action="append",
-        default=[],
+        default=argparse.SUPPRESS,
         type=_host,
         metavar="HOST",
         help="answer requests for this host only, and others with 421, as localhost, 127.0.0.1 or '[::1]:8000'; give "
@@ -159,20 +239,25 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--compress",
+        dest="compresses",
         action="store_true",
+        default=argparse.SUPPRESS,
         help="answer compressed (gzip, deflate) where a client's Accept-Encoding prefers it; for slow networks only: "
         "tensors compress at 30 to 130 MB per second, floats by less than a tenth, and some clients ask unawares",
     )
     parser.add_argument(
         "--no-compression",
-        dest="decompress",
+        dest="decompresses",
         action="store_false",
+        default=argparse.SUPPRESS,
         help="refuse compressed requests, with status 415: to decompress takes a thread's time, up to a thousand times "
         "as much as their size says",
     )
     parser.add_argument(
         "--classification",
+        dest="classifies",
         action="store_true",
+        default=argparse.SUPPRESS,
         help='let requests ask for the K highest values of an output with index and label, by {"classification": K} '
         "in the parameters of the requested output, as with Triton",
     )
@@ -180,6 +265,7 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
         "--no-headerless",
         dest="allow_headerless",
         action="store_false",
+        default=argparse.SUPPRESS,
         help="refuse requests with binary tensors that do not say where they begin, in the field "
         "Inference-Header-Content-Length; some clients leave it out, and without this option the end of their JSON "
         "is searched for",
@@ -219,17 +305,21 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         for name, text in options.items():
             default = getattr(Limits() if hasattr(Limits(), name) else ServerOptions(), name)
             shown = size_text(default) if kind is size else f"{default:g}"
-            flag = "--" + name.removesuffix("_bytes").replace("_", "-")
-            group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=f"{text} (default: {shown})")
+            help_text = f"{text} (default: {shown})"
+            group.add_argument(_flag(name), dest=name, type=kind, metavar=metavar, help=help_text)
     group.add_argument(
         "--pool-memory",
         dest="max_pool_bytes",
         type=size_or_0,
-        default=MAX_POOL_BYTES,
+        default=argparse.SUPPRESS,
         metavar="SIZE",
         help="kept of --max-memory for the next tensors while nobody needs it: new memory costs more than a copy; "
         f"0 to keep none (default: {size_text(MAX_POOL_BYTES)})",
     )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.removesuffix("_bytes").replace("_", "-")
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
@@ -253,19 +343,3 @@ def _host(text: str) -> str:
     except LocalProtocolError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
-
-
-def _registry(found: object, name: str) -> ModelRegistry:
-    if isinstance(found, ModelRegistry):
-        return found
-    models = [found] if isinstance(found, Model) else found
-    if isinstance(models, Iterable):
-        models = list(models)
-        if all(isinstance(model, Model) for model in models):
-            return ModelRegistry.of(models)
-    raise LocalProtocolError(f"{name!r} is {type(found).__name__}, not a Model, a list of Models or a ModelRegistry")
-
-
-def _announce(host: str, number: int) -> None:
-    authority = f"[{host}]" if ":" in host else host
-    print(f"listening on http://{authority}:{number}", flush=True)

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.interop.servers.processes import running
-from tests.processes import cpu_clock
+from tests.processes import announced, cpu_clock
 
 _ROOT: Final = Path(__file__).parents[2]
 _MODELS: Final = "tests.benchmarks.models:models"
@@ -143,13 +143,11 @@ def _ours(options: Iterable[str]) -> Iterator[Running]:
     command = [sys.executable, "-m", "streamcodec", "serve", _MODELS, "--port", "0", *options]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
-            line = process.stdout.readline() if process.stdout else ""
-            if not line:
+            url = announced(process.stdout or ())
+            if not url:
                 msg = "our own server does not start"
                 raise RuntimeError(msg)
-            yield Running(
-                name="streamcodec", version="", url=line.split()[-1], pid=process.pid, cpu=cpu_clock(process.pid)
-            )
+            yield Running(name="streamcodec", version="", url=url, pid=process.pid, cpu=cpu_clock(process.pid))
         finally:
             process.terminate()
 

@@ -10,12 +10,15 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.cli import main
+from streamcodec.service import InferenceRequest, Model, ModelRegistry
 from tests.blackbox.peers import FlawedServer, Received, flawed, response
 from tests.server.models import models
 from tests.server.programs import server_here
@@ -98,6 +101,26 @@ def test_all_are_shown_if_that_is_wished(url: str, capsys: pytest.CaptureFixture
     assert [row.split()[1] for row in rows[: rows.index("")]] == [
         name for name in (probe.name for probe in PROBES) if name.startswith("boundaries/s")
     ]
+
+
+def test_a_model_that_declares_no_inputs_is_given_some(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_status(url, "--model", "identity", "--only", "elements/*", *FAST) == 0
+    first, empty, heading, *_, last = capsys.readouterr().out.splitlines()
+    said = "The model declares no inputs, and takes what it is given: --input x:FP32:-1 --input s:BYTES:-1"
+    assert (first, empty, heading[:8]) == (said, "", "| probe ")
+    assert last.startswith("no findings; ")
+
+
+def test_a_model_that_takes_numbers_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    def double(request: InferenceRequest) -> dict[str, Any]:
+        return {"y": request.inputs["x"] * 2, "s": np.negative(request.inputs.get("s", 0))}
+
+    with server_here(ModelRegistry.of([Model(name="double", predict=double)])) as (_, (host, port)):
+        arguments = (f"http://{host}:{port}", "--model", "double", "--only", "sizes/*", *FAST)
+        assert _exit_status(*arguments) == 0
+    assert capsys.readouterr().out.startswith(
+        "The model declares no inputs, and takes what it is given: --input x:FP32:-1\n"
+    )
 
 
 def test_requests_that_may_not_be_sent(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +237,10 @@ def test_mistakes(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureF
     ("model", "said"),
     [
         ("nobody", "does not tell of the model: GET /v2/models/nobody is answered 404: there is no model 'nobody'"),
-        ("identity", "the model declares no inputs; name what it takes, with --input"),
+        (
+            "break",
+            "the model declares no inputs; name what it takes, with --input NAME:DATATYPE:SHAPE; a guess was wrong",
+        ),
         ("declared/versions", "404"),
     ],
 )

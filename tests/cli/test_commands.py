@@ -89,7 +89,7 @@ def test_infer_with_files(url: str, tmp_path: Path) -> None:
 def test_bf16_is_written_as_its_bits(url: str, tmp_path: Path) -> None:
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     values = np.array([1, -2.5, 3.140625], np.float32)
-    result = _run("infer", url, "bf16", "--input", _save(tmp_path, "x", values), cwd=tmp_path)
+    result = _run("infer", url, "bf16", "--input", _save(tmp_path, "x", values), "--output-dir", ".", cwd=tmp_path)
     assert "y: BF16 [3]" in result.stdout, result.stderr
     bits = np.load(tmp_path / "y.npy")
     assert bits.dtype == np.uint16
@@ -103,10 +103,10 @@ def test_infer_with_compression(encoding: str, tmp_path: Path) -> None:
     message = compress_message(encode_response([Tensor(name="x", array=array)], model_name="m"), encoding)
     lines += [f"Inference-Header-Content-Length: {message.header_length}"]
     with scripted([response(b"".join(message.buffers), *lines)]) as server:
-        arguments = ["--request-compression", encoding, "--response-compression", encoding]
+        arguments = ["--request-compression", encoding, "--response-compression", encoding, "--output-dir", "out"]
         result = _run("infer", server.url, "m", "--input", _save(tmp_path, "x", array), *arguments, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
-    assert np.array_equal(np.load(tmp_path / "x.npy"), array)
+    assert np.array_equal(np.load(tmp_path / "out" / "x.npy"), array)
     head = server.requests[0].partition(b"\r\n\r\n")[0].decode().lower()
     assert f"\r\ncontent-encoding: {encoding}" in head
     assert f"\r\naccept-encoding: {encoding}" in head

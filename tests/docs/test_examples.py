@@ -16,7 +16,7 @@ import pytest
 
 from streamcodec import Tensor, encode_request
 from streamcodec.client import Client, ServerError
-from tests.processes import peak_resident
+from tests.processes import announced, peak_resident
 
 _EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 _TIMEOUT = 60
@@ -99,7 +99,7 @@ def _windowed_model() -> Iterator[tuple[str, int]]:
     with subprocess.Popen(command, cwd=_EXAMPLES, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield process.stdout.readline().split()[-1], process.pid
+            yield announced(process.stdout), process.pid
         finally:
             process.terminate()
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import announced
+
 _ROOT = Path(__file__).parents[2]
 # Warnings are on, so that a socket the server forgets is a complaint.
 _COMMAND = (sys.executable, "-W", "error", "-m", "streamcodec", "serve", "tests.interop.models:models", "--port", "0")
 _START_SECONDS = 30
 _STOP_SECONDS = 10
-_ANNOUNCEMENT = "listening on http://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def serving(directory: Path, *options: str) -> Iterator[ServerProcess]:
 def _address(process: subprocess.Popen[str], errors: Path) -> str:
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], _START_SECONDS)
-    line = process.stdout.readline().strip() if ready else ""
-    if not line.startswith(_ANNOUNCEMENT):
-        pytest.fail(f"the server did not start, it said {line!r} and:\n{errors.read_text()}", pytrace=False)
-    return line.removeprefix(_ANNOUNCEMENT)
+    url = announced(process.stdout) if ready else ""
+    if not url:
+        pytest.fail(f"the server did not start:\n{errors.read_text()}", pytrace=False)
+    return url.removeprefix("http://")

@@ -101,9 +101,3 @@ class Holder:
     """So that the path to an object may have dots."""
 
     models = MODELS
-
-
-def broken() -> ModelRegistry:
-    """Fail as a function does whose files are missing."""
-    msg = "the weights are not there"
-    raise ValueError(msg)

@@ -16,6 +16,7 @@ from anyio.from_thread import start_blocking_portal
 
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import ModelRegistry, Service
+from tests.processes import announced
 
 ROOT = Path(__file__).parents[2]
 MODELS = "tests.server.models:MODELS"
@@ -27,12 +28,8 @@ class Program:
     """A server process."""
 
     process: subprocess.Popen[str]
-    line: str
-    """What it printed when it was ready."""
-
-    @property
-    def url(self) -> str:
-        return self.line.removeprefix("listening on ")
+    url: str
+    """Where it listens, as it printed when it was ready."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -60,7 +57,7 @@ def serving(*arguments: str, cwd: Path = ROOT) -> Iterator[Program]:
         try:
             assert process.stdout is not None
             ready, _, _ = select.select([process.stdout], [], [], _SECONDS)
-            yield Program(process, process.stdout.readline().strip() if ready else "")
+            yield Program(process, announced(process.stdout) if ready else "")
         finally:
             process.kill()
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from tests.processes import announced
 from tests.under_attack.attacker import attacker_process
 from tests.under_attack.attacks import ATTACKS
 
@@ -39,7 +40,7 @@ def _serving() -> Iterator[tuple[subprocess.Popen[str], int]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r":(\d+)$", process.stdout.readline().strip())
+            found = re.search(r":(\d+)$", announced(process.stdout))
             assert found is not None
             yield process, int(found[1])
         finally:

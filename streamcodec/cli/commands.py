@@ -1,0 +1,101 @@
+"""Commands: which there are, and what becomes of how they end.
+
+Each command is a module with `add_arguments` and `run`, which is imported if the command is called. What goes wrong in
+it is one line and an exit status: 1 for a failure, 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Final
+
+from streamcodec import __version__
+from streamcodec.cli.output import complain, flush, is_read
+from streamcodec.cli.statuses import BROKEN_PIPE, INTERRUPTED
+from streamcodec.core.errors import ProtocolError
+
+_COMMANDS: Final = {
+    "serve": "serve models over HTTP",
+    "infer": "send arrays to a model",
+    "demo": "show what streaming a tensor costs, on this machine",
+    "fuzz": "examine a server with malformed requests",
+}
+"""What each does; its module has the same name."""
+
+_EPILOG: Final = """\
+examples:
+  streamcodec demo
+  streamcodec serve my_models.py --port 8000
+  streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy
+  streamcodec fuzz http://127.0.0.1:8000 --model identity
+
+Each command has a --help of its own. The exit status is 0 for success, 1 for a failure, 2 for wrong arguments, 130
+after Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
+"""
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the arguments; import the command that they call.
+
+    Args:
+        arguments: None for those of the process.
+
+    Raises:
+        SystemExit: help was asked for, or they are wrong.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(
+        prog="streamcodec",
+        description="Move tensors over HTTP by the Binary Tensor Data Extension of the V2 inference protocol.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"streamcodec {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    called = next((word for word in arguments if not word.startswith("-")), None)
+    for name, text in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name == called:
+            import_module(f"streamcodec.cli.{name}").add_arguments(command)
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a command; return the exit status."""
+    try:
+        options.run(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (ProtocolError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and not is_read(sys.stdout):
+            return BROKEN_PIPE
+        complain(str(error) or type(error).__name__)
+        return 1
+    return 0
+
+
+def status_of(end: SystemExit) -> int:
+    """Return the exit status that is meant; say what else is."""
+    if isinstance(end.code, str):
+        complain(end.code)
+        return 1
+    return end.code or 0
+
+
+def finished(status: int) -> int:
+    """Write out what was printed; return the exit status, which is another one if only that fails."""
+    try:
+        flush(sys.stdout)
+    except BrokenPipeError:
+        status = status or BROKEN_PIPE
+    except OSError as error:
+        if not status:  # else it has been said
+            complain(str(error))
+        status = status or 1
+    with suppress(OSError):  # there is nowhere left to say so
+        flush(sys.stderr)
+    return status

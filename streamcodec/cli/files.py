@@ -1,0 +1,103 @@
+"""Files: outputs as .npy files that are whole or not there.
+
+An output is written under a name of its own in the folder where it belongs, and gets its name when it is complete. So
+neither Ctrl-C nor a full disk leaves half a file, and what had the name before is not lost to a failure.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from streamcodec.core.elements import Elements
+from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.events import TensorReceived
+from streamcodec.core.prefixes import PREFIX_BYTES
+
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+"""What file systems answer that have no hard links, as those of memory cards."""
+
+
+def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
+    """Write an array to a .npy file.
+
+    Args:
+        path: of the file.
+        array: what numpy can write without pickling.
+        replaces: whether the file may be there already.
+
+    Raises:
+        FileExistsError: it is there, and may not be.
+        OSError: it cannot be written.
+    """
+    check_free(path, replaces=replaces)
+    unfinished = path.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with unfinished.open("xb") as file:
+            np.save(file, array)
+        if replaces:
+            unfinished.replace(path)
+        else:
+            _give_new_name(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def check_free(path: Path, *, replaces: bool) -> None:
+    """Raise FileExistsError if there is a file that may not be replaced."""
+    if not replaces and os.path.lexists(path):
+        raise _exists(path)
+
+
+def _give_new_name(file: Path, path: Path) -> None:
+    """Give a file a name that no other has, also if another program takes it right now."""
+    try:
+        path.hardlink_to(file)  # unlike a renaming, this replaces nothing
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        file.rename(path)
+
+
+def _exists(path: Path) -> FileExistsError:
+    return FileExistsError(f"{path} is there already; --force replaces it")
+
+
+def savable(tensor: TensorReceived, max_padded_bytes: int) -> np.ndarray[Any, Any]:
+    """Return what a .npy file can hold without pickling.
+
+    Raises:
+        LocalProtocolError: there is no such thing, or it is too large.
+    """
+    if tensor.spec.datatype.is_bytes:
+        return _padded(tensor.elements, max_padded_bytes)
+    return tensor.array.view("<u2") if tensor.spec.datatype.name == "BF16" else tensor.array
+
+
+def _padded(elements: Elements, max_bytes: int) -> np.ndarray[Any, Any]:
+    """Return BYTES elements as items of one length, which is that of the longest.
+
+    Both is settled before there are any: one long element among many short ones makes a small answer a huge array.
+
+    Raises:
+        LocalProtocolError: an element ends in NUL, which padding cannot be told from, or all would be too large.
+    """
+    ends = elements.offsets[1:]
+    lengths = np.diff(elements.offsets) - PREFIX_BYTES
+    if not elements.data[ends[lengths > 0] - 1].all():
+        raise LocalProtocolError("an element ends in NUL, which a .npy file cannot hold")
+    longest = max(int(lengths.max(initial=0)), 1)
+    nbytes = longest * len(lengths)
+    if nbytes > max_bytes:
+        raise LocalProtocolError(
+            f"{len(lengths)} elements, padded to the {longest} bytes of the longest, take {nbytes} bytes; "
+            f"--max-padded {nbytes} permits it, and the clients of the Python package need no padding"
+        )
+    return elements.array.astype(f"S{longest}")

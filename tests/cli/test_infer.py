@@ -1,0 +1,325 @@
+"""`streamcodec infer`: what it shows, what it writes and when it does not, and what it sends."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcodec import Elements, Tensor, encode_response
+from streamcodec.cli import files, main, progress
+from streamcodec.client import Client
+from tests.client.scripted import response, scripted
+from tests.server.models import models
+from tests.server.programs import server_here
+
+COMMAND = (sys.executable, "-m", "streamcodec", "infer")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with server_here(models()) as (_, (host, port)):
+        yield f"http://{host}:{port}"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, with an input."""
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.arange(3, dtype="<f4"))
+    return tmp_path
+
+
+def _answer(**outputs: Any) -> bytes:  # noqa: ANN401 - anything that numpy takes
+    tensors = [Tensor(name=name, array=array) for name, array in outputs.items()]
+    message = encode_response(tensors, model_name="m")
+    return response(b"".join(message.buffers), f"Inference-Header-Content-Length: {message.header_length}")
+
+
+def _infer(url: str, model: str, *options: str) -> int:
+    return main(["infer", url, model, "--input", "x=x.npy", *options])
+
+
+def test_without_a_folder_outputs_are_shown_and_no_file_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs: dict[str, Any] = {
+        "some": np.array([[0.1, np.nan], [-np.inf, 1e30]], np.float32),
+        "many": np.arange(100, dtype=np.int8),
+        "none": np.empty((0, 3), np.uint64),
+        "scalar": np.array(True),
+        "words": Elements([b"\x1b[2J", "ä".encode(), b"a" * 41, b"b" * 40]),
+        "no words": Elements([]),
+    }
+    with scripted([_answer(**outputs)]) as server:
+        assert _infer(server.url, "m") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "some: FP32 [2, 2] = 0.1, nan, -inf, 1e+30",
+        "many: INT8 [100] = 0, 1, 2, 3, 4, 5, 6, 7, ...",
+        "none: UINT64 [0, 3] = no values",
+        "scalar: BOOL [] = True",
+        f"words: BYTES [4] = b'\\x1b[2J', b'\\xc3\\xa4', b'{'a' * 40}'... (41 bytes), b'{'b' * 40}'",
+        "no words: BYTES [0] = no values",
+    ]
+    assert [path.name for path in folder.iterdir()] == ["x.npy"]
+
+
+def test_bf16_is_shown_by_its_values(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ml_dtypes")
+    np.save("x.npy", np.array([1, -2.5, 3.140625, np.inf], np.float32))
+    assert _infer(url, "bf16") == 0
+    assert capsys.readouterr().out == "y: BF16 [4] = 1.0, -2.5, 3.140625, inf\n"
+
+
+def test_no_file_is_replaced_without_force(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--input", f"y={folder}/x.npy", "--output-dir", "out")
+    out = folder / "out"
+    out.mkdir()
+    (out / "x.npy").write_text("precious")
+    assert _infer(url, "identity", *arguments) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "y: FP32 [3] -> out/y.npy\n"
+    assert "output x: out/x.npy is there already; --force replaces it\n" in printed.err
+    assert (out / "x.npy").read_text() == "precious"
+    assert np.load(out / "y.npy").tolist() == [0, 1, 2]
+    assert _infer(url, "identity", *arguments, "--force") == 0
+    assert np.load(out / "x.npy").tolist() == [0, 1, 2]
+    assert sorted(path.name for path in out.iterdir()) == ["x.npy", "y.npy"]
+
+
+def test_a_file_that_is_there_is_told_of_before_the_model_works(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scripted([_answer(x=np.ones(1))]) as server:
+        assert _infer(server.url, "m", "--output", "x", "--output-dir", ".") == 1
+        assert capsys.readouterr().err == "streamcodec: x.npy is there already; --force replaces it\n"
+        assert not server.requests
+        assert _infer(server.url, "m", "--output", "x", "--output-dir", ".", "--force") == 0
+    assert np.load(folder / "x.npy").tolist() == [1]
+
+
+def test_a_link_that_leads_nowhere_is_there_too(url: str, folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "x.npy").symlink_to(folder / "elsewhere")
+    assert _infer(url, "identity", "--output-dir", "out") == 1
+    assert not (folder / "elsewhere").exists()
+
+
+def test_a_file_that_another_program_has_written_meanwhile_is_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "late.npy"
+    usual = np.save
+
+    def save(file: Any, array: Any) -> None:  # noqa: ANN401 - as numpy has it
+        usual(file, array)
+        path.write_text("precious")
+
+    monkeypatch.setattr(np, "save", save)
+    with pytest.raises(FileExistsError, match=r"late\.npy is there already; --force replaces it"):
+        files.save(path, np.ones(3), replaces=False)
+    assert path.read_text() == "precious"
+    assert sorted(each.name for each in folder.iterdir()) == ["late.npy", "x.npy"]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EIO])
+def test_file_systems_without_links(number: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: Any, **__: Any) -> None:  # noqa: ANN401 - as the system has it
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    path = folder / "y.npy"
+    if number == errno.EPERM:
+        files.save(path, np.ones(3), replaces=False)
+        assert np.load(path).tolist() == [1, 1, 1]
+    else:
+        with pytest.raises(OSError, match="Input/output error"):
+            files.save(path, np.ones(3), replaces=False)
+        assert not path.exists()
+    assert not list(folder.glob("*.part"))
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_a_disk_that_is_full_leaves_nothing_and_what_was_there(is_forced: bool, url: str, folder: Path) -> None:
+    np.save("x.npy", np.zeros(1 << 16, np.float64))
+    (folder / "out").mkdir()
+    if is_forced:
+        (folder / "out" / "x.npy").write_text("precious")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    command = [*COMMAND, url, "identity", "--input", "x=x.npy", "--output-dir", "out", *["--force"] * is_forced]
+    result = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "1 of 1 outputs could not be written" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert [path.read_text() for path in (folder / "out").iterdir()] == ["precious"] * is_forced
+
+
+def test_ctrl_c_in_the_middle_of_a_file_leaves_nothing(url: str, folder: Path) -> None:
+    """A file system that takes its time stands for a large file: `np.save` is interrupted before its end."""
+    code = """
+import sys, time, numpy, streamcodec.cli
+def save(file, array):
+    file.write(b"half of it")
+    file.flush()
+    print("now", flush=True)
+    time.sleep(60)
+numpy.save = save
+streamcodec.cli.program()
+"""
+    command = [sys.executable, "-c", code, "infer", url, "identity", "--input", "x=x.npy", "--output-dir", "out"]
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "now\n"
+        (unfinished,) = (folder / "out").iterdir()
+        assert unfinished.name.endswith(".part")
+        for _ in range(3):  # also if somebody is impatient
+            process.send_signal(signal.SIGINT)
+        _, complaints = process.communicate(timeout=30)
+    assert complaints == ""
+    assert process.returncode in {130, -signal.SIGINT}  # which a shell says 130 of, too
+    assert list((folder / "out").iterdir()) == []
+
+
+def test_files_are_written_although_nobody_reads_what_is_said(url: str, folder: Path) -> None:
+    inputs = [word for number in range(20) for word in ("--input", f"x{number}=x.npy")]
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, url, "identity", *inputs, "--output-dir", "out"]
+    result = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (141, "")
+    assert len(list((folder / "out").iterdir())) == 20
+
+
+def test_files_have_the_usual_permissions(url: str, folder: Path) -> None:
+    usual = os.umask(0o027)
+    try:
+        assert _infer(url, "identity", "--output-dir", "out") == 0
+    finally:
+        os.umask(usual)
+    assert (folder / "out" / "x.npy").stat().st_mode & 0o777 == 0o640
+
+
+def _sent(*options: str) -> tuple[bytes, dict[str, Any]]:
+    """Return the head that is sent, and the JSON header."""
+    with scripted([_answer(y=np.ones(1))]) as server:
+        assert _infer(server.url, "m", *options) == 0
+        head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    document: dict[str, Any] = json.JSONDecoder().raw_decode(body.decode("latin-1"))[0]
+    return head, document
+
+
+def test_outputs_and_an_id_are_asked_for() -> None:
+    _, document = _sent("--output", "a", "--output", "b", "--id", "number 7")
+    assert [output["name"] for output in document["outputs"]] == ["a", "b"]
+    assert document["id"] == "number 7"
+    _, document = _sent()
+    assert "outputs" not in document
+
+
+def test_tensors_as_json(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, document = _sent("--json", "--output", "a")
+    assert document["inputs"][0]["data"] == [0, 1, 2]
+    assert document["outputs"] == [{"name": "a", "parameters": {"binary_data": False}}]
+    capsys.readouterr()
+    assert _infer(url, "identity", "--json") == 0
+    assert capsys.readouterr().out == "x: FP32 [3] = 0.0, 1.0, 2.0\n"
+
+
+@pytest.mark.skipif("headers" not in signature(Client).parameters, reason="the client takes no header fields yet")
+def test_header_fields_are_sent() -> None:
+    head, _ = _sent("--header", "Authorization: Bearer a:b", "--header", "X-Tenant:7 ", "--header", "X-Empty:")
+    lines = head.decode().split("\r\n")
+    assert [line for line in lines if line.startswith(("Auth", "X-"))] == [
+        "Authorization: Bearer a:b",
+        "X-Tenant: 7",
+        "X-Empty: ",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "no colon", ": value", "a b: c", "a: b\r\nc: d", "a: \x7f", "ä: b"])
+def test_header_fields_that_are_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _infer("http://127.0.0.1:1", "m", "--header", text)
+    assert ended.value.code == 2
+    assert "is not 'Name: value'" in capsys.readouterr().err
+
+
+def _on_a_terminal(*arguments: str) -> tuple[int, str]:
+    """Run `infer` with a terminal for standard error; return its exit status, and what the terminal got."""
+    terminal, theirs = os.openpty()
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        text = b""
+        while True:
+            try:
+                text += os.read(terminal, 4096)
+            except OSError:  # as a terminal ends
+                break
+    os.close(terminal)
+    return process.returncode, text.decode()
+
+
+@pytest.mark.slow
+def test_progress_on_a_terminal(url: str) -> None:
+    if progress.moved_bytes() is None and not sys.platform.startswith("linux"):
+        pytest.skip("the system does not tell of connections")
+    np.save("x.npy", np.array([2.5] + [0.0] * 50_000))
+    status, text = _on_a_terminal(url, "sleep", "--input", "x=x.npy")
+    lines = [line.strip() for line in text.split("\r") if line.strip()]
+    assert status == 0
+    assert 1 <= len(lines) <= 5
+    assert re.fullmatch(r"sent 39\d\.\d KiB, received 0 B, \d.*B/s", lines[0])
+    assert all(re.fullmatch(r"sent 39\d\.\d KiB, received \d.*B, \d.*B/s", line) for line in lines), lines
+    assert text.endswith(f"\r{'':70}\r")  # what was shown is gone
+    assert _on_a_terminal(url, "identity", "--input", "x=x.npy") == (0, "")
+    result = subprocess.run([*COMMAND, url, "sleep", "--input", "x=x.npy"], capture_output=True, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_progress_counts_both_directions() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener, socket.create_connection(listener.getsockname()) as ours, listener.accept()[0] as theirs:
+        before = progress.moved_bytes()
+        assert before is not None
+        ours.sendall(b"x" * 1000)
+        theirs.sendall(b"x" * 100)
+        assert len(theirs.recv(2000)) + len(ours.recv(2000)) == 1100
+        time.sleep(0.2)  # for what acknowledges it
+        after = progress.moved_bytes()
+        assert after is not None
+    assert [now - then for now, then in zip(after, before, strict=True)] == [1100, 1100]
+
+
+def test_sizes_are_short() -> None:
+    sizes = [0, 1023, 1024, 5 << 20, 3 << 30, 5 << 40]
+    assert [progress._size(nbytes) for nbytes in sizes] == [  # noqa: SLF001 - a small function of its own
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "5.0 MiB",
+        "3.00 GiB",
+        "5120.00 GiB",
+    ]
