@@ -93,6 +93,11 @@ class LongHeader(Protocol[HeaderT_co]):
         """Memory taken so far: text that is kept, and values of tensors."""
         ...
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether something else than white space follows the object."""
+        ...
+
     def feed(self, text: bytes) -> Turns:
         """Take the next bytes."""
         ...
@@ -125,6 +130,11 @@ class RequestStream:
         """Memory taken so far: text that is kept, and values of tensors."""
         return self._stream.held_bytes + self._tensors.held_bytes
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether something else than white space follows the object."""
+        return self._stream.goes_on
+
     def finish(self, nbytes: int) -> Generator[None, None, RequestHeader]:
         """Return the header, which had so many bytes."""
         root, constants = _object(*self._stream.finish())
@@ -148,6 +158,11 @@ class ResponseStream:
     def held_bytes(self) -> int:
         """Memory taken so far: text that is kept, and values of tensors."""
         return self._stream.held_bytes + self._tensors.held_bytes
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether something else than white space follows the object."""
+        return self._stream.goes_on
 
     def finish(self, nbytes: int) -> Generator[None, None, ResponseHeader]:
         """Return the header, which had so many bytes."""
@@ -398,6 +413,8 @@ def check_binary_size(size: int, datatype: Datatype, shape: tuple[int, ...], lim
     if datatype.is_bytes:
         fits = size >= least if count else size == 0
         wanted = f"at least {least}: a {PREFIX_BYTES}-byte length for each of {count} elements"
+        if not count:
+            wanted = "0: without elements there are no lengths of elements either"
         check_element_count(count, limits, path)
     else:
         fits = size == least

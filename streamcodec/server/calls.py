@@ -114,7 +114,7 @@ class Caller:
         request = inference.request(lambda spec, header: _windows_of(spec, header, pull))
         header = request.header
         try:
-            outputs = await opening.model.predict(request)  # type: ignore[misc] # as it says of itself
+            outputs = opening.checked(await opening.model.predict(request))  # type: ignore[misc] # as it says of itself
             outputs = {name: await _synchronous(value, name, header) for name, value in outputs.items()}
             if opening.is_quick(outputs, header):
                 return opening.reply(outputs, header)

@@ -17,7 +17,7 @@ from streamcodec.core.datatypes import datatype_of
 from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder
 from streamcodec.core.deflating import compress_message
 from streamcodec.core.elements import Elements
-from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
+from streamcodec.core.encoder import Encodable, EncodedMessage, Tensor, encode_response
 from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError, out_of_memory
 from streamcodec.core.events import HeaderReceived, TensorReceived
 from streamcodec.core.jsonoutput import NonFiniteOutput
@@ -37,9 +37,6 @@ from streamcodec.service.windows import Pull, windows_of
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 """Inputs of a model, by name."""
-
-Encodable = np.ndarray[Any, Any] | Rows | Elements
-"""What an output is encoded from."""
 
 _MAX_INLINE_BYTES: Final = 64 << 10
 """Above this, the time that a thread costs no longer matters, and what is done with the tensors may."""
@@ -122,11 +119,24 @@ class Opening:
     def call(self, request: InferenceRequest, reply: Callable[[Outputs, RequestHeader], Reply]) -> Reply:
         """Call the model, and have a reply made of its outputs; whatever goes wrong is a reply, too."""
         try:
-            return reply(cast("Outputs", self.model.predict(request)), request.header)
+            outputs = self.model.predict(request)
+            # Nearly always it is a dictionary; to ask what else it is takes time.
+            return reply(outputs if type(outputs) is dict else self.checked(outputs), request.header)
         except KeyboardInterrupt:  # may be meant for the program
             raise
         except BaseException as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
             return self.failure(error)
+
+    def checked(self, outputs: object) -> Outputs:
+        """Return what the model has returned, if that is a mapping.
+
+        Raises:
+            LocalProtocolError: it is something else.
+        """
+        if not isinstance(outputs, Mapping):
+            msg = f"model {self.model.name!r} has returned {_kind(outputs)}, not a mapping of its outputs by name"
+            raise LocalProtocolError(msg)
+        return cast("Outputs", outputs)
 
     def failure(self, error: BaseException) -> Reply:
         """Make the reply to a call that has failed."""
@@ -172,14 +182,25 @@ class Opening:
         return classify_outputs(tensors, self.model, header, self.headers.limits) if self.classifies else tensors
 
     def encode(self, tensors: list[Tensor], header: RequestHeader) -> EncodedMessage:
-        """Encode the answer."""
-        message = encode_response(
-            tensors,
-            model_name=self.model.name,
-            model_version=self.version,
-            request_id=header.id,
-            nonfinite=self.nonfinite,
-        )
+        """Encode the answer.
+
+        Raises:
+            NotRepresentableError: a value has no form in JSON.
+            LocalProtocolError: an output has no form in the protocol.
+        """
+        try:
+            message = encode_response(
+                tensors,
+                model_name=self.model.name,
+                model_version=self.version,
+                request_id=header.id,
+                nonfinite=self.nonfinite,
+            )
+        except NotRepresentableError:
+            raise
+        except LocalProtocolError as error:
+            msg = f"model {self.model.name!r} has returned what cannot be sent: {error}"
+            raise LocalProtocolError(msg) from error
         if self.encoding is not None and message.is_compressible and message.body_length >= _MIN_COMPRESSED_BYTES:
             return compress_message(message, self.encoding)
         return message
@@ -370,13 +391,27 @@ def _check_outputs(model: Model, arrays: Mapping[str, Encodable]) -> None:
     for metadata in model.outputs or ():
         array = arrays.get(metadata.name)
         if array is None:
-            msg = f"the model has not returned its output {metadata.name!r}"
+            msg = f"model {model.name!r} has not returned its output {metadata.name!r}"
             raise LocalProtocolError(msg)
-        datatype = datatype_of(array.dtype).name if isinstance(array, np.ndarray) else array.datatype
+        datatype = _datatype_name(array)
         if datatype != metadata.datatype or not metadata.accepts(array.shape):
-            found = f"{datatype} {list(array.shape)}"
-            msg = f"output {metadata.name!r} is {found}, declared {metadata.datatype} {list(metadata.shape)}"
+            found, declared = f"{datatype} {list(array.shape)}", f"{metadata.datatype} {list(metadata.shape)}"
+            msg = f"model {model.name!r} has returned {found} for its output {metadata.name!r}, declared {declared}"
             raise LocalProtocolError(msg)
+
+
+def _datatype_name(array: Encodable) -> str:
+    """Return the name of an output's datatype, or of the dtype that has none."""
+    if not isinstance(array, np.ndarray):
+        return array.datatype
+    try:
+        return datatype_of(array.dtype).name
+    except LocalProtocolError:
+        return str(array.dtype)
+
+
+def _kind(value: object) -> str:
+    return "nothing (None)" if value is None else type(value).__name__
 
 
 def _select(arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
