@@ -67,12 +67,14 @@ class Opening:
         """Prepare for requests; for the arguments see `Service`.
 
         Raises:
-            RemoteProtocolError: `invalid-header-length`.
+            RemoteProtocolError: the head alone is reason enough to refuse.
         """
         self.model = model
         self.version = model.versions[-1] if version is None else version
         self.head = head
         self.header_length = head.fields.header_length
+        self.raw = raw_tensor(model, head) if self.header_length == 0 else None
+        self.body_length = head.body_length if self.raw is None else self.raw.nbytes
         self.headers = headers
         self.nonfinite = nonfinite
         self.allow_headerless = allow_headerless
@@ -93,11 +95,7 @@ class Opening:
         return self._is_inline and nbytes <= _MAX_INLINE_BYTES
 
     def begin(self, *, pause_after_header: bool = False, paced: bool = False) -> Inference:
-        """Begin a request; for the arguments see `Service.begin`.
-
-        Raises:
-            RemoteProtocolError: the head alone is reason enough to refuse.
-        """
+        """Begin a request; for the arguments see `Service.begin`."""
         return Inference(self, pause_after_header=pause_after_header, paced=paced)
 
     def check(self, header: RequestHeader) -> None:
@@ -215,11 +213,7 @@ class Inference:
     """
 
     def __init__(self, opening: Opening, *, pause_after_header: bool = False, paced: bool = False) -> None:
-        """Prepare for the body.
-
-        Raises:
-            RemoteProtocolError: the head alone is reason enough to refuse.
-        """
+        """Prepare for the body."""
         self.opening = opening
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
@@ -246,18 +240,18 @@ class Inference:
         tensors = () if self._header is None else self._header.tensors
         beside = sum(map(bytes_beside, tensors))
         if self._is_known:
-            return (self.opening.head.content_length or 0) + beside
+            return (self.opening.body_length or 0) + beside
         return self.decoder.offset + beside + bytes_placed(tensors, self.opening.model.windows)
 
     @property
     def least_bytes(self) -> int:
         """How much memory the request takes in any case, as far as its head tells."""
-        return (self.opening.head.content_length if self._is_known else self.opening.header_length) or 0
+        return (self.opening.body_length if self._is_known else self.opening.header_length) or 0
 
     @property
     def header_bytes(self) -> int | None:
         """Bytes of the JSON header at most, as far as the head tells; None if it does not."""
-        length, most = self.opening.header_length, self.opening.head.body_length
+        length, most = self.opening.header_length, self.opening.body_length
         return most if length is None or (most is not None and most < length) else length
 
     @property
@@ -283,13 +277,13 @@ class Inference:
     @property
     def is_whole(self) -> bool:
         """Whether the head tells all, and waiting for a JSON header would not be worth it: it is short, or is none."""
-        length = self.opening.head.content_length or 0
-        return self._is_known and (length <= _WHOLE_BYTES or self.opening.header_length == 0)
+        length = self.opening.body_length or 0
+        return self._is_known and (length <= _WHOLE_BYTES or self.opening.raw is not None)
 
     @property
     def _is_known(self) -> bool:
-        """Whether the head tells how long the body is, which then is taken as a whole."""
-        return self.opening.head.body_length is not None and self.opening.model.windows is None
+        """Whether the head, or the model's input, tells how long the body is, which then is taken as a whole."""
+        return self.opening.body_length is not None and self.opening.model.windows is None
 
     @property
     def is_windowed(self) -> bool:
@@ -348,17 +342,13 @@ class Inference:
 
 
 def _decoder(opening: Opening, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
-    model, head = opening.model, opening.head
-    if opening.header_length == 0:
-        # Without the field there is no body, which is no tensor of 0 bytes.
-        nbytes = head.body_length if head.fields.values(b"content-length") else None
-        spec = raw_tensor(model, nbytes)
+    if opening.raw is not None:
         return raw_request_decoder(
-            spec, limits=opening.headers.limits, check=opening.check, place=opening.place, paced=paced
+            opening.raw, limits=opening.headers.limits, check=opening.check, place=opening.place, paced=paced
         )
     return request_decoder(
         header_length=opening.header_length,
-        body_length=head.body_length,
+        body_length=opening.body_length,
         allow_headerless=opening.allow_headerless,
         check=opening.check,
         place=opening.place,

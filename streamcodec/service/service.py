@@ -120,10 +120,7 @@ class Service:
         outcome = self.open(head)
         if isinstance(outcome, Reply):
             return outcome
-        try:
-            return outcome.begin(pause_after_header=pause_after_header, paced=paced)
-        except RemoteProtocolError as error:
-            return error_reply(error)
+        return outcome.begin(pause_after_header=pause_after_header, paced=paced)
 
     def open(self, head: RequestHead) -> Reply | Opening:
         """Decide on a head, for one request or for many that begin with it.

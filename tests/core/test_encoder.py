@@ -388,7 +388,7 @@ def test_values_without_a_form_name_their_tensor(value: Any, reason: str, *, is_
 
 
 def test_values_that_json_cannot_say_name_their_tensor() -> None:
-    with pytest.raises(NotRepresentableError, match="^tensor 'x': FP16"):
+    with pytest.raises(NotRepresentableError, match=r"^tensor 'x': FP16"):
         data_of(np.zeros(1, np.float16))
 
 

@@ -22,6 +22,7 @@ def models(*, is_inline: bool = False) -> ModelRegistry:
             _declared("free", TensorMetadata("x", "UINT8", (ANY_SIZE, ANY_SIZE))),
             _declared("text", TensorMetadata("x", "BYTES", (1,))),
             _declared("texts", TensorMetadata("x", "BYTES", (2,))),
+            _declared("words", TensorMetadata("x", "BYTES", (ANY_SIZE,))),
             _declared("batch", TensorMetadata("x", "FP32", (ANY_SIZE, 2)), is_batching=True),
             _declared("two", TensorMetadata("x", "FP32", (1,)), TensorMetadata("y", "INT8", (ANY_SIZE,))),
             Model(name="broken", predict=_fail),
