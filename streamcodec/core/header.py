@@ -322,6 +322,8 @@ class _TensorReader:
         if size is None and data is None:
             if not self._is_tolerant or 0 not in shape:
                 msg = "the tensor has neither data nor parameters.binary_data_size"
+                if "shared_memory_region" in parameters:
+                    msg += "; memory that is shared with a client is not read"
                 raise RemoteProtocolError(msg, code=ErrorCode.MISSING_MEMBER, path=path)
             size = 0
         if size is None:

@@ -27,7 +27,8 @@ from streamcodec.core.remembered import RememberedHeaders
 from streamcodec.core.rows import Rows
 from streamcodec.core.rows import Windows as AnyWindows
 from streamcodec.http.messages import HttpEvent, RequestHead
-from streamcodec.service.classification import check_request, classify_outputs
+from streamcodec.service.classification import check_classes, classify_outputs
+from streamcodec.service.extensions import check_extensions
 from streamcodec.service.memory import bytes_beside, bytes_placed
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, Values, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
@@ -102,12 +103,12 @@ class Opening:
         """Refuse a request that does not fit the model.
 
         Raises:
-            RemoteProtocolError: `model-mismatch`, or what else is wrong with what it asks for.
+            RemoteProtocolError: `model-mismatch`, `not-offered`, or what else is wrong with what it asks for.
         """
+        check_extensions(header, classifies=self.classifies)
+        self.model.check(header)
         if self.classifies:
-            check_request(self.model, header)
-        else:
-            self.model.check(header)
+            check_classes(self.model, header)
 
     def request(self, header: RequestHeader, inputs: Arrays, rows: Mapping[str, Rows]) -> InferenceRequest:
         """Return what the model is called with."""

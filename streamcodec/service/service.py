@@ -18,8 +18,8 @@ from streamcodec.core.pool import Pool
 from streamcodec.core.record import replaced
 from streamcodec.core.remembered import RememberedHeaders
 from streamcodec.http.messages import RequestHead
-from streamcodec.service import classification
 from streamcodec.service.cors import CorsPolicy
+from streamcodec.service.extensions import CLASSIFICATION
 from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.inference import Inference, Opening
 from streamcodec.service.models import Model, ModelRegistry, TensorMetadata
@@ -79,8 +79,7 @@ class Service:
             compresses: whether inference responses are compressed for clients whose `Accept-Encoding` prefers that.
                 Costs far more time than it saves on a fast network, and some clients ask without meaning it.
             classifies: whether outputs can be asked for as classes: the K highest values with index and label, for
-                `{"classification": K}` in the parameters of a requested output, as with Triton. Else that is a
-                parameter as any other, and the model's business.
+                `{"classification": K}` in the parameters of a requested output, as with Triton. Else that is refused.
             decompresses: whether requests may be compressed. They cost a thread's time, up to a thousand times as much
                 as their bytes say; without this they are refused by their heads, with status 415.
 
@@ -171,7 +170,7 @@ class Service:
             case Resource.SERVER_READY:
                 return unavailable_reply("the server is shutting down", retry_after=1)
             case _:
-                extensions = [*_EXTENSIONS, classification.EXTENSION] if self._classifies else _EXTENSIONS
+                extensions = [*_EXTENSIONS, CLASSIFICATION] if self._classifies else _EXTENSIONS
                 return json_reply({"name": "streamcodec", "version": __version__, "extensions": extensions})
 
     def _model(self, route: Route, model: Model, head: RequestHead) -> Reply | Opening:
