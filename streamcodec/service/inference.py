@@ -86,14 +86,14 @@ class Opening:
         self.place = place if (windows := model.windows) is None else lambda _: windows
         self.encoding = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
         is_plain = self.encoding is None and model.windows is None and not model.is_async
-        self._is_inline = model.is_inline and is_plain
+        self._max_inline_bytes = _MAX_INLINE_BYTES if model.is_inline and is_plain else -1
 
     def is_inline(self, nbytes: int) -> bool:
-        """Whether a request of so many bytes is answered so quickly that an event loop can do it.
+        """Whether a request of so many bytes is answered now, and so quickly that an event loop can do it.
 
         Compressing never is quick, nor is what takes its time by size.
         """
-        return self._is_inline and nbytes <= _MAX_INLINE_BYTES
+        return nbytes <= self._max_inline_bytes and (self.model.ready is None or self.model.is_ready)
 
     def begin(self, *, pause_after_header: bool = False, paced: bool = False) -> Inference:
         """Begin a request; for the arguments see `Service.begin`."""

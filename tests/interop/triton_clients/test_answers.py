@@ -92,7 +92,7 @@ def test_server_metadata(client: Client) -> None:
     assert client.get_server_metadata() == {
         "name": "streamcodec",
         "version": streamcodec.__version__,
-        "extensions": ["binary_tensor_data", "classification"],
+        "extensions": ["binary_tensor_data", "model_configuration", "statistics", "classification"],
     }
 
 
