@@ -127,7 +127,7 @@ class _StreamedBuffers:
                 yield part
 
 
-Tensors = Iterable[Tensor] | Mapping[str, Encodable]
+Tensors = Mapping[str, Encodable] | Iterable[Tensor]
 """Tensors to be written, or arrays by their names, all of which are written in binary."""
 
 
