@@ -29,6 +29,14 @@ def models(*, is_inline: bool = False) -> ModelRegistry:
             Model(name="a b/ü", predict=_inputs),
             Model(name="mymodel", predict=_example),
             Model(name="myrawmodel", predict=_raw_example, inputs=(TensorMetadata("input", "FP32", (2, ANY_SIZE)),)),
+            Model(
+                name="tuned",
+                predict=_inputs,
+                inputs=(
+                    TensorMetadata("x", "FP32", (1,)),
+                    TensorMetadata("words", "BYTES", (ANY_SIZE,), optional=True),
+                ),
+            ),
         ]
     )
 
