@@ -182,7 +182,9 @@ class Model:
         """Whether the model can be asked now."""
         try:
             return self.ready is None or bool(self.ready())
-        except Exception:  # noqa: BLE001 - it may raise anything, and must not end the connection that asks
+        except KeyboardInterrupt:  # may be meant for the program
+            raise
+        except BaseException:  # noqa: BLE001 - it may raise anything, and shall not end the server
             return False
 
     def check(self, header: RequestHeader) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-_SPANS: Final = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
 _NANOSECONDS: Final = 1_000_000_000
 _MILLISECONDS: Final = 1_000
 
@@ -16,12 +15,12 @@ _MILLISECONDS: Final = 1_000
 class ModelStatistics:
     """Counts the requests of one model and version, for one thread at a time: that of the event loop."""
 
+    __slots__ = ("_body", "_ended", "_failed", "_failures", "_inferences", "_model", "_send", "_successes", "_waiting")
+
     def __init__(self) -> None:
         """Begin with nothing."""
-        self._counts = dict.fromkeys(_SPANS, 0)
-        self._seconds = dict.fromkeys(_SPANS, 0.0)
-        self._inferences = 0
-        self._last = 0.0
+        self._successes = self._failures = self._inferences = 0
+        self._waiting = self._body = self._model = self._send = self._failed = self._ended = 0.0
 
     def count(
         self,
@@ -45,15 +44,17 @@ class ModelStatistics:
             ended: seconds since 1970, of now.
             batch_size: inferences that the request has asked for.
         """
-        total = waiting + body + model + send
-        spans = {"success": total, "queue": waiting, "compute_input": body, "compute_infer": model}
-        spans = {**spans, "compute_output": send} if is_success else {"fail": total}
-        for name, seconds in spans.items():
-            self._counts[name] += 1
-            self._seconds[name] += seconds
-        if is_success:
-            self._inferences += batch_size
-            self._last = ended
+        if not is_success:
+            self._failures += 1
+            self._failed += waiting + body + model + send
+            return
+        self._successes += 1
+        self._inferences += batch_size
+        self._waiting += waiting
+        self._body += body
+        self._model += model
+        self._send += send
+        self._ended = ended
 
     def document(self, name: str, version: str) -> dict[str, Any]:
         """Return what has been counted, as Triton's extension writes it.
@@ -61,16 +62,27 @@ class ModelStatistics:
         One request is one execution, since requests are not joined to batches here. There is no cache, and nothing is
         counted by the size of a batch.
         """
-        spans = {
-            name: {"count": self._counts[name], "ns": round(self._seconds[name] * _NANOSECONDS)} for name in _SPANS
-        }
-        nothing = {"count": 0, "ns": 0}
+        successes = self._successes
+        total = self._waiting + self._body + self._model + self._send
         return {
             "name": name,
             "version": version,
-            "last_inference": round(self._last * _MILLISECONDS),
+            "last_inference": round(self._ended * _MILLISECONDS),
             "inference_count": self._inferences,
-            "execution_count": self._counts["success"],
-            "inference_stats": {**spans, "cache_hit": nothing, "cache_miss": nothing},
+            "execution_count": successes,
+            "inference_stats": {
+                "success": _span(successes, total),
+                "fail": _span(self._failures, self._failed),
+                "queue": _span(successes, self._waiting),
+                "compute_input": _span(successes, self._body),
+                "compute_infer": _span(successes, self._model),
+                "compute_output": _span(successes, self._send),
+                "cache_hit": _span(0, 0.0),
+                "cache_miss": _span(0, 0.0),
+            },
             "batch_stats": [],
         }
+
+
+def _span(count: int, seconds: float) -> dict[str, int]:
+    return {"count": count, "ns": round(seconds * _NANOSECONDS)}

@@ -17,8 +17,11 @@ def _inputs(request: InferenceRequest) -> Outputs:
     return request.inputs
 
 
-def _raise() -> bool:
-    raise RuntimeError
+def _raising(kind: type[BaseException]) -> Callable[[], bool]:
+    def ready() -> bool:
+        raise kind
+
+    return ready
 
 
 def _service(*models: Model) -> Service:
@@ -160,7 +163,9 @@ def test_a_model_called_stats_keeps_its_own_url() -> None:
 # Readiness
 
 
-@pytest.mark.parametrize("ready", [lambda: False, _raise], ids=["no", "raises"])
+@pytest.mark.parametrize(
+    "ready", [lambda: False, _raising(RuntimeError), _raising(SystemExit)], ids=["no", "error", "exit"]
+)
 @pytest.mark.parametrize("is_inline", [True, False])
 def test_a_model_that_is_not_ready_is_503_and_so_is_the_server(ready: Callable[[], bool], is_inline: bool) -> None:
     model = Model(name="m", predict=_inputs, ready=ready, is_inline=is_inline)
@@ -171,6 +176,12 @@ def test_a_model_that_is_not_ready_is_503_and_so_is_the_server(ready: Callable[[
     assert ask(service).status == 503
     for target in ("/v2/health/live", "/v2/models/identity/ready", "/v2/models/m", "/v2/models/m/config"):
         assert get(service, target).status == 200
+
+
+def test_ctrl_c_is_not_the_models() -> None:
+    service = _service(Model(name="m", predict=_inputs, ready=_raising(KeyboardInterrupt)))
+    with pytest.raises(KeyboardInterrupt):
+        get(service, "/v2/models/m/ready")
 
 
 def test_a_model_may_become_ready_and_cease_to_be() -> None:
