@@ -240,3 +240,11 @@ def test_what_is_wrong_beside_minus_zero_is_found_at_its_place(datatype: str, wr
     with pytest.raises(RemoteProtocolError) as refused:
         parse_request_header(text.encode(), DEFAULT_LIMITS)
     assert refused.value.path == "$.inputs[0].data[1]"
+
+
+@pytest.mark.parametrize("count", [8, 9000])
+def test_zeros_without_a_sign_have_none(count: int) -> None:
+    text = f'{{"inputs":[{{"name":"x","datatype":"FP32","shape":[{count}],"data":{[0, 0.0] * (count // 2)}}}]}}'
+    data = parse_request_header(text.encode(), DEFAULT_LIMITS).tensors[0].data
+    assert data is not None
+    assert not np.signbit(data).any()
