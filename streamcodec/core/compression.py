@@ -111,7 +111,7 @@ class Inflater:
                 piece = stream.decompress(data, room)
             except zlib.error as error:
                 yield _up_to_damage(before, data)
-                msg = f"the compressed body is damaged: {error}"
+                msg = f"the compressed body is damaged: {_words(error)}"
                 raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION) from None
             rest = stream.unused_data if stream.eof else stream.unconsumed_tail
             self._taken += len(data) - len(rest)
@@ -134,6 +134,21 @@ class Inflater:
         if self._given > _FREE_BYTES + limit * self._taken:
             msg = f"the body decompresses to more than {limit} times its size"
             raise LimitExceededError(msg, limit="max_compression_ratio")
+
+
+def _words(error: zlib.error) -> str:
+    """Return what zlib says is wrong, without the number that it has for that."""
+    reason = str(error).partition(": ")[2]
+    return _PLAINER.get(reason, reason)
+
+
+_PLAINER: Final = {
+    "": "it was compressed with a dictionary of its own",
+    "incorrect header check": "it does not begin as its Content-Encoding does",
+    "incorrect data check": "its content does not have the checksum at its end",
+    "incorrect length check": "its content does not have the length at its end",
+}
+"""What zlib's shortest words stand for. It has none where a dictionary is wanted, which HTTP does not have."""
 
 
 def _up_to_damage(stream: zlib._Decompress, data: bytes) -> bytes:

@@ -21,7 +21,7 @@ import numpy as np
 
 from streamcodec.core.datatypes import DATATYPES, Datatype, datatype_of, to_wire
 from streamcodec.core.elements import Elements
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.errors import LocalProtocolError, shown
 from streamcodec.core.framing import HEADER_LENGTH_FIELD
 from streamcodec.core.jsonoutput import NonFiniteOutput, to_json
 from streamcodec.core.jsonvalues import LargeValues, json_values
@@ -35,6 +35,9 @@ from streamcodec.core.rows import Rows, collect, row_buffers, synchronous
 Part = bytes | memoryview | Rows
 """What a body is made of."""
 
+Encodable = np.ndarray[Any, Any] | Rows | Elements
+"""What a tensor can be written from."""
+
 
 @record()
 class Tensor:
@@ -42,7 +45,7 @@ class Tensor:
 
     name: str
     """Unique within its message."""
-    array: np.ndarray[Any, Any] | Rows | Elements
+    array: Encodable
     """The values; an array's dtype says the datatype. Copied only if it is not C-contiguous and little-endian. `Rows`
     come window by window while the message is sent."""
     is_binary: bool = True
@@ -124,8 +127,12 @@ class _StreamedBuffers:
                 yield part
 
 
+Tensors = Mapping[str, Encodable] | Iterable[Tensor]
+"""Tensors to be written, or arrays by their names, all of which are written in binary."""
+
+
 def encode_request(
-    inputs: Iterable[Tensor],
+    inputs: Tensors,
     *,
     outputs: Sequence[RequestedOutput] | None = None,
     request_id: str | None = None,
@@ -134,13 +141,18 @@ def encode_request(
     """Encode an inference request.
 
     Args:
-        inputs: the tensors, in order.
+        inputs: the tensors, in order; or arrays by name, for tensors that are all binary.
         outputs: the outputs wanted; None for all that the model has.
         request_id: to be echoed in the response.
         parameters: of the request; `binary_data_output: True` asks for all outputs in binary.
 
     Raises:
-        LocalProtocolError: an array, name or parameter has no form in the protocol.
+        LocalProtocolError: an array, name or parameter has no form in the protocol; of an array, the message names the
+            tensor.
+
+    Example:
+        >>> encode_request({"x": np.zeros((2, 3), np.float32)}).body_length
+        152
     """
     members: list[str] = []
     if request_id is not None:
@@ -153,7 +165,7 @@ def encode_request(
     return _encode(members, "inputs", inputs)
 
 
-def encode_raw_request(array: np.ndarray[Any, Any] | Rows | Elements) -> EncodedMessage:
+def encode_raw_request(array: Encodable) -> EncodedMessage:
     """Encode a raw binary request: one tensor's bytes, and nothing that says what they are.
 
     Specification, "Raw Binary Request": `Inference-Header-Content-Length` is 0, the model has exactly one input, and
@@ -180,7 +192,7 @@ def encode_raw_request(array: np.ndarray[Any, Any] | Rows | Elements) -> Encoded
 
 
 def encode_response(
-    outputs: Iterable[Tensor],
+    outputs: Tensors,
     *,
     model_name: str,
     model_version: str | None = None,
@@ -191,7 +203,7 @@ def encode_response(
     """Encode an inference response.
 
     Args:
-        outputs: the tensors, in order.
+        outputs: as the `inputs` of a request.
         model_name: always written, since KServe's client cannot do without it.
         model_version: of the model that answers.
         request_id: of the request that is answered.
@@ -200,7 +212,8 @@ def encode_response(
 
     Raises:
         NotRepresentableError: a JSON tensor holds what JSON cannot say.
-        LocalProtocolError: an array, name or parameter has no form in the protocol.
+        LocalProtocolError: an array, name or parameter has no form in the protocol; of an array, the message names the
+            tensor.
     """
     members = [f'"model_name":{_json(model_name)},']
     if model_version is not None:
@@ -213,7 +226,7 @@ def encode_response(
 
 
 def _encode(
-    members: list[str], key: str, tensors: Iterable[Tensor], nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL
+    members: list[str], key: str, tensors: Tensors, nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL
 ) -> EncodedMessage:
     """Write the header, with `members` (each with its comma) before the tensors, and line up what goes behind it.
 
@@ -225,27 +238,32 @@ def _encode(
     parts: list[Part] = []
     has_binary, written, nbytes = False, 0, 0
     names: set[str] = set()
-    for tensor in tensors:
+    for tensor in tensors if isinstance(tensors, _SEQUENCES) else _listed(tensors):
+        if not isinstance(tensor, Tensor):
+            raise _no_tensor(tensor)
         array = tensor.array
         _add_name(tensor.name, names)
-        datatype = _datatype_of(array)
-        shape = str([*array.shape]).replace(" ", "")
-        start = f'{separator}{{"name":{to_json(tensor.name)},"shape":{shape},"datatype":"{datatype.name}"'
-        if tensor.is_binary:
-            part, size = _binary_form(array, datatype)
-            has_binary, nbytes = True, nbytes + size
-            if size:
-                parts.append(part)
-            text.append(f"{start}{_parameters(tensor, size)}}}")
-        else:
-            data = json_values(collect(array) if isinstance(array, Rows) else array, datatype, nonfinite)
-            text += (start, _parameters(tensor), ',"data":')
-            if isinstance(data, Rows):
-                before = _to_utf8(text)
-                header += (before, data)
-                written += len(before) + data.nbytes
-                data = "]"
-            text += (data, "}")
+        try:
+            datatype = _datatype_of(array)
+            shape = str([*array.shape]).replace(" ", "")
+            start = f'{separator}{{"name":{to_json(tensor.name)},"shape":{shape},"datatype":"{datatype.name}"'
+            if tensor.is_binary:
+                part, size = _binary_form(array, datatype)
+                has_binary, nbytes = True, nbytes + size
+                if size:
+                    parts.append(part)
+                text.append(f"{start}{_parameters(tensor, size)}}}")
+            else:
+                data = json_values(collect(array) if isinstance(array, Rows) else array, datatype, nonfinite)
+                text += (start, _parameters(tensor), ',"data":')
+                if isinstance(data, Rows):
+                    before = _to_utf8(text)
+                    header += (before, data)
+                    written += len(before) + data.nbytes
+                    data = "]"
+                text += (data, "}")
+        except LocalProtocolError as error:
+            raise type(error)(f"tensor {shown(tensor.name)}: {error}") from None
         separator = ","
     text.append("]}")
     rest = _to_utf8(text)
@@ -267,15 +285,40 @@ def _parameters(tensor: Tensor, size: int | None = None) -> str:
     return f',"parameters":{_json(parameters)}' if parameters else ""
 
 
+_SEQUENCES = (list, tuple)
+"""What tensors usually come in; then nobody needs to ask whether it is a mapping, which takes some time."""
+
+
+def _listed(tensors: Tensors) -> Iterable[Tensor]:
+    if isinstance(tensors, Mapping):
+        return [Tensor(name=name, array=array) for name, array in tensors.items()]
+    return tensors
+
+
+def _no_tensor(value: object) -> LocalProtocolError:
+    return LocalProtocolError(f"tensors are given as Tensor objects, or as arrays by name, not as {_kind(value)}")
+
+
+def _kind(value: object) -> str:
+    """Say what something is, for a message."""
+    return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+_ARRAYS = (np.ndarray, np.generic)
 _DECLARED = (Rows, Elements)
 """Values that say what they are. As a tuple, since a union would be made anew by each call that asks for it."""
 
 
-def _datatype_of(array: np.ndarray[Any, Any] | Rows | Elements) -> Datatype:
-    return DATATYPES[array.datatype] if isinstance(array, _DECLARED) else datatype_of(array.dtype)
+def _datatype_of(array: object) -> Datatype:
+    if isinstance(array, _ARRAYS):
+        return datatype_of(array.dtype)
+    if isinstance(array, _DECLARED):
+        return DATATYPES[array.datatype]
+    msg = f"values are a numpy array, Rows or Elements, not {_kind(array)}"
+    raise LocalProtocolError(msg)
 
 
-def _binary_form(array: np.ndarray[Any, Any] | Rows | Elements, datatype: Datatype) -> tuple[Part, int]:
+def _binary_form(array: Encodable, datatype: Datatype) -> tuple[Part, int]:
     """Return what goes into the body for a tensor, and how many bytes that is."""
     if not isinstance(array, _DECLARED):
         view = encode_payloads(array) if datatype.is_bytes else byte_view(to_wire(array))

@@ -105,6 +105,8 @@ class ErrorCode(StrEnum):
     """The request is for a host that this server does not answer for."""
     METHOD_NOT_ALLOWED = "method-not-allowed"
     """The route exists, but not for this method."""
+    NOT_OFFERED = "not-offered"
+    """The request asks for an extension of the protocol that this server does not offer, or not now."""
     MODEL_MISMATCH = "model-mismatch"
     """The request is well formed, but not for this model: its tensors have other names, datatypes or shapes."""
     ERROR_RESPONSE = "error-response"

@@ -91,6 +91,11 @@ class LongHeader(Protocol[HeaderT_co]):
         """Memory taken so far: text that is kept, and values of tensors."""
         ...
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether something else than white space follows the object."""
+        ...
+
     def feed(self, text: bytes) -> Turns:
         """Take the next bytes."""
         ...
@@ -123,6 +128,11 @@ class RequestStream:
         """Memory taken so far: text that is kept, and values of tensors."""
         return self._stream.held_bytes + self._tensors.held_bytes
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether something else than white space follows the object."""
+        return self._stream.goes_on
+
     def finish(self, nbytes: int) -> Generator[None, None, RequestHeader]:
         """Return the header, which had so many bytes."""
         root, constants = _object(*self._stream.finish())
@@ -146,6 +156,11 @@ class ResponseStream:
     def held_bytes(self) -> int:
         """Memory taken so far: text that is kept, and values of tensors."""
         return self._stream.held_bytes + self._tensors.held_bytes
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether something else than white space follows the object."""
+        return self._stream.goes_on
 
     def finish(self, nbytes: int) -> Generator[None, None, ResponseHeader]:
         """Return the header, which had so many bytes."""
@@ -310,6 +325,8 @@ class _TensorReader:
         if size is None and data is None:
             if not self._is_tolerant or 0 not in shape:
                 msg = "the tensor has neither data nor parameters.binary_data_size"
+                if "shared_memory_region" in parameters:
+                    msg += "; memory that is shared with a client is not read"
                 raise RemoteProtocolError(msg, code=ErrorCode.MISSING_MEMBER, path=path)
             size = 0
         if size is None:
@@ -390,6 +407,8 @@ def check_binary_size(size: int, datatype: Datatype, shape: tuple[int, ...], lim
     if datatype.is_bytes:
         fits = size >= least if count else size == 0
         wanted = f"at least {least}: a {PREFIX_BYTES}-byte length for each of {count} elements"
+        if not count:
+            wanted = "0: without elements there are no lengths of elements either"
         check_element_count(count, limits, path)
     else:
         fits = size == least

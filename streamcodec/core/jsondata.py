@@ -15,14 +15,23 @@ import math
 from array import array as number_array
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from streamcodec.core.datatypes import Datatype
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.jsontext import NonFinite, are_unencodable, first_wrong, half_of_a_pair
+from streamcodec.core.jsontext import (
+    NEGATIVE_ZERO,
+    NegativeZero,
+    NonFinite,
+    are_unencodable,
+    first_wrong,
+    half_of_a_pair,
+)
 from streamcodec.core.placement import aligned_bytes
+
+COMMA: Final = ord(",")
 
 
 class WrongValue(Exception):  # noqa: N818 - not an error yet: where the value stands is for the caller to say
@@ -120,6 +129,19 @@ def convert(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> np.n
             return _integers(values, datatype)
 
 
+def restore_signs(array: np.ndarray[Any, Any], text: bytes) -> None:
+    """Make negative zeros of those floats that are written `-0`, which parsers take for an integer without a sign.
+
+    Args:
+        array: of one dimension, and without strings.
+        text: what it was read from: a value before the first comma, one behind each.
+    """
+    places = [match.start() for match in NEGATIVE_ZERO.finditer(text)]
+    if places:
+        commas = np.flatnonzero(np.frombuffer(text, np.uint8) == COMMA)
+        array[np.searchsorted(commas, places)] = -0.0
+
+
 def _check_kinds(values: list[Any], kinds: set[type], wanted: str) -> None:
     if not set(map(type, values)) <= kinds:
         raise WrongValue(wanted, next(index for index, kind in enumerate(map(type, values)) if kind not in kinds))
@@ -140,7 +162,7 @@ def _integers(values: list[Any], datatype: Datatype) -> np.ndarray[Any, Any]:
     is_in_range = wide is not None and low <= wide.min(initial=high) and wide.max(initial=0) <= high
     if wide is not None and is_in_range and not _holds_booleans(values, wide):
         return wide.astype(datatype.dtype)
-    _check_kinds(values, {int}, "an integer")
+    _check_kinds(values, {int, NegativeZero}, "an integer")
     index = next(index for index, value in enumerate(values) if not low <= value <= high)
     raise WrongValue(f"within {datatype.name}", index)
 
@@ -149,7 +171,7 @@ def _floats(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> np.n
     array = _as_floats(values, datatype, null_is_nan=null_is_nan)
     if array is not None:
         return array
-    _check_kinds(values, {float, int, NonFinite} | ({type(None)} if null_is_nan else set()), "a number")
+    _check_kinds(values, {float, int, NegativeZero, NonFinite} | ({type(None)} if null_is_nan else set()), "a number")
 
     def are_wrong(some: list[Any]) -> bool:
         return _as_floats(some, datatype, null_is_nan=null_is_nan) is None

@@ -23,7 +23,7 @@ import numpy as np
 
 from streamcodec.core.datatypes import Datatype
 from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
-from streamcodec.core.jsondata import WrongValue, are_lists, convert, not_nested, place
+from streamcodec.core.jsondata import WrongValue, are_lists, convert, not_nested, place, restore_signs
 from streamcodec.core.jsonlongtext import LongText
 from streamcodec.core.jsonscan import COMMA, LONG_BYTES, OPEN_OBJECT, Block
 from streamcodec.core.jsontext import parse_slice
@@ -328,6 +328,8 @@ class SlicedData:
             self._check_texts(texts)
             self._texts += texts
         else:
+            if self._datatype.kind == "f" and not array.all():
+                restore_signs(array, part.text)
             self._values[self._position : end] = array
         self._position = end
         if part.is_last and end != self._count:

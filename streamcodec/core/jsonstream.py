@@ -260,6 +260,8 @@ class HeaderStream:
         self._opening = _opening(*items)
         self._root = _Kept(0)
         self._has_ended = False
+        self.goes_on = False
+        """Whether something else than white space follows the object, for which it is refused."""
         self._array: _Array | None = None
         self._seen: set[str] = set()
 
@@ -338,6 +340,7 @@ class HeaderStream:
 
     def _refuse_more(self, text: bytes, offset: int) -> NoReturn:
         """Refuse what follows the object, if nothing is wrong with that."""
+        self.goes_on = True
         self._root.parse(self._limits, str)
         try:
             utf_8_decode(text, "strict", False)  # which may end within a character

@@ -28,6 +28,20 @@ class NonFinite(float):
     __slots__ = ()
 
 
+class NegativeZero(int):
+    """The literal `-0` among the data of a tensor: an integer, of which a float makes -0.0."""
+
+    __slots__ = ()
+
+    def __float__(self) -> float:
+        """Return what it is among floats."""
+        return -0.0
+
+
+NEGATIVE_ZERO: Final = re.compile(rb"-0(?![.eE])")
+"""Finds the literal, which is rare; where it stands in a string, too."""
+
+
 class _DuplicateKeys(dict[str, Any]):
     """An object that had a member twice, kept until its path is known."""
 
@@ -61,7 +75,12 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
         RemoteProtocolError: `invalid-utf8`, `invalid-json` or `duplicate-key`, with offset or path.
         LimitExceededError: nested deeper than `max_json_depth`.
     """
-    if len(data) >= LEAST_BYTES and too_deep_at(data, limits.max_json_depth) is None and (quick := parse_quickly(data)):
+    if (
+        len(data) >= LEAST_BYTES
+        and too_deep_at(data, limits.max_json_depth) is None
+        and not NEGATIVE_ZERO.search(data)
+        and (quick := parse_quickly(data))
+    ):
         return quick[0], 0
     value, text, constants = _parse_strictly(data, limits)
     if "\\" in text and re.search(_SURROGATE, text) and re.search(_SURROGATE, re.sub(_HARMLESS, "", text)):
@@ -70,7 +89,9 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
 
 
 def parse_slice(data: bytes, limits: Limits) -> Any:  # noqa: ANN401 - any JSON value
-    """Parse a part of some tensor's data, made a value of its own; halves of surrogate pairs are not looked for.
+    """Parse a part of some tensor's data, made a value of its own.
+
+    Halves of surrogate pairs are not looked for, and there is no `NegativeZero`.
 
     Raises:
         RemoteProtocolError: as from `parse_json`.
@@ -90,8 +111,9 @@ def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tup
     if offset is not None:
         raise too_deep(offset, limits)
     constants: list[NonFinite] = []
+    decoder = _SIGNED if "-0" in text and NEGATIVE_ZERO.search(text.encode()) else _USUAL
     try:
-        value = _parse(text, constants)
+        value = _parse(text, constants, decoder)
     except json.JSONDecodeError as error:
         offset = len(text[: _place(error)].encode())
         msg = f"the header is not JSON: {error.msg.removesuffix(' at').lower()}"
@@ -99,15 +121,15 @@ def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tup
     except ValueError:  # the interpreter's bound on the digits of an integer, which keeps parsing linear
         msg = "the header holds an integer with thousands of digits"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON) from None
-    return value, text, len(constants)
+    return value if decoder is _USUAL else _without_signs(value), text, len(constants)
 
 
-def _parse(text: str, constants: list[NonFinite]) -> Any:  # noqa: ANN401 - any JSON value
+def _parse(text: str, constants: list[NonFinite], decoder: json.JSONDecoder) -> Any:  # noqa: ANN401 - any JSON value
     """Parse a text, twice if it is short and unusual: a long one would hold up others for longer."""
     if len(text) <= _PARSED_TWICE:
         with suppress(_Unusual):
-            return _parse_usual(text)
-    return _parse_unusual(text, constants)
+            return _parse_usual(text, decoder)
+    return _parse_unusual(text, constants, decoder)
 
 
 _PARSED_TWICE: Final = 4 << 10
@@ -144,13 +166,31 @@ def _no_constant(_: str) -> NoReturn:
 _USUAL = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 """Made once: making one for each text would cost more than parsing a small one."""
 
+
+def _integer(literal: str) -> int:
+    return NegativeZero() if literal == "-0" else int(literal)
+
+
+_SIGNED = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
+"""For texts with a `NegativeZero`; it takes longer where there are many integers."""
+
+
+def _without_signs(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a value with plain zeros for negative ones, but in the data of tensors."""
+    if type(value) is dict:
+        return {key: member if key == "data" else _without_signs(member) for key, member in value.items()}
+    if type(value) is list:
+        return list(map(_without_signs, value))
+    return 0 if type(value) is NegativeZero else value
+
+
 WHITE_SPACE = " \t\n\r"
 """RFC 8259, section 2: all that JSON knows."""
 
 
-def _parse_usual(text: str) -> Any:  # noqa: ANN401 - any JSON value
+def _parse_usual(text: str, decoder: json.JSONDecoder) -> Any:  # noqa: ANN401 - any JSON value
     """Do as `JSONDecoder.decode` does, which looks for white space by regular expressions."""
-    value, end = _USUAL.raw_decode(text, len(text) - len(text.lstrip(WHITE_SPACE)))
+    value, end = decoder.raw_decode(text, len(text) - len(text.lstrip(WHITE_SPACE)))
     rest = text[end:].lstrip(WHITE_SPACE)
     if rest:
         msg = "Extra data"
@@ -158,7 +198,7 @@ def _parse_usual(text: str) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
-def _parse_unusual(text: str, constants: list[NonFinite]) -> Any:  # noqa: ANN401 - any JSON value
+def _parse_unusual(text: str, constants: list[NonFinite], decoder: json.JSONDecoder) -> Any:  # noqa: ANN401
     """Parse once more, collecting what the usual parser stumbled over; refuse duplicate keys with their path."""
     marks: list[_DuplicateKeys] = []
 
@@ -173,7 +213,7 @@ def _parse_unusual(text: str, constants: list[NonFinite]) -> Any:  # noqa: ANN40
         constants.append(NonFinite(literal))
         return constants[-1]
 
-    value = json.loads(text, object_pairs_hook=pairs_to_dict, parse_constant=constant)
+    value = json.loads(text, object_pairs_hook=pairs_to_dict, parse_constant=constant, parse_int=decoder.parse_int)
     if marks:
         _refuse_duplicate(value)
     return value

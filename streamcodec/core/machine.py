@@ -35,11 +35,12 @@ from streamcodec.core.claims import Claims
 from streamcodec.core.elements import Elements
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
+from streamcodec.core.framing import HEADER_LENGTH_FIELD
 from streamcodec.core.header import LongHeader, check_element_bytes, check_tensor_bytes
 from streamcodec.core.jsonscan import LONG_BYTES
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import TensorSpec
-from streamcodec.core.objectend import WHITE_SPACE, ObjectEnd
+from streamcodec.core.objectend import WHITE_SPACE, ObjectEnd, goes_on
 from streamcodec.core.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
 from streamcodec.core.prefixes import PREFIX_BYTES, OffsetFinder
 
@@ -242,6 +243,8 @@ class Machine(Generic[HeaderT]):
         body = header_end if is_whole_body else self._body_length
         if body is not None and body != end:
             msg = f"the body has {body} bytes, its header and tensors need {end}"
+            if is_whole_body or body > end:
+                msg += self._if_undeclared
             raise RemoteProtocolError(msg, code=ErrorCode.BODY_LENGTH_MISMATCH, offset=min(body, end))
         return header
 
@@ -305,12 +308,22 @@ class Machine(Generic[HeaderT]):
         self.held_bytes = len(data)
         if len(data) > _LITTLE_TEXT_BYTES:
             yield from self._turn()
-        return self._parse_header(data, self._limits)
+        try:
+            return self._parse_header(data, self._limits)
+        except RemoteProtocolError as error:
+            if goes_on(data):
+                error.message += self._if_undeclared
+            raise
 
     def _stream(self, stream: LongHeader[HeaderT], part: memoryview) -> Fill:
         """Have a part of a long header read."""
         yield from self._turn()
-        yield from self._in_turns(stream.feed(bytes(part)))
+        try:
+            yield from self._in_turns(stream.feed(bytes(part)))
+        except RemoteProtocolError as error:
+            if stream.goes_on:
+                error.message += self._if_undeclared
+            raise
         self.held_bytes = LONG_BYTES + stream.held_bytes
 
     def _in_turns(self, work: Generator[None, None, _T]) -> Generator[memoryview | None, int, _T]:
@@ -344,7 +357,9 @@ class Machine(Generic[HeaderT]):
         if self._body_length is None and not self._ahead and not self.has_ended:
             yield from self._read_ahead(scratch_bytes(1))
         if self._ahead:
-            raise self._trailing_bytes()
+            error = self._trailing_bytes()
+            error.message += self._if_undeclared
+            raise error
 
     def _turn(self) -> Fill:
         """Let others have their turn before a piece of work, if the machine is paced."""
@@ -371,6 +386,8 @@ class Machine(Generic[HeaderT]):
         allowed = self._limits.max_header_bytes
         if length > allowed:
             msg = f"the header has {length} bytes or more, {allowed} are allowed"
+            if not self._is_headerless:
+                msg += self._if_undeclared
             raise LimitExceededError(msg, limit="max_header_bytes", offset=0)
         self._check_message_length(length)
 
@@ -528,6 +545,12 @@ class Machine(Generic[HeaderT]):
     def _truncated(self, missing: int) -> RemoteProtocolError:
         msg = f"the message ends {missing} byte{'s' * (missing != 1)} too early"
         return RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset)
+
+    @property
+    def _if_undeclared(self) -> str:
+        """What is to be said of a body that does not fit, where nobody has said how long its header is."""
+        missing = f"; {HEADER_LENGTH_FIELD} is missing, which says where binary tensors begin"
+        return missing if self._header_length is None else ""
 
     def _trailing_bytes(self) -> RemoteProtocolError:
         msg = "the body goes on after the message has ended"

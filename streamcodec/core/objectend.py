@@ -29,6 +29,14 @@ _STEP: Final = np.zeros(256, np.int8)
 _STEP[_OPEN], _STEP[_CLOSE] = 1, -1
 
 
+def goes_on(text: memoryview) -> bool:
+    """Tell whether a text begins with an object, behind which there is something else than white space."""
+    if not bytes(text).lstrip(WHITE_SPACE).startswith(b"{"):
+        return False
+    end = ObjectEnd().find(text)
+    return end is not None and bool(bytes(text[end:]).lstrip(WHITE_SPACE))
+
+
 class ObjectEnd:
     """Looks for the end of one object; made for each message."""
 

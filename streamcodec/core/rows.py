@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import AsyncIterable, Iterable, Iterator
-from typing import Any, final
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import Any, Protocol, cast, final
 
 import numpy as np
 
@@ -28,6 +28,21 @@ Window = np.ndarray[Any, Any]
 
 Windows = Iterable[Window] | AsyncIterable[Window]
 """What yields the windows of a tensor, from the first row to the last."""
+
+
+class WindowSource(Protocol):
+    """Windows as they are taken: by `for` or by `async for`, of which the other one raises `TypeError`.
+
+    Which of them it is, the taker knows: a model that is an `async def` gets asynchronous windows, any other does not.
+    """
+
+    def __iter__(self) -> Iterator[Window]:
+        """Iterate over windows that can be had by `for`."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Window]:
+        """Iterate over windows that can be had by `async for`."""
+        ...
 
 
 @final
@@ -71,7 +86,7 @@ class Rows:
             raise LocalProtocolError(msg)
         self.datatype = datatype
         self.shape = sizes
-        self.windows = windows
+        self.windows = cast("WindowSource", windows)
 
     def __repr__(self) -> str:
         """Return what is declared; the windows stay untouched."""
@@ -179,7 +194,7 @@ def synchronous(rows: Rows) -> Iterable[Window]:
     Raises:
         LocalProtocolError: they are asynchronous.
     """
-    if isinstance(rows.windows, AsyncIterable):
+    if rows.is_asynchronous:
         msg = "the windows of a tensor are asynchronous; only an asynchronous program can send them, in binary form"
         raise LocalProtocolError(msg)
     return rows.windows

@@ -114,7 +114,7 @@ class Caller:
         request = inference.request(lambda spec, header: _windows_of(spec, header, pull))
         header = request.header
         try:
-            outputs = await opening.model.predict(request)  # type: ignore[misc] # as it says of itself
+            outputs = opening.checked(await opening.model.predict(request))  # type: ignore[misc] # as it says of itself
             outputs = {name: await _synchronous(value, name, header) for name, value in outputs.items()}
             if opening.is_quick(outputs, header):
                 return opening.reply(outputs, header)
@@ -263,7 +263,7 @@ async def _windows_of(spec: TensorSpec, header: RequestHeader, pull: AsyncPull) 
 
 async def _synchronous(value: Values, name: str, header: RequestHeader) -> Values:
     """Wait for rows that are wanted as JSON, which is written all at once; leave everything else as it is."""
-    if not isinstance(value, Rows) or not isinstance(value.windows, AsyncIterable):
+    if not isinstance(value, Rows) or not value.is_asynchronous:
         return value
     requested = next((output for output in header.outputs or () if output.name == name), None)
     if header.wants_binary(requested):

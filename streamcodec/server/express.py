@@ -5,7 +5,8 @@ one read, and its model may run at once; then nothing has to be kept between two
 saved. What is more, clients repeat themselves: what h11 says of a head depends on its bytes and on nothing else, so it
 is asked once, and remembered by those exact bytes; so are the JSON header (by the service) and the head of a response.
 Where each request has a trace id or a date of its own, the head is known again by what is left without such fields,
-which neither HTTP nor this service makes anything of.
+which neither HTTP nor this service makes anything of. When a model has been added, removed or replaced, all of this is
+forgotten.
 
 This is a short cut and never another way: each step asks those who decide on the ordinary way (the connection, the
 service, the decoder), and at the first thing that is not plain (a refusal, a header that is missing something, a field
@@ -56,8 +57,8 @@ class Express:
     def __init__(self, service: Service) -> None:
         """Remember nothing yet."""
         self._service = service
-        self._plans = Plans()
-        self._known: Remembered[RequestHead | Opening] = Remembered(_MAX_HEADS, _MAX_HEAD_BYTES)
+        self._models = service.models
+        self._forget()
 
     def reply(self, incoming: Incoming) -> tuple[RequestHead, Reply] | None:
         """Have the next request answered, if it has come whole and needs no time.
@@ -66,6 +67,8 @@ class Express:
             The request's head and the reply; the request is then taken out of `incoming`. None if it has to go the
             ordinary way; nothing has happened then.
         """
+        if self._generation != self._models.generation:
+            self._forget()
         data = incoming.peek()
         end = data.find(_HEAD_END) + len(_HEAD_END)
         if end < len(_HEAD_END):
@@ -84,6 +87,12 @@ class Express:
             return None
         incoming.skip(size)
         return head, outcome
+
+    def _forget(self) -> None:
+        """Forget what was settled for other models than there are now."""
+        self._generation = self._models.generation
+        self._plans = Plans()
+        self._known: Remembered[RequestHead | Opening] = Remembered(_MAX_HEADS, _MAX_HEAD_BYTES)
 
     def _recognize(self, data: bytes) -> RequestHead | Opening | None:
         """Know a head again by the fields that matter, or else have it read; None if it is not plain."""

@@ -6,12 +6,13 @@ from streamcodec.service.models import (
     ANY_SIZE,
     InferenceRequest,
     Model,
-    ModelRegistry,
     Predict,
     TensorMetadata,
 )
+from streamcodec.service.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
 from streamcodec.service.service import Service
+from streamcodec.service.statistics import ModelStatistics
 
 __all__ = [
     "ANY_SIZE",
@@ -19,6 +20,7 @@ __all__ = [
     "InferenceRequest",
     "Model",
     "ModelRegistry",
+    "ModelStatistics",
     "Opening",
     "Predict",
     "Reply",

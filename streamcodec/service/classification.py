@@ -26,21 +26,18 @@ from streamcodec.core.limits import Limits
 from streamcodec.core.model import RequestedOutput, RequestHeader
 from streamcodec.core.record import replaced
 from streamcodec.core.rows import Rows, collect
+from streamcodec.service.extensions import CLASSIFICATION
 from streamcodec.service.models import Model
-
-EXTENSION: Final = "classification"
-"""Name of the extension in the server's metadata, and of its parameter."""
 
 _UNRANKED: Final = {"BOOL", "BYTES"}
 
 
-def check_request(model: Model, header: RequestHeader) -> None:
-    """Refuse a request that does not fit the model, or asks for classes that cannot be.
+def check_classes(model: Model, header: RequestHeader) -> None:
+    """Refuse a request that asks for classes that cannot be.
 
     Raises:
         RemoteProtocolError: `model-mismatch` or `invalid-member`, with the path.
     """
-    model.check(header)
     declared = {output.name: output.datatype for output in model.outputs or ()}
     for index, output in enumerate(header.outputs or ()):
         if _class_count(output, index) is not None and output.name in declared:
@@ -53,7 +50,7 @@ def classify_outputs(tensors: list[Tensor], model: Model, header: RequestHeader,
     Args:
         tensors: the outputs of the model, one for each that was requested.
         model: knows the labels, and whether the first dimension is the batch.
-        header: of the request, which `check_request` has let pass.
+        header: of the request, which `check_classes` has let pass.
         limits: `max_bytes_elements` bounds how many texts are made: a small output of large elements is not what
             comes of a large one of small elements.
 
@@ -131,7 +128,7 @@ def _widened(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _class_count(output: RequestedOutput, index: int) -> int | None:
     """Return how many classes are wanted; None if the output is to be answered as it is."""
-    count = output.parameters.get(EXTENSION)
+    count = output.parameters.get(CLASSIFICATION)
     if count is None or (type(count) is int and count >= 1):
         return count
     msg = "the number of classes is an integer >= 1"
@@ -145,4 +142,4 @@ def _check_datatype(datatype: str, index: int) -> None:
 
 
 def _path(index: int) -> str:
-    return f"$.outputs[{index}].parameters.{EXTENSION}"
+    return f"$.outputs[{index}].parameters.{CLASSIFICATION}"

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from streamcodec.core.elements import Elements
-from streamcodec.service.models import InferenceRequest, Model, ModelRegistry, Outputs, TensorMetadata
+from streamcodec.service.models import InferenceRequest, Model, Outputs, TensorMetadata
+from streamcodec.service.registry import ModelRegistry
 
 
 def demo_models() -> ModelRegistry:

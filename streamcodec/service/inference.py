@@ -17,7 +17,7 @@ from streamcodec.core.datatypes import datatype_of
 from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder
 from streamcodec.core.deflating import compress_message
 from streamcodec.core.elements import Elements
-from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
+from streamcodec.core.encoder import Encodable, EncodedMessage, Tensor, encode_response
 from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError, out_of_memory
 from streamcodec.core.events import HeaderReceived, TensorReceived
 from streamcodec.core.jsonoutput import NonFiniteOutput
@@ -27,7 +27,8 @@ from streamcodec.core.remembered import RememberedHeaders
 from streamcodec.core.rows import Rows
 from streamcodec.core.rows import Windows as AnyWindows
 from streamcodec.http.messages import HttpEvent, RequestHead
-from streamcodec.service.classification import check_request, classify_outputs
+from streamcodec.service.classification import check_classes, classify_outputs
+from streamcodec.service.extensions import check_extensions
 from streamcodec.service.memory import bytes_beside, bytes_placed
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, Values, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
@@ -37,9 +38,6 @@ from streamcodec.service.windows import Pull, windows_of
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 """Inputs of a model, by name."""
-
-Encodable = np.ndarray[Any, Any] | Rows | Elements
-"""What an output is encoded from."""
 
 _MAX_INLINE_BYTES: Final = 64 << 10
 """Above this, the time that a thread costs no longer matters, and what is done with the tensors may."""
@@ -70,15 +68,16 @@ class Opening:
         """Prepare for requests; for the arguments see `Service`.
 
         Raises:
-            RemoteProtocolError: `invalid-header-length` or `unsupported-encoding`.
+            RemoteProtocolError: the head alone is reason enough to refuse.
         """
         self.model = model
         self.version = model.versions[-1] if version is None else version
         self.head = head
         self.header_length = head.fields.header_length
-        self.body_length = head.body_length
+        self.raw = raw_tensor(model, head) if self.header_length == 0 else None
+        self.body_length = head.body_length if self.raw is None else self.raw.nbytes
         self.is_known = self.body_length is not None and model.windows is None
-        is_short = (self.body_length or 0) <= _WHOLE_BYTES or self.header_length == 0
+        is_short = (self.body_length or 0) <= _WHOLE_BYTES or self.raw is not None
         self.is_whole = self.is_known and is_short
         self.headers = headers
         self.nonfinite = nonfinite
@@ -90,33 +89,29 @@ class Opening:
         self.place = place if (windows := model.windows) is None else lambda _: windows
         self.encoding = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
         is_plain = self.encoding is None and model.windows is None and not model.is_async
-        self._is_inline = model.is_inline and is_plain
+        self._max_inline_bytes = _MAX_INLINE_BYTES if model.is_inline and is_plain else -1
 
     def is_inline(self, nbytes: int) -> bool:
-        """Whether a request of so many bytes is answered so quickly that an event loop can do it.
+        """Whether a request of so many bytes is answered now, and so quickly that an event loop can do it.
 
         Compressing never is quick, nor is what takes its time by size.
         """
-        return self._is_inline and nbytes <= _MAX_INLINE_BYTES
+        return nbytes <= self._max_inline_bytes and (self.model.ready is None or self.model.is_ready)
 
     def begin(self, *, pause_after_header: bool = False, paced: bool = False) -> Inference:
-        """Begin a request; for the arguments see `Service.begin`.
-
-        Raises:
-            RemoteProtocolError: the head alone is reason enough to refuse.
-        """
+        """Begin a request; for the arguments see `Service.begin`."""
         return Inference(self, pause_after_header=pause_after_header, paced=paced)
 
     def check(self, header: RequestHeader) -> None:
         """Refuse a request that does not fit the model.
 
         Raises:
-            RemoteProtocolError: `model-mismatch`, or what else is wrong with what it asks for.
+            RemoteProtocolError: `model-mismatch`, `not-offered`, or what else is wrong with what it asks for.
         """
+        check_extensions(header, classifies=self.classifies)
+        self.model.check(header)
         if self.classifies:
-            check_request(self.model, header)
-        else:
-            self.model.check(header)
+            check_classes(self.model, header)
 
     def request(self, header: RequestHeader, inputs: Arrays, rows: Mapping[str, Rows]) -> InferenceRequest:
         """Return what the model is called with."""
@@ -126,11 +121,24 @@ class Opening:
     def call(self, request: InferenceRequest, reply: Callable[[Outputs, RequestHeader], Reply]) -> Reply:
         """Call the model, and have a reply made of its outputs; whatever goes wrong is a reply, too."""
         try:
-            return reply(cast("Outputs", self.model.predict(request)), request.header)
+            outputs = self.model.predict(request)
+            # Nearly always it is a dictionary; to ask what else it is takes time.
+            return reply(outputs if type(outputs) is dict else self.checked(outputs), request.header)
         except KeyboardInterrupt:  # may be meant for the program
             raise
         except BaseException as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
             return self.failure(error)
+
+    def checked(self, outputs: object) -> Outputs:
+        """Return what the model has returned, if that is a mapping.
+
+        Raises:
+            LocalProtocolError: it is something else.
+        """
+        if not isinstance(outputs, Mapping):
+            msg = f"model {self.model.name!r} has returned {_kind(outputs)}, not a mapping of its outputs by name"
+            raise LocalProtocolError(msg)
+        return cast("Outputs", outputs)
 
     def failure(self, error: BaseException) -> Reply:
         """Make the reply to a call that has failed."""
@@ -176,14 +184,25 @@ class Opening:
         return classify_outputs(tensors, self.model, header, self.headers.limits) if self.classifies else tensors
 
     def encode(self, tensors: list[Tensor], header: RequestHeader) -> EncodedMessage:
-        """Encode the answer."""
-        message = encode_response(
-            tensors,
-            model_name=self.model.name,
-            model_version=self.version,
-            request_id=header.id,
-            nonfinite=self.nonfinite,
-        )
+        """Encode the answer.
+
+        Raises:
+            NotRepresentableError: a value has no form in JSON.
+            LocalProtocolError: an output has no form in the protocol.
+        """
+        try:
+            message = encode_response(
+                tensors,
+                model_name=self.model.name,
+                model_version=self.version,
+                request_id=header.id,
+                nonfinite=self.nonfinite,
+            )
+        except NotRepresentableError:
+            raise
+        except LocalProtocolError as error:
+            msg = f"model {self.model.name!r} has returned what cannot be sent: {error}"
+            raise LocalProtocolError(msg) from error
         if self.encoding is not None and message.is_compressible and message.body_length >= _MIN_COMPRESSED_BYTES:
             return compress_message(message, self.encoding)
         return message
@@ -198,11 +217,7 @@ class Inference:
     """
 
     def __init__(self, opening: Opening, *, pause_after_header: bool = False, paced: bool = False) -> None:
-        """Prepare for the body.
-
-        Raises:
-            RemoteProtocolError: the head alone is reason enough to refuse.
-        """
+        """Prepare for the body."""
         self.opening = opening
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
@@ -320,13 +335,9 @@ class Inference:
 
 
 def _decoder(opening: Opening, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
-    model, head = opening.model, opening.head
-    if opening.header_length == 0:
-        # Without the field there is no body, which is no tensor of 0 bytes.
-        nbytes = opening.body_length if head.fields.values(b"content-length") else None
-        spec = raw_tensor(model, nbytes)
+    if opening.raw is not None:
         return raw_request_decoder(
-            spec, limits=opening.headers.limits, check=opening.check, place=opening.place, paced=paced
+            opening.raw, limits=opening.headers.limits, check=opening.check, place=opening.place, paced=paced
         )
     return request_decoder(
         header_length=opening.header_length,
@@ -363,13 +374,27 @@ def _check_outputs(model: Model, arrays: Mapping[str, Encodable]) -> None:
     for metadata in model.outputs or ():
         array = arrays.get(metadata.name)
         if array is None:
-            msg = f"the model has not returned its output {metadata.name!r}"
+            msg = f"model {model.name!r} has not returned its output {metadata.name!r}"
             raise LocalProtocolError(msg)
-        datatype = datatype_of(array.dtype).name if isinstance(array, np.ndarray) else array.datatype
+        datatype = _datatype_name(array)
         if datatype != metadata.datatype or not metadata.accepts(array.shape):
-            found = f"{datatype} {list(array.shape)}"
-            msg = f"output {metadata.name!r} is {found}, declared {metadata.datatype} {list(metadata.shape)}"
+            found, declared = f"{datatype} {list(array.shape)}", f"{metadata.datatype} {list(metadata.shape)}"
+            msg = f"model {model.name!r} has returned {found} for its output {metadata.name!r}, declared {declared}"
             raise LocalProtocolError(msg)
+
+
+def _datatype_name(array: Encodable) -> str:
+    """Return the name of an output's datatype, or of the dtype that has none."""
+    if not isinstance(array, np.ndarray):
+        return array.datatype
+    try:
+        return datatype_of(array.dtype).name
+    except LocalProtocolError:
+        return str(array.dtype)
+
+
+def _kind(value: object) -> str:
+    return "nothing (None)" if value is None else type(value).__name__
 
 
 def _select(arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:

@@ -7,7 +7,7 @@ not fit are refused before any memory is taken for their tensors.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from types import MappingProxyType
@@ -38,6 +38,8 @@ class TensorMetadata:
     """One of the specification's 14 names, as `FP32`."""
     shape: tuple[int, ...]
     """Sizes of the dimensions; -1 where any size will do."""
+    optional: bool = False
+    """Of an input: whether a request may leave it out. It is not in `InferenceRequest.inputs` then."""
 
     def __post_init__(self) -> None:
         """Refuse metadata that no tensor could meet.
@@ -123,7 +125,7 @@ class Model:
     predict: Predict
     """Computes the outputs of a request."""
     inputs: tuple[TensorMetadata, ...] | None = None
-    """The inputs, all of them required; None if any will do."""
+    """The inputs, all of them required but those that are `optional`; None if any will do."""
     outputs: tuple[TensorMetadata, ...] | None = None
     """The outputs; None if they depend on the request."""
     versions: tuple[str, ...] = ("1",)
@@ -144,13 +146,23 @@ class Model:
     labels: Mapping[str, Sequence[str]] | None = field(default=None, hash=False)
     """Names of the classes of an output, by the output's name, for `Service(classifies=True)`; None if there are
     none."""
+    ready: Callable[[], bool] | None = None
+    """Tells whether the model can be asked now, for a model that has to load or to warm up; None if it always can.
+
+    It is called for each request of the model and each readiness check, on the event loop, so it must be quick. While
+    it says no, or raises, requests are answered 503, and the server as a whole is not ready."""
 
     def __post_init__(self) -> None:
-        """Refuse labels that could never be shown.
+        """Refuse what could never be shown or done.
 
         Raises:
-            LocalProtocolError: they are of an output that the model does not have, or are one text.
+            LocalProtocolError: labels are of an output that the model does not have, or are one text; or an output is
+                `optional`.
         """
+        for output in self.outputs or ():
+            if output.optional:
+                msg = f"output {output.name!r} of model {self.name!r} is optional, which only inputs can be"
+                raise LocalProtocolError(msg)
         known = None if self.outputs is None else {output.name for output in self.outputs}
         for name, labels in (self.labels or {}).items():
             if known is not None and name not in known:
@@ -164,6 +176,16 @@ class Model:
     def is_async(self) -> bool:
         """Whether the callable is an `async def`."""
         return iscoroutinefunction(self.predict) or iscoroutinefunction(type(self.predict).__call__)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the model can be asked now."""
+        try:
+            return self.ready is None or bool(self.ready())
+        except KeyboardInterrupt:  # may be meant for the program
+            raise
+        except BaseException:  # noqa: BLE001 - it may raise anything, and shall not end the server
+            return False
 
     def check(self, header: RequestHeader) -> None:
         """Refuse a request that does not fit the metadata.
@@ -197,56 +219,9 @@ class Model:
             if not metadata.accepts(tensor.shape):
                 found, wanted = str(list(tensor.shape)), str(list(metadata.shape))
                 raise _mismatch(f"the shape is {found}, the model takes {wanted}", f"{path}.shape")
-        if known:
-            raise _mismatch(f"the model also needs the input {shown(next(iter(known)))}", "$.inputs")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRegistry:
-    """The models of a server, by name."""
-
-    _models: dict[str, Model] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, models: Iterable[Model]) -> ModelRegistry:
-        """Make a registry with these models."""
-        registry = cls()
-        for model in models:
-            registry.add(model)
-        return registry
-
-    def add(self, model: Model) -> None:
-        """Offer a model.
-
-        Raises:
-            LocalProtocolError: its name is empty or taken, or it has no version.
-        """
-        if not model.name or model.name in self._models:
-            msg = f"names of models are unique and not empty, unlike {model.name!r}"
-            raise LocalProtocolError(msg)
-        if not model.versions:
-            msg = f"model {model.name!r} has no version"
-            raise LocalProtocolError(msg)
-        self._models[model.name] = model
-
-    def find(self, name: str, version: str | None) -> Model:
-        """Return a model.
-
-        Raises:
-            RemoteProtocolError: `not-found`, status 404.
-        """
-        model = self._models.get(name)
-        if model is None:
-            msg = f"there is no model {shown(name)}"
-        elif version is not None and version not in model.versions:
-            msg = f"model {shown(name)} has no version {shown(version)}"
-        else:
-            return model
-        raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
-
-    def __iter__(self) -> Iterator[Model]:
-        """Iterate over the models in the order in which they were added."""
-        return iter(self._models.values())
+        for metadata in known.values():
+            if not metadata.optional:
+                raise _mismatch(f"the model also needs the input {shown(metadata.name)}", "$.inputs")
 
 
 def no_such_output(name: str, path: str) -> RemoteProtocolError:

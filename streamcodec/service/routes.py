@@ -2,19 +2,24 @@
 
 Segments are split before they are percent-decoded, so a model's name may hold any character, a slash included. The
 query is ignored.
+
+Beside the routes of the protocol there are those that clients of Triton and KServe call first. `/v2/models/stats` can
+be one of either: the statistics of all models, or the metadata of a model `stats`. If there is such a model, its
+metadata is answered, and statistics can be asked for model by model.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
 
 
 class Resource(Enum):
-    """The resources of the V2 protocol."""
+    """The resources of the V2 protocol, and of the extensions that are offered."""
 
     SERVER_METADATA = auto()
     SERVER_LIVE = auto()
@@ -22,11 +27,16 @@ class Resource(Enum):
     MODEL_METADATA = auto()
     MODEL_READY = auto()
     MODEL_INFER = auto()
+    MODEL_CONFIGURATION = auto()
+    MODEL_STATISTICS = auto()
+    MODELS = auto()
+    STATISTICS = auto()
+    INDEX = auto()
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods that it answers."""
-        return ("POST",) if self is Resource.MODEL_INFER else ("GET", "HEAD")
+        return ("POST",) if self in {Resource.MODEL_INFER, Resource.INDEX} else ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +55,29 @@ _SERVER = {
     (): Resource.SERVER_METADATA,
     ("health", "live"): Resource.SERVER_LIVE,
     ("health", "ready"): Resource.SERVER_READY,
+    ("models",): Resource.MODELS,
+    ("models", "stats"): Resource.STATISTICS,
+    ("repository", "index"): Resource.INDEX,
 }
 _MODEL = {
     (): Resource.MODEL_METADATA,
     ("ready",): Resource.MODEL_READY,
     ("infer",): Resource.MODEL_INFER,
+    ("config",): Resource.MODEL_CONFIGURATION,
+    ("stats",): Resource.MODEL_STATISTICS,
 }
+
+STATISTICS_NAME: Final = "stats"
+"""The name of a model that has the URL of the statistics of all models as its own."""
+
+_NOT_OFFERED: Final = {
+    "repository": "models are loaded and unloaded by the program that runs this server, and not by its clients",
+    "systemsharedmemory": "this server shares no memory with its clients; tensors go through the body",
+    "cudasharedmemory": "this server shares no memory with its clients; tensors go through the body",
+    "trace": "this server has no tracing that clients can change",
+    "logging": "this server has no logging that clients can change",
+}
+"""Extensions of Triton's that are not there, by the segment that their routes begin with; and why."""
 
 
 def find_route(target: str) -> Route:
@@ -71,6 +98,8 @@ def find_route(target: str) -> Route:
     route = _match(segments)
     if route is None:
         msg = "there is no such route in the V2 protocol"
+        if len(segments) > 1 and segments[0] == "v2" and (reason := _NOT_OFFERED.get(segments[1])) is not None:
+            msg += f"; {reason}"
         raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
     return route
 
@@ -84,9 +113,9 @@ def _match(segments: tuple[str, ...]) -> Route | None:
     match segments:
         case ("v2", "models", model, "versions", version, *rest) if model and version and tuple(rest) in _MODEL:
             return Route(resource=_MODEL[tuple(rest)], model=model, version=version)
-        case ("v2", "models", model, *rest) if model and tuple(rest) in _MODEL:
-            return Route(resource=_MODEL[tuple(rest)], model=model)
         case ("v2", *rest) if tuple(rest) in _SERVER:
             return Route(resource=_SERVER[tuple(rest)])
+        case ("v2", "models", model, *rest) if model and tuple(rest) in _MODEL:
+            return Route(resource=_MODEL[tuple(rest)], model=model)
         case _:
             return None

@@ -6,7 +6,7 @@ It knows models and routes, and HTTP only as heads and replies. Transports, thre
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from streamcodec import __version__
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shown
@@ -18,16 +18,18 @@ from streamcodec.core.pool import Pool
 from streamcodec.core.record import replaced
 from streamcodec.core.remembered import RememberedHeaders
 from streamcodec.http.messages import RequestHead
-from streamcodec.service import classification
+from streamcodec.service import documents
 from streamcodec.service.cors import CorsPolicy
+from streamcodec.service.extensions import CLASSIFICATION
 from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.inference import Inference, Opening
-from streamcodec.service.models import Model, ModelRegistry, TensorMetadata
+from streamcodec.service.models import Model
 from streamcodec.service.placing import guarded
+from streamcodec.service.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, json_reply, unavailable_reply
-from streamcodec.service.routes import Resource, Route, find_route
+from streamcodec.service.routes import STATISTICS_NAME, Resource, Route, find_route
 
-_EXTENSIONS = ("binary_tensor_data",)
+_EXTENSIONS: Final = ("binary_tensor_data", "model_configuration", "statistics")
 
 MAX_POOL_BYTES: Final = 256 << 20
 """Kept by default for the next tensors: a few large ones. More would only make a server that rests look larger."""
@@ -37,7 +39,7 @@ class Service:
     """Answers requests of the V2 protocol for the models of a registry.
 
     Attributes:
-        models: the models; more may be added at any time.
+        models: the models; they may be added, removed and replaced at any time.
         limits: of every request.
         is_ready: what readiness checks are told; a server that shuts down sets it to False.
         pool: memory of tensors that is used again; None if there is none. A server counts what is idle of it in its
@@ -79,8 +81,7 @@ class Service:
             compresses: whether inference responses are compressed for clients whose `Accept-Encoding` prefers that.
                 Costs far more time than it saves on a fast network, and some clients ask without meaning it.
             classifies: whether outputs can be asked for as classes: the K highest values with index and label, for
-                `{"classification": K}` in the parameters of a requested output, as with Triton. Else that is a
-                parameter as any other, and the model's business.
+                `{"classification": K}` in the parameters of a requested output, as with Triton. Else that is refused.
             decompresses: whether requests may be compressed. They cost a thread's time, up to a thousand times as much
                 as their bytes say; without this they are refused by their heads, with status 415.
 
@@ -120,17 +121,14 @@ class Service:
         outcome = self.open(head)
         if isinstance(outcome, Reply):
             return outcome
-        try:
-            return outcome.begin(pause_after_header=pause_after_header, paced=paced)
-        except RemoteProtocolError as error:
-            return error_reply(error)
+        return outcome.begin(pause_after_header=pause_after_header, paced=paced)
 
     def open(self, head: RequestHead) -> Reply | Opening:
         """Decide on a head, for one request or for many that begin with it.
 
         Returns:
-            An `Opening` if it begins an inference request; it stays true as long as the service lives. Else the reply,
-            which may be another one next time.
+            An `Opening` if it begins an inference request; it stays true until the registry has another `generation`.
+            Else the reply, which may be another one next time.
         """
         try:
             self._hosts.check(head)
@@ -143,6 +141,8 @@ class Service:
                 return error_reply(error, headers=[("Allow", ", ".join(methods))])
             if route.model:
                 return self._model(route, self.models.find(route.model, route.version), head)
+            if route.resource is Resource.STATISTICS and STATISTICS_NAME in self.models:
+                return json_reply(documents.metadata(self.models.find(STATISTICS_NAME, None)))
             return self._server(route.resource)
         except RemoteProtocolError as error:
             return error_reply(error)
@@ -169,52 +169,63 @@ class Service:
         match resource:
             case Resource.SERVER_LIVE:
                 return json_reply({"live": True})
-            case Resource.SERVER_READY if self.is_ready:
-                return json_reply({"ready": True})
             case Resource.SERVER_READY:
-                return unavailable_reply("the server is shutting down", retry_after=1)
+                return self._readiness()
+            case Resource.MODELS:
+                return json_reply(documents.names(self.models))
+            case Resource.INDEX:
+                return json_reply(documents.index(self.models))
+            case Resource.STATISTICS:
+                return json_reply(documents.statistics(self.models.offers))
             case _:
-                extensions = [*_EXTENSIONS, classification.EXTENSION] if self._classifies else _EXTENSIONS
+                extensions = [*_EXTENSIONS, CLASSIFICATION] if self._classifies else _EXTENSIONS
                 return json_reply({"name": "streamcodec", "version": __version__, "extensions": extensions})
 
+    def _readiness(self) -> Reply:
+        """Answer whether the server is ready: specification, "if all the models are ready for inferencing"."""
+        if not self.is_ready:
+            return unavailable_reply("the server is shutting down", retry_after=1)
+        waiting = next((model for model in self.models if not model.is_ready), None)
+        return json_reply({"ready": True}) if waiting is None else _not_ready(waiting)
+
     def _model(self, route: Route, model: Model, head: RequestHead) -> Reply | Opening:
+        if route.resource not in {Resource.MODEL_INFER, Resource.MODEL_READY}:
+            return json_reply(self._document(route, model))
+        if not model.is_ready:
+            return _not_ready(model)
+        if route.resource is Resource.MODEL_READY:
+            return json_reply({"name": model.name, "ready": True})
+        if not self._decompresses and _is_compressed(head):
+            return _uncompressed_only()
+        return Opening(
+            model,
+            head,
+            version=route.version,
+            headers=self._headers,
+            place=self._place,
+            nonfinite=self._nonfinite,
+            allow_headerless=self._allow_headerless,
+            compresses=self._compresses,
+            classifies=self._classifies,
+        )
+
+    def _document(self, route: Route, model: Model) -> documents.Document:
         match route.resource:
-            case Resource.MODEL_READY:
-                return json_reply({"name": model.name, "ready": True})
-            case Resource.MODEL_INFER if not self._decompresses and _is_compressed(head):
-                return _uncompressed_only()
-            case Resource.MODEL_INFER:
-                return Opening(
-                    model,
-                    head,
-                    version=route.version,
-                    headers=self._headers,
-                    place=self._place,
-                    nonfinite=self._nonfinite,
-                    allow_headerless=self._allow_headerless,
-                    compresses=self._compresses,
-                    classifies=self._classifies,
-                )
+            case Resource.MODEL_CONFIGURATION:
+                return documents.configuration(model)
+            case Resource.MODEL_STATISTICS:
+                offers = [offer for offer in self.models.offers if offer.model is model]
+                return documents.statistics(offers, route.version)
             case _:
-                return json_reply(_metadata(model))
+                return documents.metadata(model)
 
 
 def _place_in(pool: Pool | None) -> Place:
     return new_array if pool is None else lambda _: pool
 
 
-def _metadata(model: Model) -> dict[str, Any]:
-    return {
-        "name": model.name,
-        "versions": model.versions,
-        "platform": model.platform,
-        "inputs": [_tensor_metadata(tensor) for tensor in model.inputs or ()],
-        "outputs": [_tensor_metadata(tensor) for tensor in model.outputs or ()],
-    }
-
-
-def _tensor_metadata(tensor: TensorMetadata) -> dict[str, Any]:
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+def _not_ready(model: Model) -> Reply:
+    return unavailable_reply(f"model {shown(model.name)} is not ready", retry_after=1)
 
 
 def _is_compressed(head: RequestHead) -> bool:

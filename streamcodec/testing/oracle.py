@@ -23,6 +23,16 @@ class _Literal(float):
     """A bare NaN or Infinity, in contrast to a number too large."""
 
 
+class _NegativeZero(int):
+    """The integer `-0`, which as a float is -0.0."""
+
+    def __float__(self) -> float:
+        return -0.0
+
+
+_INTEGERS = {int, _NegativeZero}
+
+
 class OracleRefusal(ValueError):  # noqa: N818 - a verdict, not a mistake of anybody here
     """The bytes are not a well formed message."""
 
@@ -57,7 +67,8 @@ def read_message(body: bytes, header_length: int | None, *, is_response: bool | 
 
 def _read(body: bytes, end: int, *, is_response: bool | None) -> dict[str, Any]:
     _require(0 < end <= len(body), "the header has an impossible length")
-    header = json.loads(body[:end].decode(), object_pairs_hook=_unique, parse_constant=_Literal)
+    text = body[:end].decode()
+    header = json.loads(text, object_pairs_hook=_unique, parse_constant=_Literal, parse_int=_integer)
     json.dumps(header, ensure_ascii=False).encode()  # raises for half of a surrogate pair
     is_response = "inputs" not in header if is_response is None else is_response
     entries = header["outputs" if is_response else "inputs"]
@@ -66,7 +77,7 @@ def _read(body: bytes, end: int, *, is_response: bool | None) -> dict[str, Any]:
     for entry in entries:
         name, shape, data, parameters = (entry.get(key) for key in ("name", "shape", "data", "parameters"))
         _require(type(name) is str and name != "" and name not in tensors, "a name is wrong, or there twice")
-        _require(type(shape) is list and all(type(n) is int and n >= 0 for n in shape), "a shape is wrong")
+        _require(type(shape) is list and all(type(n) in _INTEGERS and n >= 0 for n in shape), "a shape is wrong")
         _require(parameters is None or type(parameters) is dict, "the parameters are no object")
         nbytes = (parameters or {}).get("binary_data_size")
         if nbytes is None and data is None and is_response and 0 in shape:
@@ -75,7 +86,7 @@ def _read(body: bytes, end: int, *, is_response: bool | None) -> dict[str, Any]:
         if nbytes is None:
             values = _from_json(_flat(data, shape), entry["datatype"], null_is_nan=is_response)
         else:
-            _require(type(nbytes) is int and 0 <= nbytes <= len(body) - end, "the bytes are not all there")
+            _require(type(nbytes) in _INTEGERS and 0 <= nbytes <= len(body) - end, "the bytes are not all there")
             values = _from_bytes(body[end : end + nbytes], entry["datatype"], math.prod(shape))
             end += nbytes
         _require(len(values) == math.prod(shape), "the number of elements is not that of the shape")
@@ -106,9 +117,9 @@ def _from_json(values: list[Any], datatype: str, *, null_is_nan: bool) -> np.nda
     _require(datatype not in {"FP16", "BF16"}, "the datatype has no JSON form")
     dtype = np.dtype(_DTYPES[datatype])
     if dtype.kind != "f":
-        _require(kinds <= {bool if dtype.kind == "b" else int}, "a value is of another type")
+        _require(kinds <= ({bool} if dtype.kind == "b" else _INTEGERS), "a value is of another type")
         return np.array(values, dtype)  # raises for what is out of range
-    _require(kinds <= {int, float, _Literal, *([type(None)] if null_is_nan else [])}, "a value is not a number")
+    _require(kinds <= {*_INTEGERS, float, _Literal, *([type(None)] if null_is_nan else [])}, "a value is not a number")
     with np.errstate(over="ignore"):
         array = np.array(values, "<f8").astype(dtype)  # None becomes NaN
     _require(
@@ -129,6 +140,10 @@ def _flat(data: Any, shape: list[int]) -> list[Any]:  # noqa: ANN401 - any JSON 
             level = [value for item in level for value in item]
         return level
     return data
+
+
+def _integer(literal: str) -> int:
+    return _NegativeZero() if literal == "-0" else int(literal)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

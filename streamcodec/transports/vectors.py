@@ -93,7 +93,7 @@ async def async_batches(parts: Parts) -> AsyncGenerator[list[memoryview], None]:
 async def _async_rows(rows: Rows) -> AsyncGenerator[memoryview, None]:
     """Yield the bytes of a tensor window by window, however they come."""
     windows = rows.windows
-    if not isinstance(windows, AsyncIterable):
+    if not rows.is_asynchronous:
         for view in row_buffers(rows):
             yield view
             await anyio.lowlevel.checkpoint()  # to make a window takes time, even where to send it takes none

@@ -96,7 +96,8 @@ def test_compressed_requests(plain: Program) -> None:
 def test_classification(plain: Program, optioned: Program) -> None:
     request = _json_request([1.0, 5.0], {"classification": 1})
     assert _send(optioned, request).document["outputs"][0]["data"] == ["5.000000:1"]
-    assert _send(plain, request).document["outputs"][0]["data"] == [1, 5]
+    refused = _send(plain, request)
+    assert (refused.status, "its operator can switch it on" in refused.error) == (400, True)
 
 
 def test_no_headerless(plain: Program, optioned: Program) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import tracemalloc
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from streamcodec import (
     DATATYPES,
     DEFAULT_LIMITS,
+    Elements,
     EncodedMessage,
     LocalProtocolError,
     NonFiniteOutput,
@@ -363,9 +365,54 @@ def test_header_has_no_space_but_at_its_end() -> None:
     assert b" " not in bytes(header).rstrip()
 
 
-def test_arrays_without_a_datatype() -> None:
-    with pytest.raises(LocalProtocolError, match="complex128"):
-        one(np.zeros(1, complex))
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (np.zeros(1, np.complex64), "numpy dtype complex64 has no datatype"),
+        (np.zeros(1, "M8[s]"), "dtype datetime64"),
+        (None, "not None$"),
+        ([1.0], "not list$"),
+        (Fraction(1), r"not fractions\.Fraction$"),
+        (np.array([None]), "not NoneType$"),
+        (np.array(None), "not NoneType$"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_values_without_a_form_name_their_tensor(value: Any, reason: str, *, is_binary: bool) -> None:  # noqa: ANN401
+    tensors = [Tensor(name="good", array=np.ones(1)), Tensor(name="bad one", array=value, is_binary=is_binary)]
+    with pytest.raises(LocalProtocolError, match=f"^tensor 'bad one': .*{reason}"):
+        encode_request(tensors)
+    with pytest.raises(LocalProtocolError, match=f"^tensor 'bad one': .*{reason}"):
+        encode_response(tensors, model_name="m")
+
+
+def test_values_that_json_cannot_say_name_their_tensor() -> None:
+    with pytest.raises(NotRepresentableError, match=r"^tensor 'x': FP16"):
+        data_of(np.zeros(1, np.float16))
+
+
+def test_arrays_by_name() -> None:
+    """A mapping is what people try first; a scalar of numpy is an array without dimensions."""
+    arrays = {"a": np.ones((2, 3), np.float32), "b": Elements([b"x"]), "c": np.float64(1)}
+    tensors = [Tensor(name=name, array=array) for name, array in arrays.items()]  # type: ignore[arg-type] # numpy's scalar
+    for given in (arrays, MappingProxyType(arrays)):
+        assert list(map(bytes, buffers_of(encode_request(given)))) == list(map(bytes, encode_request(tensors).buffers))  # type: ignore[arg-type] # as above
+        response = encode_response(given, model_name="m")  # type: ignore[arg-type] # as above
+        assert list(map(bytes, response.buffers)) == list(map(bytes, encode_response(tensors, model_name="m").buffers))
+    with pytest.raises(LocalProtocolError, match=r"^tensor 'x': .*not list"):
+        encode_request({"x": [1.0]})  # type: ignore[arg-type] # what is tried
+
+
+@pytest.mark.parametrize("tensors", [[np.ones(2)], np.ones(2), "x", ["x"], [None]], ids=repr)
+def test_what_is_no_tensor(tensors: Any) -> None:  # noqa: ANN401 - anything but what it should be
+    with pytest.raises(LocalProtocolError, match="tensors are given as Tensor objects, or as arrays by name, not as"):
+        encode_request(tensors)
+
+
+def test_tensors_come_from_any_iterable() -> None:
+    tensors = [Tensor(name="x", array=np.ones(1))]
+    assert encode_request(iter(tensors)).parts[0] == encode_request(tuple(tensors)).parts[0]
 
 
 def test_a_name_is_text() -> None:

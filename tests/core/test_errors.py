@@ -61,6 +61,7 @@ ABOVE = {
     ErrorCode.NOT_FOUND,
     ErrorCode.MISDIRECTED,
     ErrorCode.METHOD_NOT_ALLOWED,
+    ErrorCode.NOT_OFFERED,
     ErrorCode.MODEL_MISMATCH,
     ErrorCode.ERROR_RESPONSE,
 }

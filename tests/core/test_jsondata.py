@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import DATATYPES, ErrorCode
+from streamcodec import DATATYPES, DEFAULT_LIMITS, ErrorCode, RemoteProtocolError, parse_request_header
 from streamcodec.core.jsonoutput import dump_json
 from tests.core.messages import json_message, jsonic, message, request
 from tests.core.triad import accept, decode, refuse
@@ -190,3 +190,61 @@ def test_a_boolean_hides_neither_among_few_zeros_nor_among_many(datatype: str, c
 
 def test_json_is_written_without_superfluous_space_and_as_utf8() -> None:
     assert dump_json({"a": [1, 2.5, None, True], "é": "\n"}) == '{"a":[1,2.5,null,true],"é":"\\n"}'.encode()
+
+
+# Minus zero, written as an integer
+
+
+def _nested(values: list[str], shape: list[int], separator: str) -> str:
+    if shape:
+        step = len(values) // shape[0]
+        parts = (_nested(values[start : start + step], shape[1:], separator) for start in range(0, len(values), step))
+        return f"[{separator.join(parts)}]"
+    return values[0]
+
+
+@pytest.mark.parametrize("shape", [[8], [2, 4], [9000], [90, 100], [3, 1, 3000]], ids=str)
+@pytest.mark.parametrize("separator", [",", " ,\n "], ids=repr)
+@pytest.mark.parametrize("datatype", ["FP32", "FP64"])
+def test_minus_zero_keeps_its_sign_among_floats(shape: list[int], separator: str, datatype: str) -> None:
+    """In a short header and in a long one, flat or nested, whichever parser reads it."""
+    literals = ["-0", "0", "-0", "1.5", "-0.0", "-0e1", "-0.25", "-3"]
+    count = int(np.prod(shape))
+    values = [literals[(index * index) % len(literals)] for index in range(count)]
+    tensor = f'"datatype":"{datatype}","shape":{shape},"data":{_nested(values, shape, separator)}'
+    text = f'{{"inputs":[{{"name":"x",{tensor}}}]}}'
+    data = parse_request_header(text.encode(), DEFAULT_LIMITS).tensors[0].data
+    assert data is not None
+    wanted = np.array(list(map(float, values))).reshape(shape)
+    assert np.array_equal(data, wanted)
+    assert np.array_equal(np.signbit(data), np.signbit(wanted))
+
+
+@pytest.mark.parametrize("literal", ["NaN", "1"])
+def test_minus_zero_is_zero_among_integers_and_everywhere_else(literal: str) -> None:
+    """With NaN, the text goes the way of what is unusual."""
+    text = (
+        '{"parameters":{"a":-0,"b":[-0,{"c":-0}]},"inputs":[{"name":"x","datatype":"INT8","shape":[2],"data":[-0,5]},'
+        f'{{"name":"y","datatype":"FP32","shape":[1],"data":[{literal}]}}]}}'
+    )
+    header = parse_request_header(text.encode(), DEFAULT_LIMITS)
+    assert json.dumps(dict(header.parameters)) == '{"a": 0, "b": [0, {"c": 0}]}'
+    assert type(header.parameters["a"]) is int
+    assert str(header.tensors[0].data) == "[0 5]"
+
+
+@pytest.mark.parametrize(("datatype", "wrong"), [("INT8", "0.5"), ("INT8", "300"), ("FP32", '"a"'), ("BOOL", "1")])
+def test_what_is_wrong_beside_minus_zero_is_found_at_its_place(datatype: str, wrong: str) -> None:
+    first = "true" if datatype == "BOOL" else "-0"
+    text = f'{{"inputs":[{{"name":"-0","datatype":"{datatype}","shape":[2],"data":[{first},{wrong}]}}]}}'
+    with pytest.raises(RemoteProtocolError) as refused:
+        parse_request_header(text.encode(), DEFAULT_LIMITS)
+    assert refused.value.path == "$.inputs[0].data[1]"
+
+
+@pytest.mark.parametrize("count", [8, 9000])
+def test_zeros_without_a_sign_have_none(count: int) -> None:
+    text = f'{{"inputs":[{{"name":"x","datatype":"FP32","shape":[{count}],"data":{[0, 0.0] * (count // 2)}}}]}}'
+    data = parse_request_header(text.encode(), DEFAULT_LIMITS).tensors[0].data
+    assert data is not None
+    assert not np.signbit(data).any()

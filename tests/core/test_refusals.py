@@ -10,11 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from streamcodec import LimitExceededError
+from streamcodec import NEED_DATA, LimitExceededError, RemoteProtocolError
 from tests.core.messages import Message, binary, json_message, jsonic, message, request
 from tests.core.triad import refuse
 
 ONE = binary("UINT8", [2], 2)
+LONG = binary("UINT8", [2], 2) | {"comment": "c" * (32 << 10)}
+UNDECLARED = "; Inference-Header-Content-Length is missing, which says where binary tensors begin"
 
 REFUSALS: list[tuple[Message, str, str]] = [
     (
@@ -44,6 +46,14 @@ REFUSALS: list[tuple[Message, str, str]] = [
         request(binary("BYTES", [1], 5), payload=b"\2\0\0\0a"),
         "invalid-elements",
         "element 0 of 1 declares 2 bytes, 1 are left (byte 101)",
+    ),
+    (
+        request(binary("BYTES", [0], 4), payload=bytes(4)),
+        "binary-size-mismatch",
+        (
+            "binary_data_size is 4, datatype and shape need 0: without elements there are no lengths of elements "
+            "either ($.inputs[0].parameters.binary_data_size)"
+        ),
     ),
     (
         request(binary("FP32", [2], 7), payload=bytes(7)),
@@ -321,7 +331,32 @@ REFUSALS: list[tuple[Message, str, str]] = [
     (
         replace(request(ONE, payload=b"ab"), header_length=None),
         "invalid-json",
-        "the header is not JSON: extra data (byte 101)",
+        f"the header is not JSON: extra data{UNDECLARED} (byte 101)",
+    ),
+    (
+        replace(request(ONE, payload=b"\xff\0"), header_length=None),
+        "invalid-utf8",
+        f"the header is not UTF-8{UNDECLARED} (byte 101)",
+    ),
+    (
+        replace(request(ONE, payload=b""), header_length=None),
+        "body-length-mismatch",
+        f"the body has 101 bytes, its header and tensors need 103{UNDECLARED} (byte 101)",
+    ),
+    (
+        json_message(b"\xff"),
+        "invalid-utf8",
+        "the header is not UTF-8 (byte 0)",
+    ),
+    (
+        request(ONE, payload=b"abc").headerless(),
+        "body-length-mismatch",
+        f"the body has 104 bytes, its header and tensors need 103{UNDECLARED} (byte 103)",
+    ),
+    (
+        request(ONE, payload=b"a").headerless(),
+        "body-length-mismatch",
+        "the body has 102 bytes, its header and tensors need 103 (byte 102)",
     ),
     (
         replace(json_message(b""), body_length=None),
@@ -346,7 +381,7 @@ REFUSALS: list[tuple[Message, str, str]] = [
     (
         replace(request(ONE, payload=b"ab").headerless(), body_length=None, body=request(ONE, payload=b"abc").body),
         "trailing-bytes",
-        "the body goes on after the message has ended (byte 103)",
+        f"the body goes on after the message has ended{UNDECLARED} (byte 103)",
     ),
 ]
 """A message, the code, and the words with the place; the status is 400."""
@@ -361,6 +396,12 @@ LIMITED: list[tuple[Message, str, int, str]] = [
     (
         request(ONE, payload=b"ab").chunked().under(max_header_bytes=20),
         "the header has 101 bytes or more, 20 are allowed (byte 0)",
+        413,
+        "max_header_bytes",
+    ),
+    (
+        replace(request(ONE, payload=b"ab"), header_length=None).under(max_header_bytes=20),
+        f"the header has 103 bytes or more, 20 are allowed{UNDECLARED} (byte 0)",
         413,
         "max_header_bytes",
     ),
@@ -457,6 +498,24 @@ def test_a_limit_is_named_with_what_was_found(source: Message, words: str, statu
     error = refuse(source)
     assert isinstance(error, LimitExceededError)
     assert (error.code, str(error), error.status_hint, error.limit) == ("limit-exceeded", words, status, limit)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1000, 1 << 20])
+@pytest.mark.parametrize(
+    ("tail", "words"), [(b"ab", "the header is not JSON: extra data"), (b"\xff", "the header is not UTF-8")]
+)
+def test_a_long_header_that_tensors_follow_undeclared(tail: bytes, words: str, chunk_bytes: int) -> None:
+    """A header that is read in blocks; the cuts of a short one are all tried above."""
+    source = replace(request(LONG, payload=tail), header_length=None)
+    decoder = source.decoder()
+    chunks = [source.body[start : start + chunk_bytes] for start in range(0, len(source.body), chunk_bytes)]
+    for chunk in chunks[:-1]:
+        decoder.feed(chunk)
+        assert decoder.next_event() is NEED_DATA
+    decoder.feed(chunks[-1])
+    with pytest.raises(RemoteProtocolError) as refused:
+        decoder.next_event()
+    assert str(refused.value) == f"{words}{UNDECLARED} (byte {len(source.body) - len(tail)})"
 
 
 @pytest.mark.parametrize(("length", "shown"), [(60, f"'{'n' * 60}'"), (61, f"'{'n' * 60}'...")])

@@ -22,12 +22,21 @@ def models(*, is_inline: bool = False) -> ModelRegistry:
             _declared("free", TensorMetadata("x", "UINT8", (ANY_SIZE, ANY_SIZE))),
             _declared("text", TensorMetadata("x", "BYTES", (1,))),
             _declared("texts", TensorMetadata("x", "BYTES", (2,))),
+            _declared("words", TensorMetadata("x", "BYTES", (ANY_SIZE,))),
             _declared("batch", TensorMetadata("x", "FP32", (ANY_SIZE, 2)), is_batching=True),
             _declared("two", TensorMetadata("x", "FP32", (1,)), TensorMetadata("y", "INT8", (ANY_SIZE,))),
             Model(name="broken", predict=_fail),
             Model(name="a b/ü", predict=_inputs),
             Model(name="mymodel", predict=_example),
             Model(name="myrawmodel", predict=_raw_example, inputs=(TensorMetadata("input", "FP32", (2, ANY_SIZE)),)),
+            Model(
+                name="tuned",
+                predict=_inputs,
+                inputs=(
+                    TensorMetadata("x", "FP32", (1,)),
+                    TensorMetadata("words", "BYTES", (ANY_SIZE,), optional=True),
+                ),
+            ),
         ]
     )
 

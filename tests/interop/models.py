@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata, demo_models
 from tests.interop.tensors import Array, elements, fingerprint
 
-FULLY_DECLARED = {
+FULLY_DECLARED: dict[str, Any] = {
     "name": "calibrate",
     "versions": ["1", "2"],
     "platform": "python",

@@ -212,7 +212,7 @@ def gate() -> Iterator[Gate]:
 
 
 def _sum(request: InferenceRequest) -> Outputs:
-    windows = chain.from_iterable(rows.windows for rows in request.rows.values())  # type: ignore[misc] # not asynchronous
+    windows = chain.from_iterable(rows.windows for rows in request.rows.values())
     return {"y": np.array([sum(float(window.sum()) for window in windows)], np.float32)}
 
 

@@ -161,7 +161,7 @@ def _doubled(request: InferenceRequest) -> Outputs:
 
 async def _doubled_later(request: InferenceRequest) -> Outputs:
     rows = request.rows["x"]
-    return {"x": Rows(rows.datatype, rows.shape, (2 * window async for window in rows.windows))}  # type: ignore[union-attr] # asynchronous
+    return {"x": Rows(rows.datatype, rows.shape, (2 * window async for window in rows.windows))}
 
 
 @pytest.mark.parametrize("predict", [_doubled, _doubled_later])

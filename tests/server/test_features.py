@@ -207,7 +207,7 @@ def test_classification(featured: Address) -> None:
         answer = wire.send(post(json.dumps(document).encode())).response()
         assert answer.document["outputs"][0]["data"] == ["10.000000:2", "5.000000:1"]
         metadata = wire.send(head("/v2", method="GET")).response().document
-    assert metadata["extensions"] == ["binary_tensor_data", "classification"]
+    assert metadata["extensions"] == ["binary_tensor_data", "model_configuration", "statistics", "classification"]
 
 
 def _headerless() -> bytes:

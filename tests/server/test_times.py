@@ -292,7 +292,7 @@ def test_what_is_as_slow_is_served_where_there_is_time(backend: str, part: str) 
 
 def test_windows_come_at_a_minimum_rate_too(backend: str) -> None:
     def count(request: InferenceRequest) -> Outputs:
-        return {"y": np.array([sum(len(window) for window in request.rows["x"].windows)])}  # type: ignore[union-attr,misc] # not asynchronous
+        return {"y": np.array([sum(len(window) for window in request.rows["x"].windows)])}
 
     registry = _registry()
     registry.add(Model(name="windows", predict=count, windows=Windows(max_window_bytes=64)))
@@ -304,7 +304,7 @@ def test_windows_come_at_a_minimum_rate_too(backend: str) -> None:
 
 def test_windows_that_come_one_by_one_come_at_a_minimum_rate(backend: str) -> None:
     def count(request: InferenceRequest) -> Outputs:
-        return {"y": np.array([sum(1 for rows in request.rows.values() for _ in rows.windows)])}  # type: ignore[union-attr,misc] # not asynchronous
+        return {"y": np.array([sum(1 for rows in request.rows.values() for _ in rows.windows)])}
 
     registry = _registry()
     registry.add(Model(name="windows", predict=count, windows=Windows()))
@@ -320,7 +320,7 @@ def test_windows_that_come_one_by_one_come_at_a_minimum_rate(backend: str) -> No
 def test_the_time_that_a_model_takes_between_windows_is_not_the_clients(backend: str) -> None:
     def count(request: InferenceRequest) -> Outputs:
         total = 0
-        for window in request.rows["x"].windows:  # type: ignore[union-attr] # not asynchronous
+        for window in request.rows["x"].windows:
             total += len(window)
             time.sleep(0.05)
         return {"y": np.array([total])}
@@ -417,7 +417,7 @@ def _stuck(backend: str, options: ServerOptions) -> Iterator[tuple[Server, Addre
 
     def take_windows(request: InferenceRequest) -> Outputs:
         assert may_go.wait(LONG)
-        return {"y": np.array([len(list(request.rows["x"].windows))])}  # type: ignore[arg-type] # not asynchronous
+        return {"y": np.array([len(list(request.rows["x"].windows))])}
 
     registry = _registry()
     registry.add(Model(name="stuck", predict=wait))
@@ -484,7 +484,7 @@ def test_an_async_model_is_ended_and_not_given_up(backend: str) -> None:
 
 def test_the_time_in_which_a_model_waits_for_its_client_is_not_its_own(backend: str) -> None:
     def count(request: InferenceRequest) -> Outputs:
-        return {"y": np.array([sum(len(window) for window in request.rows["x"].windows)])}  # type: ignore[union-attr,misc] # not asynchronous
+        return {"y": np.array([sum(len(window) for window in request.rows["x"].windows)])}
 
     registry = _registry()
     registry.add(Model(name="windows", predict=count, windows=Windows(max_window_bytes=64)))

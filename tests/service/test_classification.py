@@ -278,20 +278,21 @@ def test_outputs_without_the_parameter_are_answered_as_they_are() -> None:
         assert ask(service, outputs=nothing_listed).outputs["a"].tolist() == SCORES.tolist()
 
 
-def test_switched_off_the_parameter_is_the_models_business() -> None:
-    seen: list[object] = []
+@pytest.mark.parametrize("value", [2, 0, "anything"])
+def test_switched_off_it_is_refused(value: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Who asks for classes can do nothing with the tensor they would be of."""
+    result = _ask(service_of(_never), value)
+    assert (result.status, result.error) == (
+        400,
+        f"this server offers no classification; its operator can switch it on ({PATH})",
+    )
 
-    def predict(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
-        assert request.header.outputs is not None
-        seen.append(request.header.outputs[0].parameters["classification"])
-        return {"y": SCORES}
 
-    service = service_of(predict)
-    for value in (2, 0, "anything"):
-        assert _ask(service, value, binary_data=True).outputs["y"].tolist() == SCORES.tolist()
-    assert seen == [2, 0, "anything"]
+def test_switched_off_null_means_absent() -> None:
+    service = service_of(_constant(SCORES))
+    assert _ask(service, None, binary_data=True).outputs["y"].tolist() == SCORES.tolist()
 
 
 def test_the_metadata_name_the_extension_only_if_it_is_there() -> None:
-    assert get(_service(SCORES), "/v2").document["extensions"] == ["binary_tensor_data", "classification"]
-    assert get(service_of(_never), "/v2").document["extensions"] == ["binary_tensor_data"]
+    assert "classification" in get(_service(SCORES), "/v2").document["extensions"]
+    assert "classification" not in get(service_of(_never), "/v2").document["extensions"]

@@ -45,7 +45,7 @@ def test_what_json_cannot_say_is_refused_in_the_first_pass() -> None:
     answer = ask(_serving(words))
     assert (answer.status, answer.error) == (
         400,
-        "a BYTES element is not UTF-8, which JSON needs; use the binary form",
+        "tensor 'y': a BYTES element is not UTF-8, which JSON needs; use the binary form",
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -208,6 +210,38 @@ def test_a_model_may_refuse_a_request(status: int) -> None:
     error = RemoteProtocolError("too many cats", code=ErrorCode.MODEL_MISMATCH, path="$.inputs[0]", status_hint=status)
     result = ask(service_of(_raising(error)))
     assert (result.status, result.error, result.cause) == (status, "too many cats ($.inputs[0])", None)
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (None, r"^model 'm' has returned nothing \(None\), not a mapping of its outputs by name$"),
+        ([1.0], "^model 'm' has returned list, not a mapping"),
+        ({"y": None}, "^model 'm' has returned what cannot be sent: tensor 'y': .*not NoneType$"),
+        ({"y": np.ones(1, np.complex64)}, "^model 'm' has returned what cannot be sent: tensor 'y': .*complex64"),
+    ],
+)
+def test_what_no_model_may_return_is_told_with_its_name(returned: Any, words: str) -> None:  # noqa: ANN401
+    result = ask(service_of(lambda _: returned))
+    assert (result.status, result.error) == (500, "model 'm' failed with LocalProtocolError")
+    assert re.match(words, str(result.cause))
+
+
+def test_any_mapping_is_one() -> None:
+    assert ask(service_of(lambda request: MappingProxyType({"y": request.inputs["x"]}))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ({}, "model 'm' has not returned its output 'y'"),
+        ({"y": np.ones(1, complex)}, "model 'm' has returned complex128 [1] for its output 'y', declared FP32 [2]"),
+        ({"y": Elements([b""])}, "model 'm' has returned BYTES [1] for its output 'y', declared FP32 [2]"),
+    ],
+)
+def test_what_is_not_as_declared_is_told_with_its_name(returned: Any, words: str) -> None:  # noqa: ANN401
+    result = ask(service_of(lambda _: returned, outputs=(TensorMetadata("y", "FP32", (2,)),)))
+    assert (result.status, str(result.cause)) == (500, words)
 
 
 DECLARED = (TensorMetadata("a", "FP32", (2,)),)

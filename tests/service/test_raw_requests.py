@@ -5,9 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcodec import Limits
-from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, Reply, Service, TensorMetadata
-from tests.service.requests import Array, answer, head, post, raw
+from streamcodec import HeaderReceived, Limits, RemoteProtocolError
+from streamcodec.service import (
+    ANY_SIZE,
+    Inference,
+    InferenceRequest,
+    Model,
+    ModelRegistry,
+    Reply,
+    Service,
+    TensorMetadata,
+)
+from tests.service.requests import Array, answer, head, post, raw, run
 
 VALUES = np.arange(6, dtype="<f4")
 TARGET = "/v2/models/m/infer"
@@ -46,10 +55,9 @@ def test_the_shape_follows_from_the_size(
     assert np.array_equal(result.outputs["x"], VALUES.reshape(deduced))
 
 
-@pytest.mark.parametrize("shape", [(1,), (ANY_SIZE,)])
 @pytest.mark.parametrize("body", [b"\x05\0\0\0hello", b"\xff\0", b""])
-def test_bytes_are_one_element_without_prefix(shape: tuple[int, ...], body: bytes) -> None:
-    result = raw(_service(TensorMetadata("x", "BYTES", shape)), TARGET, body)
+def test_bytes_are_one_element_without_prefix(body: bytes) -> None:
+    result = raw(_service(TensorMetadata("x", "BYTES", (1,))), TARGET, body)
     assert result.outputs["x"].tolist() == [body]
 
 
@@ -70,6 +78,8 @@ def test_bytes_of_a_batching_model_get_a_batch_of_one() -> None:
         ((TensorMetadata("x", "FP32", ()),), False, "do not fill"),
         ((TensorMetadata("x", "BYTES", ()),), False, "shape [1]"),
         ((TensorMetadata("x", "BYTES", (2,)),), False, "shape [1]"),
+        ((TensorMetadata("x", "BYTES", (ANY_SIZE,)),), False, "needs an input of shape [1], not [-1]"),
+        ((TensorMetadata("x", "BYTES", (ANY_SIZE, ANY_SIZE)),), True, "needs an input of shape [1], not [-1]"),
         ((TensorMetadata("x", "BYTES", (1, 1)),), False, "shape [1]"),
         ((TensorMetadata("x", "FP32", (8, 6)),), True, "takes [8, 6]"),
         ((TensorMetadata("x", "FP32", ()),), True, "do not fill"),
@@ -88,21 +98,64 @@ def test_zero_rows_and_zero_columns() -> None:
     assert raw(_service(TensorMetadata("x", "FP32", (ANY_SIZE, 0))), TARGET, b"").outputs["x"].shape == (0, 0)
 
 
+CHUNKED = [("Transfer-Encoding", "chunked")]
+COMPRESSED = [("Content-Length", "24"), ("Content-Encoding", "gzip")]
+HIDDEN = [pytest.param(CHUNKED, None, id="chunked"), pytest.param(COMPRESSED, 24, id="compressed")]
+
+
+def _begin(metadata: TensorMetadata, fields: list[tuple[str, str]], length: int | None) -> Reply | Inference:
+    service = _service(metadata)
+    return service.begin(head(TARGET, "POST", [("Inference-Header-Content-Length", "0"), *fields], length))
+
+
+@pytest.mark.parametrize(("fields", "length"), HIDDEN)
 @pytest.mark.parametrize(
-    ("fields", "length"),
+    ("metadata", "reason"),
     [
-        ([("Transfer-Encoding", "chunked")], None),
-        ([("Content-Length", "24"), ("Content-Encoding", "gzip")], 24),
-        ([], 0),
+        (TensorMetadata("x", "FP32", (ANY_SIZE, 2)), "[-1, 2] has a variable dimension"),
+        (TensorMetadata("x", "BYTES", (1,)), "the body is the one element"),
     ],
-    ids=["chunked", "compressed", "no body at all"],
 )
-def test_the_length_must_be_declared(fields: list[tuple[str, str]], length: int | None) -> None:
-    service = _service(TensorMetadata("x", "FP32", (ANY_SIZE,)))
-    reply = service.begin(head(TARGET, "POST", [("Inference-Header-Content-Length", "0"), *fields], length))
+def test_what_follows_from_the_length_needs_one(
+    metadata: TensorMetadata, reason: str, fields: list[tuple[str, str]], length: int | None
+) -> None:
+    reply = _begin(metadata, fields, length)
     assert isinstance(reply, Reply)
     assert answer(reply).status == 411
+    assert reason in answer(reply).error
     assert "Content-Length" in answer(reply).error
+
+
+@pytest.mark.parametrize(("fields", "length"), HIDDEN)
+def test_where_no_dimension_is_variable_the_length_may_be_hidden(
+    fields: list[tuple[str, str]], length: int | None
+) -> None:
+    inference = _begin(TensorMetadata("x", "FP32", (2, 3)), fields, length)
+    assert isinstance(inference, Inference)
+    assert (inference.opening.is_whole, inference.memory_bytes, inference.least_bytes) == (True, 24, 24)
+    assert np.array_equal(answer(run(inference, VALUES.tobytes())).outputs["x"], VALUES.reshape(2, 3))
+
+
+@pytest.mark.parametrize(("fields", "length"), HIDDEN)
+def test_a_hidden_length_is_held_against_the_input(fields: list[tuple[str, str]], length: int | None) -> None:
+    inference = _begin(TensorMetadata("x", "FP32", (2, 3)), fields, length)
+    assert isinstance(inference, Inference)
+    assert inference.decoder.feed(bytes(25)) == 24
+    inference = _begin(TensorMetadata("x", "FP32", (2, 3)), fields, length)
+    assert isinstance(inference, Inference)
+    inference.decoder.feed(bytes(23))
+    inference.decoder.receive_eof()
+    assert isinstance(inference.decoder.next_event(), HeaderReceived)
+    with pytest.raises(RemoteProtocolError, match="ends 1 byte too early"):
+        inference.decoder.next_event()
+
+
+@pytest.mark.parametrize("shape", [(ANY_SIZE,), (0,), (6,)])
+def test_without_a_body_there_is_no_tensor(shape: tuple[int, ...]) -> None:
+    reply = _begin(TensorMetadata("x", "FP32", shape), [], 0)
+    assert isinstance(reply, Reply)
+    assert answer(reply).status == 411
+    assert "neither Content-Length nor chunks" in answer(reply).error
 
 
 def test_the_limits_apply() -> None:

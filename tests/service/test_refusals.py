@@ -11,7 +11,7 @@ from streamcodec import ErrorCode, LimitExceededError, Limits, LocalProtocolErro
 from streamcodec.core.encoder import Tensor
 from streamcodec.core.model import RequestedOutput, RequestHeader
 from streamcodec.service import Model, ModelRegistry, Reply, TensorMetadata
-from streamcodec.service.classification import check_request, classify_outputs
+from streamcodec.service.classification import check_classes, classify_outputs
 from streamcodec.service.models import Outputs
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.raw import raw_tensor
@@ -54,31 +54,31 @@ def _refusal(call: Callable[[], object]) -> RemoteProtocolError:
             "model 'm' has no version '9'",
         ),
         (
-            lambda: raw_tensor(_model(), None),
+            lambda: raw_tensor(_model(), head("/", "POST")),
             "length-required",
             411,
-            "a raw binary request needs a Content-Length, and no compression",
+            "a raw binary request has a body; this one has neither Content-Length nor chunks",
         ),
         (
-            lambda: raw_tensor(_model(), 4),
+            lambda: raw_tensor(_model(), head("/", "POST", length=4)),
             "model-mismatch",
             400,
             "a raw binary request needs a model with one input; this one takes 0 inputs",
         ),
         (
-            lambda: raw_tensor(_model(TensorMetadata("x", "FP32", (2,))), 4),
+            lambda: raw_tensor(_model(TensorMetadata("x", "FP32", (2,))), head("/", "POST", length=4)),
             "model-mismatch",
             400,
             "4 bytes do not fill the model's input [2] with items of 4 bytes",
         ),
         (
-            lambda: check_request(_model(), _asking_for("3")),
+            lambda: check_classes(_model(), _asking_for("3")),
             "invalid-member",
             400,
             "the number of classes is an integer >= 1 ($.outputs[0].parameters.classification)",
         ),
         (
-            lambda: check_request(_model(outputs=(TensorMetadata("y", "BOOL", (1,)),)), _asking_for(1)),
+            lambda: check_classes(_model(outputs=(TensorMetadata("y", "BOOL", (1,)),)), _asking_for(1)),
             "model-mismatch",
             400,
             (
@@ -116,7 +116,7 @@ def test_windows_are_never_of_bytes() -> None:
 
 
 def _bytes_header() -> RequestHeader:
-    return RequestHeader(tensors=(raw_tensor(_model(TensorMetadata("x", "BYTES", (1,))), 4),))
+    return RequestHeader(tensors=(raw_tensor(_model(TensorMetadata("x", "BYTES", (1,))), head("/", "POST", length=4)),))
 
 
 def test_a_shape_that_is_not_the_models_is_told() -> None:

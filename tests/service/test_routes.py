@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import LocalProtocolError, __version__
-from streamcodec.service import ANY_SIZE, Inference, Model, ModelRegistry, Service, TensorMetadata, demo_models
+from streamcodec.service import ANY_SIZE, Inference, Model, Service, TensorMetadata, demo_models
 from tests.service.requests import get, head
 
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
 NAMES = ["plain", "with blank", "a/b", "größe", "100%", "?#", "versions", "\0", "日本語", ".."]
 
 
@@ -31,7 +32,7 @@ def service() -> Service:
 def test_server_metadata_names_the_extension(service: Service) -> None:
     answer = get(service, "/v2")
     assert answer.status == 200
-    assert answer.document == {"name": "streamcodec", "version": __version__, "extensions": ["binary_tensor_data"]}
+    assert answer.document == {"name": "streamcodec", "version": __version__, "extensions": EXTENSIONS}
 
 
 def test_model_metadata_says_all_that_was_declared(service: Service) -> None:
@@ -46,7 +47,20 @@ def test_model_metadata_says_all_that_was_declared(service: Service) -> None:
     assert get(service, "/v2/models/identity").document["inputs"] == []
 
 
-@pytest.mark.parametrize("target", ["/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/identity/ready"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v2",
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/v2/models/identity/ready",
+        "/v2/models",
+        "/v2/models/stats",
+        "/v2/models/identity/config",
+        "/v2/models/identity/stats",
+        "/v2/models/identity/versions/1/stats",
+    ],
+)
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_get_and_head_work(service: Service, target: str, method: str) -> None:
     assert get(service, target, method).status == 200
@@ -61,8 +75,9 @@ def test_other_methods_are_told_what_is_allowed(service: Service, target: str, m
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
-def test_inference_is_post_only(service: Service, method: str) -> None:
-    answer = get(service, "/v2/models/identity/infer", method)
+@pytest.mark.parametrize("target", ["/v2/models/identity/infer", "/v2/repository/index"])
+def test_inference_and_the_index_are_post_only(service: Service, target: str, method: str) -> None:
+    answer = get(service, target, method)
     assert (answer.status, answer.fields["Allow"]) == (405, "POST")
 
 
@@ -78,7 +93,6 @@ def test_inference_is_post_only(service: Service, method: str) -> None:
         "/v2/health",
         "/v2/health/live/",
         "/v2/health/dead",
-        "/v2/models",
         "/v2/models/",
         "/v2/models//infer",
         "/v2/models/identity/",
@@ -157,13 +171,21 @@ def test_models_are_listed_in_their_order_and_added_later() -> None:
     assert [model.name for model in models] == ["identity", "sink", "late"]
 
 
-def test_models_that_cannot_be_offered() -> None:
-    identity = next(iter(demo_models()))
-    for models in ([identity, identity], [Model(name="", predict=identity.predict)]):
-        with pytest.raises(LocalProtocolError, match="unique and not empty"):
-            ModelRegistry.of(models)
-    with pytest.raises(LocalProtocolError, match="no version"):
-        ModelRegistry.of([Model(name="m", predict=identity.predict, versions=())])
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("/v2/repository/models/identity/load", "models are loaded and unloaded by the program"),
+        ("/v2/repository/models/identity/unload", "models are loaded and unloaded by the program"),
+        ("/v2/systemsharedmemory/status", "shares no memory"),
+        ("/v2/cudasharedmemory/region/r/register", "shares no memory"),
+        ("/v2/trace/setting", "no tracing"),
+        ("/v2/logging", "no logging"),
+    ],
+)
+def test_extensions_that_are_not_offered_say_why(service: Service, target: str, reason: str) -> None:
+    answer = get(service, target, "POST")
+    assert answer.status == 404
+    assert reason in answer.error
 
 
 def test_metadata_that_no_tensor_could_meet() -> None:

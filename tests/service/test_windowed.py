@@ -37,7 +37,7 @@ def _service(predict: Predict, buffer_count: int = 1) -> Service:
 
 
 def _sums(request: InferenceRequest) -> Outputs:
-    return {name: np.array([sum(float(w.sum()) for w in rows.windows)]) for name, rows in request.rows.items()}  # type: ignore[union-attr,misc] # not asynchronous
+    return {name: np.array([sum(float(w.sum()) for w in rows.windows)]) for name, rows in request.rows.items()}
 
 
 def _message(*names: str) -> EncodedMessage:
@@ -77,7 +77,7 @@ def test_windows_are_pulled_input_after_input() -> None:
 
 def test_inputs_are_taken_in_their_order() -> None:
     def backwards(request: InferenceRequest) -> Outputs:
-        return {"y": np.array([len(list(rows.windows)) for rows in reversed([*request.rows.values()])])}  # type: ignore[arg-type] # not asynchronous
+        return {"y": np.array([len(list(rows.windows)) for rows in reversed([*request.rows.values()])])}
 
     reply = _ask(backwards, "x", "y")
     assert reply.status == 500

@@ -117,7 +117,7 @@ def test_server_metadata(client: Caller) -> None:
     assert client.get("/v2").document == {
         "name": "streamcodec",
         "version": streamcodec.__version__,
-        "extensions": ["binary_tensor_data", "classification"],
+        "extensions": ["binary_tensor_data", "model_configuration", "statistics", "classification"],
     }
 
 

@@ -92,7 +92,7 @@ def test_server_metadata(client: Client) -> None:
     assert client.get_server_metadata() == {
         "name": "streamcodec",
         "version": streamcodec.__version__,
-        "extensions": ["binary_tensor_data", "classification"],
+        "extensions": ["binary_tensor_data", "model_configuration", "statistics", "classification"],
     }
 
 
@@ -119,14 +119,62 @@ def test_liveness_and_readiness(client: Client) -> None:
     assert client.is_model_ready("nothing") is False
 
 
+@pytest.mark.interop(feature="metadata and health")
+@pytest.mark.parametrize("version", ["", "2"])
+def test_model_configuration(client: Client, version: str) -> None:
+    configuration = client.get_model_config("calibrate", version)
+    assert configuration["max_batch_size"] == 0
+    inputs = [(tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in configuration["input"]]
+    assert inputs == [(each["name"], f"TYPE_{each['datatype']}", each["shape"]) for each in FULLY_DECLARED["inputs"]]
+
+
+@pytest.mark.interop(feature="metadata and health")
+def test_statistics(client: Client) -> None:
+    (identity,) = client.get_inference_statistics("identity")["model_stats"]
+    assert (identity["name"], identity["version"]) == ("identity", "1")
+    assert {"success", "fail", "queue", "compute_input", "compute_infer", "compute_output"} <= set(
+        identity["inference_stats"]
+    )
+    versions = [entry["version"] for entry in client.get_inference_statistics("calibrate")["model_stats"]]
+    assert [client.get_inference_statistics("calibrate", each)["model_stats"][0]["version"] for each in versions] == (
+        versions
+    )
+    everything = {entry["name"] for entry in client.get_inference_statistics()["model_stats"]}
+    assert {"identity", "calibrate"} <= everything
+
+
+@pytest.mark.interop(feature="metadata and health")
+def test_repository_index(client: Client) -> None:
+    index = client.get_model_repository_index()
+    assert {"name": "identity", "version": "1", "state": "READY", "reason": ""} in index
+    assert_same(client.infer("identity", [as_input("x", floats(), "FP32")]), "x", floats())
+
+
+@pytest.mark.interop(feature="errors")
+@pytest.mark.parametrize("method", ["get_model_config", "get_inference_statistics"])
+def test_what_is_asked_of_an_unknown_model(client: Client, method: str) -> None:
+    with pytest.raises(InferenceServerException, match="there is no model 'nothing'") as refused:
+        getattr(client, method)("nothing")
+    assert refused.value.status() == "404"
+
+
+@pytest.mark.interop(feature="errors")
+def test_an_output_in_shared_memory_is_refused(client: Client) -> None:
+    shared = InferRequestedOutput("x")
+    shared.set_shared_memory("region", 16)
+    with pytest.raises(InferenceServerException, match="shares no memory with its clients") as refused:
+        client.infer("identity", [as_input("x", floats(), "FP32")], outputs=[shared])
+    assert refused.value.status() == "400"
+
+
 @pytest.mark.interop(feature="errors")
 @pytest.mark.parametrize(
     ("method", "arguments"),
     [
-        ("get_model_config", ["identity"]),
-        ("get_model_repository_index", []),
-        ("get_inference_statistics", ["identity"]),
         ("get_trace_settings", []),
+        ("get_log_settings", []),
+        ("unload_model", ["identity"]),
+        ("get_system_shared_memory_status", []),
         ("load_model", ["identity"]),
         ("register_system_shared_memory", ["region", "/key", 16]),
     ],

@@ -1,0 +1,82 @@
+"""Documents: what the service says of its models, as JSON.
+
+Metadata is the protocol's own; the list of models is KServe's; configuration, statistics and the index of the
+repository are Triton's extensions, of which each says here what is known of a Python callable, and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from streamcodec.service.models import Model, TensorMetadata
+from streamcodec.service.registry import Offer
+
+Document = dict[str, Any]
+
+_TRITON_NAMES: Final = {"BYTES": "STRING"}
+"""Datatypes that have another name in a configuration."""
+
+
+def metadata(model: Model) -> Document:
+    """Return a model's metadata."""
+    return {
+        "name": model.name,
+        "versions": model.versions,
+        "platform": model.platform,
+        "inputs": [_tensor_metadata(tensor) for tensor in model.inputs or ()],
+        "outputs": [_tensor_metadata(tensor) for tensor in model.outputs or ()],
+    }
+
+
+def configuration(model: Model) -> Document:
+    """Return a model's configuration (Triton's `ModelConfig`).
+
+    `max_batch_size` is 0, which says that the `dims` are the whole shape: how large a batch may be, a model does not
+    declare here, and Triton would leave the batch out of the `dims`.
+    """
+    return {
+        "name": model.name,
+        "platform": model.platform,
+        "backend": "python",
+        "max_batch_size": 0,
+        "input": [{**_tensor_configuration(tensor), "optional": tensor.optional} for tensor in model.inputs or ()],
+        "output": [_tensor_configuration(tensor) for tensor in model.outputs or ()],
+    }
+
+
+def names(models: Iterable[Model]) -> Document:
+    """Return the list of models, as KServe does."""
+    return {"models": [model.name for model in models]}
+
+
+def index(models: Iterable[Model]) -> list[Document]:
+    """Return the index of the repository: each version of each model, and whether it can be asked."""
+    return [_entry(model, version) for model in models for version in model.versions]
+
+
+def statistics(offers: Iterable[Offer], version: str | None = None) -> Document:
+    """Return the statistics of models: of one version, or of all."""
+    return {
+        "model_stats": [
+            counted.document(offer.model.name, name)
+            for offer in offers
+            for name, counted in offer.statistics.items()
+            if version in {None, name}
+        ]
+    }
+
+
+def _entry(model: Model, version: str) -> Document:
+    if model.is_ready:
+        return {"name": model.name, "version": version, "state": "READY", "reason": ""}
+    return {"name": model.name, "version": version, "state": "UNAVAILABLE", "reason": "the model says it is not ready"}
+
+
+def _tensor_metadata(tensor: TensorMetadata) -> Document:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+
+
+def _tensor_configuration(tensor: TensorMetadata) -> Document:
+    datatype = _TRITON_NAMES.get(tensor.datatype, tensor.datatype)
+    return {"name": tensor.name, "data_type": f"TYPE_{datatype}", "dims": tensor.shape}

@@ -1,0 +1,40 @@
+"""Extensions: what Triton's extensions of the protocol add to a request, and what is said where they are not offered.
+
+A parameter that nobody knows is the model's business. These are known, and change what the answer is or where it goes:
+who asks for classes, or for the answer in memory that is shared with the server, can do nothing with a tensor in the
+body. So they are refused, and not passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.core.model import RequestHeader
+
+CLASSIFICATION: Final = "classification"
+"""Name of the extension in the server's metadata, and of its parameter."""
+
+_SHARED_MEMORY: Final = "shared_memory_region"
+_NO_SHARED_MEMORY: Final = "this server shares no memory with its clients; tensors go through the body"
+_NO_CLASSES: Final = "this server offers no classification; its operator can switch it on"
+
+
+def check_extensions(header: RequestHeader, *, classifies: bool) -> None:
+    """Refuse a request that asks for what is not offered.
+
+    Raises:
+        RemoteProtocolError: `not-offered`, with the path of the parameter.
+    """
+    for index, tensor in enumerate(header.tensors):
+        _check_parameter(tensor.parameters, _SHARED_MEMORY, f"$.inputs[{index}]", _NO_SHARED_MEMORY)
+    for index, output in enumerate(header.outputs or ()):
+        _check_parameter(output.parameters, _SHARED_MEMORY, f"$.outputs[{index}]", _NO_SHARED_MEMORY)
+        if not classifies:
+            _check_parameter(output.parameters, CLASSIFICATION, f"$.outputs[{index}]", _NO_CLASSES)
+
+
+def _check_parameter(parameters: Mapping[str, Any], name: str, path: str, message: str) -> None:
+    if parameters.get(name) is not None:
+        raise RemoteProtocolError(message, code=ErrorCode.NOT_OFFERED, path=f"{path}.parameters.{name}")

@@ -1,0 +1,126 @@
+"""Registry: the models of a server by name, which may be added, removed and replaced while it serves.
+
+A request that has begun keeps the model that it began with. Who remembers something beyond a request (an `Opening`, and
+what a server makes of it) notes the registry's `generation`, which is another one after each change; so it costs one
+comparison to know that it still holds. A change first replaces the dictionary, which is never written to, and then
+counts on; who notes the generation before looking for a model can at worst look once too often. So one thread may
+change the registry while others look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
+from streamcodec.service.models import Model
+from streamcodec.service.statistics import ModelStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A model, and what has been counted of it since it was added."""
+
+    model: Model
+    """The model."""
+    statistics: Mapping[str, ModelStatistics]
+    """By version."""
+
+
+class ModelRegistry:
+    """The models of a server, by name. It may be changed by any thread, but by one at a time, while a server looks.
+
+    Attributes:
+        generation: another number after each change.
+    """
+
+    def __init__(self) -> None:
+        """Make a registry without models."""
+        self._offers: dict[str, Offer] = {}
+        self.generation = 0
+
+    @classmethod
+    def of(cls, models: Iterable[Model]) -> ModelRegistry:
+        """Make a registry with these models."""
+        registry = cls()
+        for model in models:
+            registry.add(model)
+        return registry
+
+    def add(self, model: Model) -> None:
+        """Offer a model.
+
+        Raises:
+            LocalProtocolError: its name is empty or taken, or it has no version.
+        """
+        if not model.name or model.name in self._offers:
+            msg = f"names of models are unique and not empty, unlike {model.name!r}"
+            raise LocalProtocolError(msg)
+        self._put(model)
+
+    def replace(self, model: Model) -> None:
+        """Offer a model in the place of the one of its name. Requests under way end with the old one.
+
+        Its statistics begin anew.
+
+        Raises:
+            LocalProtocolError: there is no model of that name, or it has no version.
+        """
+        self._check_is_known(model.name)
+        self._put(model)
+
+    def remove(self, name: str) -> None:
+        """Offer a model no longer. Requests under way end with it, later ones are answered 404.
+
+        Raises:
+            LocalProtocolError: there is no model of that name.
+        """
+        self._check_is_known(name)
+        self._offers = {known: offer for known, offer in self._offers.items() if known != name}
+        self.generation += 1
+
+    def find(self, name: str, version: str | None) -> Model:
+        """Return a model.
+
+        Raises:
+            RemoteProtocolError: `not-found`, status 404.
+        """
+        offer = self._offers.get(name)
+        if offer is None:
+            msg = f"there is no model {shown(name)}"
+        elif version is not None and version not in offer.model.versions:
+            msg = f"model {shown(name)} has no version {shown(version)}"
+        else:
+            return offer.model
+        raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
+
+    def statistics(self, name: str, version: str) -> ModelStatistics | None:
+        """Return where requests of a model are counted; None if it is no longer there."""
+        offer = self._offers.get(name)
+        return None if offer is None else offer.statistics.get(version)
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """The models of this moment with their statistics, in the order in which they were added."""
+        return tuple(self._offers.values())
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is a model of that name."""
+        return name in self._offers
+
+    def __iter__(self) -> Iterator[Model]:
+        """Iterate over the models of this moment in the order in which they were added."""
+        return iter([offer.model for offer in self.offers])
+
+    def _check_is_known(self, name: str) -> None:
+        if name not in self._offers:
+            msg = f"there is no model {name!r} to be removed or replaced"
+            raise LocalProtocolError(msg)
+
+    def _put(self, model: Model) -> None:
+        if not model.versions:
+            msg = f"model {model.name!r} has no version"
+            raise LocalProtocolError(msg)
+        offer = Offer(model, {version: ModelStatistics() for version in model.versions})
+        self._offers = {**self._offers, model.name: offer}
+        self.generation += 1

@@ -1,0 +1,89 @@
+"""Types: what README and the examples show passes the type checkers that users have, at their strictest.
+
+Neither checker is needed to run the tests; where one is missing, its test is skipped and says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamcodec
+from tests.docs.test_tutorial import _blocks
+
+_ROOT = Path(__file__).parents[2]
+_TRIED = """
+import numpy as np
+
+from streamcodec import Elements, Rows, Tensor, encode_request, encode_response
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, TensorMetadata
+
+array = np.ones((2, 3), np.float32)
+encode_request({"x": array})
+encode_request({"x": Elements([b"a"])})
+encode_request({"x": Rows("FP32", (2, 3), [array])})
+encode_request([Tensor(name="x", array=array)])
+encode_response({"x": array}, model_name="m")
+
+
+def double(request: InferenceRequest) -> dict[str, Rows]:
+    x = request.rows["x"]
+    return {"y": Rows(x.datatype, x.shape, (2 * window for window in x.windows))}
+
+
+async def double_later(request: InferenceRequest) -> dict[str, Rows]:
+    x = request.rows["x"]
+    return {"y": Rows(x.datatype, x.shape, (2 * window async for window in x.windows))}
+
+
+inputs = (TensorMetadata("x", "FP32", (2, 3), optional=True),)
+models = ModelRegistry.of([Model(name="a", predict=double, ready=lambda: True, inputs=inputs)])
+models.replace(Model(name="a", predict=double_later))
+"""
+"""What people try."""
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A folder with README's code, the examples, and what people try."""
+    blocks = "\n".join(block.source for block in _blocks(_ROOT / "README.md"))
+    (tmp_path / "readme.py").write_text(blocks)
+    (tmp_path / "tried.py").write_text(_TRIED)
+    for path in (_ROOT / "docs" / "examples").glob("*.py"):
+        (tmp_path / path.name).write_text(path.read_text())
+    return tmp_path
+
+
+def _check(folder: Path, *command: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", *command, *sorted(path.name for path in folder.glob("*.py"))],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "MYPYPATH": str(_package())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def _package() -> Path:
+    return Path(streamcodec.__file__).parents[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
+def test_mypy(sources: Path) -> None:
+    _check(sources, "mypy", "--strict", "--cache-dir", str(sources / "cache"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="pyright is not installed")
+def test_pyright(sources: Path) -> None:
+    settings = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "extraPaths": [str(_package())]}
+    (sources / "pyrightconfig.json").write_text(json.dumps(settings))
+    _check(sources, "pyright", "--pythonpath", sys.executable)
