@@ -140,9 +140,9 @@ def test_bytes_become_objects_when_a_model_asks_for_its_inputs() -> None:
 @pytest.mark.parametrize(
     ("outputs", "reason"),
     [
-        ({}, "the model has not returned its output 'y'"),
-        ({"y": np.zeros((2, 2), np.int8)}, "output 'y' is INT8 [2, 2], declared BYTES [2]"),
-        ({"y": Elements([b"a"])}, "output 'y' is BYTES [1], declared BYTES [2]"),
+        ({}, "model 'm' has not returned its output 'y'"),
+        ({"y": np.zeros((2, 2), np.int8)}, "model 'm' has returned INT8 [2, 2] for its output 'y', declared BYTES [2]"),
+        ({"y": Elements([b"a"])}, "model 'm' has returned BYTES [1] for its output 'y', declared BYTES [2]"),
     ],
     ids=["missing", "array", "elements"],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from streamcodec import ErrorCode, LimitExceededError, Limits, LocalProtocolError, RemoteProtocolError, Windows
 from streamcodec.core.encoder import Tensor
-from streamcodec.core.model import RequestedOutput, RequestHeader
+from streamcodec.core.model import RequestedOutput, RequestHeader, TensorSpec
 from streamcodec.service import Model, ModelRegistry, Reply, TensorMetadata
 from streamcodec.service.classification import check_classes, classify_outputs
 from streamcodec.service.models import Outputs
@@ -34,6 +34,10 @@ def _asking_for(count: object) -> RequestHeader:
     )
 
 
+def _raw_tensor(model: Model, nbytes: int | None) -> TensorSpec:
+    return raw_tensor(model, head("/v2/models/m/infer", "POST", length=nbytes))
+
+
 def _refusal(call: Callable[[], object]) -> RemoteProtocolError:
     with pytest.raises(RemoteProtocolError) as caught:
         call()
@@ -54,19 +58,22 @@ def _refusal(call: Callable[[], object]) -> RemoteProtocolError:
             "model 'm' has no version '9'",
         ),
         (
-            lambda: raw_tensor(_model(), head("/", "POST")),
+            lambda: _raw_tensor(_model(TensorMetadata("x", "FP32", (-1, 2))), None),
             "length-required",
             411,
-            "a raw binary request has a body; this one has neither Content-Length nor chunks",
+            (
+                "the model's input [-1, 2] has a variable dimension, so a raw binary request needs the length of the "
+                "body: send Content-Length, without chunks or compression"
+            ),
         ),
         (
-            lambda: raw_tensor(_model(), head("/", "POST", length=4)),
+            lambda: _raw_tensor(_model(), 4),
             "model-mismatch",
             400,
             "a raw binary request needs a model with one input; this one takes 0 inputs",
         ),
         (
-            lambda: raw_tensor(_model(TensorMetadata("x", "FP32", (2,))), head("/", "POST", length=4)),
+            lambda: _raw_tensor(_model(TensorMetadata("x", "FP32", (2,))), 4),
             "model-mismatch",
             400,
             "4 bytes do not fill the model's input [2] with items of 4 bytes",
@@ -116,7 +123,7 @@ def test_windows_are_never_of_bytes() -> None:
 
 
 def _bytes_header() -> RequestHeader:
-    return RequestHeader(tensors=(raw_tensor(_model(TensorMetadata("x", "BYTES", (1,))), head("/", "POST", length=4)),))
+    return RequestHeader(tensors=(_raw_tensor(_model(TensorMetadata("x", "BYTES", (1,))), 4),))
 
 
 def test_a_shape_that_is_not_the_models_is_told() -> None:
