@@ -232,7 +232,9 @@ class AsyncClient:
             with _within(limit):
                 sock = await self._connect()
             parts = exchange.start(self._connection, self._address, paced=True)
-            duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(sock, self._connection, parts, timeout=self._timeout)
+            duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(
+                sock, self._connection, parts, read_timeout=self._timeout, write_timeout=self._timeout
+            )
             try:
                 async with duplex.sending(), aclosing(self._events(exchange, duplex, limit)) as events:
                     yield events

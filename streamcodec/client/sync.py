@@ -281,7 +281,14 @@ class Client:
         """Send a request, and yield the events of its answer."""
         sock = self._connect(limit)
         parts = exchange.start(self._connection, self._address)
-        duplex: Duplex[HttpEvent] = Duplex(sock, self._connection, parts, timeout=self._timeout, limit=limit)
+        duplex: Duplex[HttpEvent] = Duplex(
+            sock,
+            self._connection,
+            parts,
+            read_timeout=self._timeout,
+            write_timeout=self._timeout,
+            limit=limit,
+        )
         self._is_busy = True
         try:
             while not exchange.has_ended:

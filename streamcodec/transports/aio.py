@@ -1,9 +1,9 @@
 """Asynchronous transport: sockets of our own under anyio, on asyncio (uvloop included) and trio.
 
-anyio has no way to receive into given memory, so the socket stays ours and is never wrapped: wait until it is readable,
-then `recv_into`, or `recvmsg_into` where one read can fill several small tensors. The wait comes first, since trying
-first would cost an exception per idle turn; it is also where other tasks get their turn, so one large body does not
-hold up the rest. What a paced source has to do without bytes is done by `turns`.
+anyio has no way to receive into given memory, so the socket stays ours and is never wrapped, with TLS or without: wait
+until it is readable, then `recv_into`, or `recvmsg_into` where one read can fill several small tensors. The wait comes
+first, since trying first would cost an exception per idle turn; it is also where other tasks get their turn, so one
+large body does not hold up the rest. What a paced source has to do without bytes is done by `turns`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import anyio
 from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
 from streamcodec.transports.sync import READ_BYTES, EventSource, EventT, receive, received
+from streamcodec.transports.tls import Socket, TlsSocket, has_pending
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 
 _TURN_READS: Final = 16
@@ -29,7 +30,7 @@ _TURN_BYTES: Final = 64 << 10
 """After so many bytes sent, other tasks get their turn, however fast the peer reads."""
 
 
-async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeout: float | None = None) -> EventT:
+async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: float | None = None) -> EventT:
     """Return the source's next event, reading from a non-blocking socket as needed.
 
     Args:
@@ -58,17 +59,18 @@ async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeou
             now = anyio.current_time()
             if scope.deadline - now < patience:
                 scope.deadline = now + patience * 9 / 8
-            await anyio.wait_readable(sock)
+            await _wait_readable(sock)
             event = _take_turn(sock, source)
     return event
 
 
-def _take_turn(sock: socket.socket, source: EventSource[EventT]) -> EventT | NeedData | NeedTurn:
+def _take_turn(sock: Socket, source: EventSource[EventT]) -> EventT | NeedData | NeedTurn:
     """Read until there is an event, or nothing more has come, or others should have their turn."""
     event: EventT | NeedData | NeedTurn = NEED_DATA
-    nbytes = READ_BYTES
+    enough = 1 if isinstance(sock, TlsSocket) else READ_BYTES  # of TLS, a read takes one record
+    nbytes = enough
     reads = 0
-    while event is NEED_DATA and nbytes >= READ_BYTES and reads < _TURN_READS:
+    while event is NEED_DATA and nbytes >= enough and reads < _TURN_READS:
         try:
             nbytes = receive(sock, source)
         except BlockingIOError:  # the last read took all, or a false alarm, which the system is free to raise
@@ -79,7 +81,15 @@ def _take_turn(sock: socket.socket, source: EventSource[EventT]) -> EventT | Nee
     return event
 
 
-async def send(sock: socket.socket, parts: Parts, *, timeout: float | None = None) -> None:
+async def _wait_readable(sock: Socket) -> None:
+    """Wait until a read may return; others have their turn in any case."""
+    if has_pending(sock):
+        await anyio.lowlevel.checkpoint()
+    else:
+        await anyio.wait_readable(sock)
+
+
+async def send(sock: Socket, parts: Parts, *, timeout: float | None = None) -> None:
     """Send the parts of a message over a non-blocking socket.
 
     Args:
@@ -100,7 +110,7 @@ async def send(sock: socket.socket, parts: Parts, *, timeout: float | None = Non
             await send_batch(sock, batch, patience)
 
 
-async def send_batch(sock: socket.socket, batch: list[memoryview], patience: Patience) -> None:
+async def send_batch(sock: Socket, batch: list[memoryview], patience: Patience) -> None:
     """Send what is there already.
 
     Raises:
@@ -108,15 +118,19 @@ async def send_batch(sock: socket.socket, batch: list[memoryview], patience: Pat
         OSError: the connection is broken.
     """
     queue = SendQueue(batch)
+    turn_bytes = 0
     while queue:
         try:
             nbytes = sock.sendmsg(queue.vectors())
         except BlockingIOError:
             await patience.wait(anyio.wait_writable, sock)
+            turn_bytes = 0
         else:
             queue.sent(nbytes)
-            if nbytes > _TURN_BYTES:
+            turn_bytes += nbytes
+            if turn_bytes > _TURN_BYTES:
                 await anyio.lowlevel.checkpoint()
+                turn_bytes = 0
 
 
 class Patience:
@@ -131,7 +145,7 @@ class Patience:
         """Begin anew: something has moved."""
         self._end = anyio.current_time() + self._timeout
 
-    async def wait(self, ready: Callable[[socket.socket], Awaitable[None]], sock: socket.socket) -> None:
+    async def wait(self, ready: Callable[[Socket], Awaitable[None]], sock: Socket) -> None:
         """Wait for the socket; whatever moves meanwhile prolongs it.
 
         Raises:
