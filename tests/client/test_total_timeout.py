@@ -198,7 +198,7 @@ def test_a_connection_attempt_that_is_interrupted_leaves_no_socket(monkeypatch: 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_waiting_for_the_calls_of_other_tasks_counts(backend: str) -> None:
     async def main(url: str) -> None:
-        async with AsyncClient(url) as client, client.stream("m", INPUTS) as events:
+        async with AsyncClient(url, max_connections=1) as client, client.stream("m", INPUTS) as events:
             await anext(events)
 
             async def other() -> None:
