@@ -10,7 +10,6 @@ from typing import Final
 
 from streamcodec.client.address import Address
 from streamcodec.client.timeouts import Times
-from streamcodec.core.errors import LocalProtocolError
 from streamcodec.transports.tls import TlsSocket
 
 _OTHER_NAME: Final = {62, 64}
@@ -19,26 +18,14 @@ _OTHER_NAME: Final = {62, 64}
 _NOT_TRUSTED: Final = {18, 19, 20, 21}
 """A certificate that is its own CA, or whose CA is not known."""
 
-_NOT_TLS: Final = {
-    "WRONG_VERSION_NUMBER",
-    "RECORD_LAYER_FAILURE",
-    "PACKET_LENGTH_TOO_LONG",
-    "UNEXPECTED_EOF_WHILE_READING",
-}
-"""What OpenSSL makes of a server that answers in plain HTTP, or hangs up."""
+_NOT_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
+"""What OpenSSL, of one version or another, makes of a server that answers in plain HTTP."""
 
 
 @contextmanager
 def tls_over(sock: socket.socket, context: ssl.SSLContext, host: str) -> Iterator[TlsSocket]:
-    """Put TLS over a connected socket, which is closed if anything fails; the handshake is for the body of the `with`.
-
-    Raises:
-        LocalProtocolError: the host's name is none that TLS could ask for.
-    """
-    try:
-        tls = TlsSocket.over(sock, context, host)
-    except ValueError as error:
-        raise LocalProtocolError(f"TLS cannot ask for a server called {host!r}: {error}") from None
+    """Put TLS over a connected socket, for a handshake in the body of the `with`; it is closed if anything fails."""
+    tls = TlsSocket.over(sock, context, host)
     try:
         yield tls
     except BaseException:
@@ -62,7 +49,7 @@ def reaching(address: Address, times: Times) -> Iterator[None]:
     except ssl.SSLError as error:
         raise _again(error, _tls_trouble(error, address)) from None
     except ConnectionResetError as error:
-        raise _again(error, f"{address.place} has broken the connection at once") from None
+        raise _again(error, _hung_up(address)) from None
     except socket.gaierror as error:
         raise _again(error, f"the name {address.host!r} cannot be resolved: {error.strerror}") from None
     except TimeoutError:
@@ -92,8 +79,14 @@ def _untrusted(error: ssl.SSLCertVerificationError, address: Address) -> ssl.SSL
     return refusal
 
 
+def _hung_up(address: Address) -> str:
+    return f"{address.place} has ended the connection in the handshake: does it speak TLS, in an allowed version?"
+
+
 def _tls_trouble(error: ssl.SSLError, address: Address) -> str:
     """Return what has gone wrong in a handshake."""
-    if error.reason in _NOT_TLS or isinstance(error, ssl.SSLEOFError):
+    if isinstance(error, ssl.SSLEOFError):
+        return _hung_up(address)
+    if error.reason in _NOT_TLS:
         return f"{address.place} does not speak TLS there; for a plain server, the URL begins with http://"
     return f"TLS with {address.place} has failed: {error.reason or error}"
