@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -9,6 +10,8 @@ from streamcodec.core.errors import ErrorCode, RemoteProtocolError, printable
 
 _REDIRECTION: Final = range(300, 400)
 _MAX_LOCATION: Final = 200
+_TITLE: Final = re.compile(r"\s*<.*?<title>\s*([^<]{1,200}?)\s*</title>", re.DOTALL | re.IGNORECASE)
+"""What a proxy's page says in one line."""
 
 
 class Headers(Mapping[str, str]):
@@ -37,7 +40,8 @@ class Headers(Mapping[str, str]):
 class ServerError(RemoteProtocolError):
     """The server answered with an error status, or with a redirection, which is not followed.
 
-    What it prints as is fit for a log or a terminal, whatever the server has said; `text` is as it came.
+    What it prints as is fit for a log or a terminal, whatever the server has said, and of a page of HTML, as proxies
+    answer, just the title; `text` is as it came.
 
     `code` is `error-response`: V2 servers have no codes of their own. `status_hint` is 502, for a proxy that passes it
     on: to the proxy's own client, the fault is behind it.
@@ -51,7 +55,8 @@ class ServerError(RemoteProtocolError):
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         """Keep the status, the server's own words, and the fields of the answer."""
         self.headers: Mapping[str, str] = Headers() if headers is None else headers
-        words = text
+        page = _TITLE.match(text)
+        words = page[1] if page else text
         if status in _REDIRECTION and (location := self.headers.get("location")) is not None:
             words = f"the server redirects to {location[:_MAX_LOCATION]}, and redirections are not followed"
         super().__init__(f"{status}: {printable(words)}", code=ErrorCode.ERROR_RESPONSE, status_hint=502)

@@ -47,6 +47,21 @@ def test_an_error_can_be_copied_and_pickled() -> None:
     assert dict(ServerError(500, "").headers) == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<html>\r\n<head><title>413 Too Large</title></head>", "413 Too Large"),
+        ("<!DOCTYPE html>\n<HTML><TITLE>\n No\x07 \n</TITLE>", r"No\x07"),
+        ("<html><title></title>", "<html><title></title>"),
+        ("no <title>page</title>", "no <title>page</title>"),
+        ("<" * 499, "<" * 499),
+    ],
+)
+def test_of_a_page_just_the_title_is_shown(text: str, words: str) -> None:
+    error = ServerError(413, text)
+    assert (str(error), error.text) == (f"413: {words}", text)
+
+
 def test_fields_have_names_in_any_letter_case() -> None:
     headers = Headers([(b"X-A", b"1"), (b"b", b"\xe9"), (b"x-a", b"2")])
     assert (headers["x-A"], headers.get("B"), headers.get("c")) == ("1, 2", "\xe9", None)
