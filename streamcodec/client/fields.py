@@ -57,6 +57,7 @@ class RequestFields:
         self._basics = [("Host", address.authority), ("User-Agent", f"streamcodec/{__version__}")]
         if self._auth is not None and not callable(self._auth):
             self._basics.append(_authorization(self._auth))
+        self._usual = None if callable(self._auth) else self._of_call(None)
 
     def of_call(self, headers: Headers | None) -> list[Field]:
         """Return the fields of one request.
@@ -65,6 +66,9 @@ class RequestFields:
             LocalProtocolError: a field that cannot be sent, or a token that is none.
             Exception: whatever `auth` raises when it is asked for a token.
         """
+        return self._of_call(headers) if headers or self._usual is None else self._usual
+
+    def _of_call(self, headers: Headers | None) -> list[Field]:
         fields = _override(self._headers, _checked(headers))
         if callable(self._auth) and not any(name.lower() == "authorization" for name, _ in fields):
             fields = [_authorization(self._auth()), *fields]
