@@ -1,12 +1,22 @@
-"""The two JSON parsers, for whatever must come to the same with both."""
+"""What all tests share: how much is tried, what a round says at its end, and the two JSON parsers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from streamcodec.core import jsontext
+from tests.effort import IS_EXHAUSTIVE, examples
+
+settings.register_profile("round", max_examples=examples(100))
+settings.load_profile("round")
+
+_LESS = "fewer cuts and examples: STREAMCODEC_EXHAUSTIVE=1 tries all of them"
+_ORDINARY = "not slow and not quiet"
+_SLOW_TESTS = "tests that take long: -m 'not quiet' runs them, too; those that want a quiet machine: -m quiet"
 
 
 @pytest.fixture(params=["standard", "msgspec"], scope="module")
@@ -15,3 +25,23 @@ def json_parser(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsontext, "LEAST_BYTES", 0 if request.param == "msgspec" else 1 << 62)
         yield request.param
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what this round has left out, one line for each reason, and how to run it."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
+    lines = [f"{count} tests: {reason}" for reason, count in reasons.most_common()]
+    if config.getoption("markexpr") == _ORDINARY:
+        lines.append(_SLOW_TESTS)
+    if not IS_EXHAUSTIVE:
+        lines.append(_LESS)
+    if lines:
+        terminalreporter.section("left out")
+        for line in lines:
+            terminalreporter.line(line)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Return the words of a skip, without pytest's own."""
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")

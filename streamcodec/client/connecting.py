@@ -12,6 +12,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from streamcodec.transports.sync import new_socket
 from streamcodec.transports.timelimit import TimeLimit
 
 _Addresses = list[tuple[Any, ...]]
@@ -33,20 +34,14 @@ def connect(host: str, port: int, *, timeout: float | None, limit: TimeLimit) ->
     """
     failure = OSError(f"{host!r} has no address")
     for family, kind, protocol, _, address in _look_up(host, port, timeout, limit):
-        sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(limit.at_most(timeout))
-            sock.connect(address)
+            with new_socket(family, kind, protocol) as sock:
+                sock.settimeout(limit.at_most(timeout))
+                sock.connect(address)
+                sock.setblocking(False)
+                return sock
         except OSError as error:
-            sock.close()
             failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setblocking(False)
-            return sock
     raise limit.exceeded() if limit.is_over else failure
 
 

@@ -20,7 +20,7 @@ from streamcodec.core.decoder import response_decoder
 from streamcodec.core.deflating import compress_message
 from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Part
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, Event, HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import ResponseHeader, TensorSpec
@@ -31,7 +31,6 @@ from streamcodec.http.client import ClientConnection
 from streamcodec.http.collector import Collector
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 
-_MAX_DOCUMENT_BYTES = 256 << 10
 _MAX_ERROR_TEXT = 500
 _SUCCESS = range(200, 300)
 _FAILURE = range(500, 600)
@@ -236,8 +235,13 @@ class Exchange:
             in_thread: whether other threads should run meanwhile; it takes twenty times as long then.
 
         Raises:
+            LimitExceededError: `max_document_bytes`.
             RemoteProtocolError: the answer is not a JSON object.
         """
+        if self._collector is not None and self._collector.offset > len(self._collector.data):
+            most = self._limits.max_document_bytes
+            msg = f"the document is of {self._collector.offset} bytes, {most} are allowed"
+            raise LimitExceededError(msg, limit="max_document_bytes", offset=most)
         document = read_object(self._text(), in_thread=in_thread)
         if document is None:
             raise RemoteProtocolError("the answer is not a JSON object", code=ErrorCode.INVALID_JSON)
@@ -261,7 +265,7 @@ class Exchange:
                 place=self._placing.place,
                 paced=self._paced,
             )
-        most = _MAX_DOCUMENT_BYTES if head.status in _SUCCESS else MAX_QUICK_BYTES
+        most = self._limits.max_document_bytes if head.status in _SUCCESS else MAX_QUICK_BYTES
         self._collector = Collector(most, max_dropped_bytes=self._limits.max_drain_bytes)
         return self._collector
 

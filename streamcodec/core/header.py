@@ -23,8 +23,9 @@ import numpy as np
 from streamcodec.core.datatypes import DATATYPES, Datatype
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.core.jsondata import check_has_json, decode_data
+from streamcodec.core.jsonscan import LONG_BYTES
 from streamcodec.core.jsonslices import SlicedData
-from streamcodec.core.jsonstream import LONG_BYTES, HeaderStream, Turns
+from streamcodec.core.jsonstream import HeaderStream, Turns
 from streamcodec.core.jsontext import NonFinite, find, parse_json
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import NOTHING, RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
@@ -52,13 +53,11 @@ def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -
     """
     if len(data) > LONG_BYTES:
         return _parse_long(RequestStream(limits, start=len(data)), data)
-    plain = read_plainly(data, "inputs", limits)
-    root, constants = (plain[0], 0) if plain else _parse_object(data, limits)
-    tensors = _TensorReader("inputs", start=len(data), limits=limits)
-    outputs = _OutputReader(limits)
-    if plain is None:
-        tensors.read_all(root)
-    return _request_header(root, plain[1] if plain else tuple(tensors.tensors), outputs, constants)
+    if (plain := read_plainly(data, "inputs", limits)) is not None:
+        return _request_header(*plain, _OutputReader(limits) if "outputs" in plain[0] else None, 0)
+    root, constants = _parse_object(data, limits)
+    tensors = _TensorReader("inputs", start=len(data), limits=limits).read_all(root)
+    return _request_header(root, tensors, _OutputReader(limits), constants)
 
 
 def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) -> ResponseHeader:
@@ -74,12 +73,11 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
     """
     if len(data) > LONG_BYTES:
         return _parse_long(ResponseStream(limits, start=len(data)), data)
-    plain = read_plainly(data, "outputs", limits)
-    root, constants = (plain[0], 0) if plain else _parse_object(data, limits)
-    tensors = _TensorReader("outputs", start=len(data), limits=limits, is_tolerant=True)
-    if plain is None:
-        tensors.read_all(root)
-    return _response_header(root, plain[1] if plain else tuple(tensors.tensors), constants)
+    if (plain := read_plainly(data, "outputs", limits)) is not None:
+        return _response_header(*plain, 0)
+    root, constants = _parse_object(data, limits)
+    tensors = _TensorReader("outputs", start=len(data), limits=limits, is_tolerant=True).read_all(root)
+    return _response_header(root, tensors, constants)
 
 
 HeaderT_co = TypeVar("HeaderT_co", covariant=True)
@@ -171,13 +169,13 @@ def _parse_long(stream: LongHeader[HeaderT], data: bytes | bytearray | memoryvie
 
 
 def _request_header(
-    root: dict[str, Any], tensors: tuple[TensorSpec, ...], outputs: _OutputReader, constants: int
+    root: dict[str, Any], tensors: tuple[TensorSpec, ...], outputs: _OutputReader | None, constants: int
 ) -> RequestHeader:
     parameters = _parameters(root, "$")
     _optional(parameters, "binary_data_output", bool, "$.parameters")
     header = RequestHeader(
         tensors=tensors,
-        outputs=outputs.read_all(root),
+        outputs=None if outputs is None else outputs.read_all(root),
         id=_optional(root, "id", str, "$"),
         parameters=parameters,
     )
@@ -215,6 +213,8 @@ def raw_request_header(spec: TensorSpec) -> RequestHeader:
 class _TensorReader:
     """Reads one array of tensors and lays out their bytes, one after the other, from the end of the header."""
 
+    __slots__ = ("_is_tolerant", "_key", "_limits", "_names", "_offset", "_start", "held_bytes", "tensors")
+
     has_data = True
 
     def __init__(self, key: str, *, start: int | None, limits: Limits, is_tolerant: bool = False) -> None:
@@ -227,13 +227,14 @@ class _TensorReader:
         self.tensors: list[TensorSpec] = []
         self.held_bytes = 0
 
-    def read_all(self, root: dict[str, Any]) -> None:
-        """Read the array of a header that has been parsed whole."""
+    def read_all(self, root: dict[str, Any]) -> tuple[TensorSpec, ...]:
+        """Return all tensors of a header that has been parsed whole."""
         entries = _entries(root, self._key, self._limits)
         if entries is None:
             _missing(self._key, "$")
         for entry in entries:
             self._read_tensor(entry)
+        return tuple(self.tensors)
 
     def begin(self, members: dict[str, Any]) -> SlicedData | None:
         """Prepare for the values of the next tensor; None if its datatype or its shape is not known."""
@@ -293,7 +294,9 @@ class _TensorReader:
             spec = self._read_strictly(entry, sliced)
         else:  # in a third of the time
             self._names.add(spec.name)
-            self._go_on(spec.nbytes)
+        self._offset += spec.nbytes
+        if self._offset > self._limits.max_message_bytes:
+            self._check_end(self._offset, self._path)
         self.tensors.append(spec)
 
     def _read_strictly(self, entry: Any, sliced: SlicedData | None) -> TensorSpec:  # noqa: ANN401 - any JSON value
@@ -315,7 +318,8 @@ class _TensorReader:
             return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array, parameters=parameters)
         if data is not None:
             raise _ambiguous(path)
-        offset = self._lay_out(size, datatype, shape, path)
+        check_binary_size(size, datatype, shape, self._limits, f"{path}.parameters.binary_data_size")
+        offset = self._offset
         return TensorSpec(name=name, datatype=datatype, shape=shape, nbytes=size, offset=offset, parameters=parameters)
 
     def _decode(self, data: Any, datatype: Datatype, shape: tuple[int, ...], path: str) -> np.ndarray[Any, Any]:  # noqa: ANN401
@@ -335,18 +339,6 @@ class _TensorReader:
     def _check_texts(self, path: str, texts: list[bytes]) -> None:
         if self._limits.max_element_bytes < self._limits.max_header_bytes:  # no string is longer than the header
             check_element_bytes(max(map(len, texts), default=0), self._limits, path=path)
-
-    def _lay_out(self, size: int, datatype: Datatype, shape: tuple[int, ...], path: str) -> int:
-        """Return where a binary tensor starts; the next one starts where it ends."""
-        check_binary_size(size, datatype, shape, self._limits, f"{path}.parameters.binary_data_size")
-        return self._go_on(size)
-
-    def _go_on(self, size: int) -> int:
-        """Return where the next binary tensor starts, which has so many bytes."""
-        start, self._offset = self._offset, self._offset + size
-        if self._offset > self._limits.max_message_bytes:
-            self._check_end(self._offset, self._path)
-        return start
 
     def _check_end(self, end: int, path: str) -> None:
         if end > self._limits.max_message_bytes:

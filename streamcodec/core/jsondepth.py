@@ -54,8 +54,8 @@ def _depth_exceeds_at(data: bytes | bytearray | memoryview, limit: int) -> int |
         if not len(places):
             continue
         marks = curly[places]
-        inside = np.cumsum(marks == _QUOTE, dtype=np.int32) + in_string & 1
-        depths = np.cumsum(_STEP[marks] * (1 - inside), dtype=np.int32) + depth
+        inside = running_sum(marks == _QUOTE) + in_string & 1
+        depths = running_sum(_STEP[marks] * (1 - inside)) + depth
         if int(depths.max()) > limit:
             return start + int(places[np.argmax(depths > limit)])
         depth, in_string = int(depths[-1]), bool(inside[-1])
@@ -86,3 +86,12 @@ def without_escapes(block: bytes, *, is_escaped: bool) -> tuple[np.ndarray[Any, 
     is_escaped = bool(len(escaped)) and int(escaped[-1]) == len(block)
     characters[escaped[: len(escaped) - is_escaped]] = _OTHER
     return characters, is_escaped
+
+
+def running_sum(values: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return the sums of all values up to each.
+
+    numpy converts while it accumulates, too, but more slowly; without memory for that it raises `SystemError`.
+    """
+    sums: np.ndarray[Any, np.dtype[np.int32]] = np.add.accumulate(values.astype(np.int32), dtype=np.int32)
+    return sums

@@ -7,6 +7,9 @@ value that is missing there is noticed.
 
 Where values are nested, the first and the last list of a slice are parts of lists: how many items those have had
 before is remembered for each axis.
+
+A string that is longer than a block is taken out of its slice and decoded by itself, see `jsonlongtext`; in its place
+an empty one stands.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ from typing import Any, Final
 import numpy as np
 
 from streamcodec.core.datatypes import Datatype
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
 from streamcodec.core.jsondata import WrongValue, are_lists, convert, not_nested, place
-from streamcodec.core.jsonscan import COMMA, OPEN_OBJECT, Block
+from streamcodec.core.jsonlongtext import LongText
+from streamcodec.core.jsonscan import COMMA, LONG_BYTES, OPEN_OBJECT, Block
 from streamcodec.core.jsontext import parse_slice
 from streamcodec.core.limits import Limits
 from streamcodec.core.placement import aligned_bytes
@@ -34,6 +38,18 @@ _TEXTS_PER_PIECE: Final = 32 << 10
 
 _OBJECT_BYTES: Final = 41
 """Of a `bytes` object and the reference to it, without its own bytes."""
+
+
+@record()
+class TakenOut:
+    """A long string of which only the quotes, and sometimes a stand-in for what is between them, are in a slice."""
+
+    place: int
+    """Of its first quote, in the text of the slice."""
+    missing_bytes: int
+    """By so many the header is longer than the slice."""
+    value: bytes
+    """The string, as UTF-8."""
 
 
 @record()
@@ -54,6 +70,13 @@ class Slice:
     """Whether no comma stands behind it, but the end of the data."""
     ending: bytes = b""
     """Put behind it: what ends an object that is refused in any case."""
+    taken_out: TakenOut | None = None
+    """What is the first value, if it is long."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory taken by the text."""
+        return len(self.text) + (0 if self.taken_out is None else len(self.taken_out.value))
 
     def parse(self, limits: Limits, *, is_cut: bool = False) -> list[Any]:
         """Parse the values: the list of all, in which the first and the last item may be parts of lists.
@@ -71,13 +94,18 @@ class Slice:
             values: list[Any] = parse_slice(b"".join((start, self.text, end)), limits)
         except RemoteProtocolError as error:
             if error.offset is not None:
-                error.offset = self.offset + min(error.offset - len(start), len(self.text))
+                error.offset = self._offset_of(min(error.offset - len(start), len(self.text)))
             raise
         if not self.is_first:
             _innermost(values, self.opened, 0).pop(0)
         if not self.is_last:
             _innermost(values, self.left_open, -1).pop()
         return values
+
+    def _offset_of(self, position: int) -> int:
+        """Return where in the header a byte of the text is."""
+        is_behind = self.taken_out is not None and position > self.taken_out.place
+        return self.offset + position + (self.taken_out.missing_bytes if self.taken_out and is_behind else 0)
 
 
 def _innermost(values: list[Any], depth: int, end: int) -> list[Any]:
@@ -90,25 +118,38 @@ def _innermost(values: list[Any], depth: int, end: int) -> list[Any]:
 class Cutter:
     """Cuts the text of one tensor's data into slices, as it comes in; the depth of the array itself is 4."""
 
-    def __init__(self, offset: int) -> None:
-        """Begin behind the bracket that opens the array, at an offset of the header."""
+    def __init__(self, offset: int, path: str, limits: Limits) -> None:
+        """Begin behind the bracket that opens the array, at an offset of the header, and with a path for errors."""
+        self._path = path
+        self._limits = limits
         self._rest: list[bytes] = []
         self._offset = offset
         self._opened = 1
         self._is_first = True
+        self._long: LongText | None = None
+        self._taken_out: TakenOut | None = None
         self.is_foreign = False
         """Whether a curly bracket has been seen, for which the values are refused."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that belong to the next slice."""
+        """Memory taken by what belongs to the next slice."""
+        value = self._taken_out.value if self._taken_out else b""
+        return self._rest_bytes + len(value) + (self._long.nbytes if self._long else 0)
+
+    @property
+    def _rest_bytes(self) -> int:
         return sum(map(len, self._rest))
 
     def cut_plain(self, block: bytes, depth: int) -> Slice | None:
-        """Cut a block of that depth, without brackets and strings, behind its last comma."""
+        """Cut a block of that depth, without brackets and strings, behind its last comma.
+
+        Raises:
+            LimitExceededError: as by `cut`.
+        """
         comma = block.rfind(b",")
         if comma < 0:
-            self._rest.append(block)
+            self._keep(block)
             return None
         part = self._slice(block[:comma], depth - DATA_DEPTH + 1)
         self._rest = [block[comma + 1 :]]
@@ -119,7 +160,13 @@ class Cutter:
 
         Returns:
             The slice, None if there is none yet; and where the array ends, None if that is not in this block.
+
+        Raises:
+            RemoteProtocolError: a long string is wrong.
+            LimitExceededError: `max_json_text_bytes`, for a value that is no string, with the white space around it.
         """
+        if self._long is not None:
+            position = self._take_long(self._long, block)
         first, close = block.index(position), block.first(block.depths < DATA_DEPTH, position)
         if not self.is_foreign:
             curly = np.flatnonzero(block.kinds[first : None if close is None else close + 1] >= OPEN_OBJECT)
@@ -131,13 +178,13 @@ class Cutter:
             end = int(block.places[close])
             return self._slice(block.text[position:end], 1, is_last=True), end
         commas = np.flatnonzero(block.kinds[first:] == COMMA)
-        if not len(commas):
-            self._rest.append(block.text[position:])
-            return None, None
-        index = first + int(commas[-1])
-        comma = int(block.places[index])
-        part = self._slice(block.text[position:comma], int(block.depths[index]) - DATA_DEPTH + 1)
-        self._rest = [block.text[comma + 1 :]]
+        part = None
+        if len(commas):
+            index = first + int(commas[-1])
+            comma = int(block.places[index])
+            part = self._slice(block.text[position:comma], int(block.depths[index]) - DATA_DEPTH + 1)
+            position = comma + 1
+        self._keep(block.text[position:], block.string_offset)
         return part, None
 
     def _end(self, block: Block, close: int | None) -> int | None:
@@ -145,7 +192,39 @@ class Cutter:
 
     def cut_end(self) -> Slice:
         """Return what is left where the whole text ends too early."""
-        return self._slice(b"", self._opened)
+        if self._long is None:
+            return self._slice(b"", self._opened)
+        self._take_out(self._long, b"")
+        return self._slice(self._long.rest, self._opened)
+
+    def _keep(self, text: bytes, string_offset: int | None = None) -> None:
+        """Keep text for the next slice; if it ends in a string that is long by now, begin to take that out."""
+        self._rest.append(text)
+        size = self._rest_bytes
+        if size <= LONG_BYTES or self._long is not None:
+            return
+        if string_offset is not None and self._taken_out is None:
+            rest, place = b"".join(self._rest), string_offset - self._offset
+            self._rest = [rest[: place + 1]]
+            self._long = LongText(string_offset + 1, self._limits)
+            self._long.take(rest[place + 1 :], is_last=False)
+        elif size > self._limits.max_json_text_bytes:
+            msg = f"a value that is no string has {size} bytes or more, {self._limits.max_json_text_bytes} are allowed"
+            raise LimitExceededError(msg, limit="max_json_text_bytes", path=self._path)
+
+    def _take_long(self, long: LongText, block: Block) -> int:
+        """Have a long string go on by a block; return how far it goes."""
+        end = len(block.text) if block.string_end is None else block.string_end
+        long.take(block.text[:end], is_last=block.string_end is not None)
+        if block.string_end is not None:
+            self._take_out(long, long.value)
+            self._rest.append(long.stand_in)
+            self._long = None
+        return end
+
+    def _take_out(self, long: LongText, value: bytes) -> None:
+        missing = long.sent_bytes - len(long.stand_in)
+        self._taken_out = TakenOut(place=self._rest_bytes - 1, missing_bytes=missing, value=value)
 
     def _cut_curly(self, block: Block, position: int, index: int) -> Slice:
         """Cut behind a curly bracket. What it opens is closed, so that it is a value, and refused as such."""
@@ -165,9 +244,10 @@ class Cutter:
             is_first=self._is_first,
             is_last=is_last,
             ending=ending,
+            taken_out=self._taken_out,
         )
-        self._rest = []
-        self._offset += len(text) + 1
+        self._offset += len(text) + 1 + (self._taken_out.missing_bytes if self._taken_out else 0)
+        self._rest, self._taken_out = [], None
         self._opened, self._is_first = left_open, False
         return part
 
@@ -208,6 +288,7 @@ class SlicedData:
         self._position = 0
         self._rows: _Rows | None = None
         self._texts: list[bytes] = []
+        self._long_bytes = 0
         memory = None if datatype.is_bytes else aligned_bytes(self._count * datatype.itemsize)
         self._values: np.ndarray[Any, Any] | None = (
             None if memory is None else np.ndarray((self._count,), datatype.dtype, memory)
@@ -215,8 +296,9 @@ class SlicedData:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken by the values that have come; of BYTES, the least that their objects take."""
-        return self._position * (self._datatype.itemsize if self._values is not None else _OBJECT_BYTES)
+        """Memory taken by the values that have come; of BYTES, the least that their objects take, and long ones."""
+        itemsize = self._datatype.itemsize if self._values is not None else _OBJECT_BYTES
+        return self._position * itemsize + self._long_bytes
 
     def take(self, part: Slice) -> None:
         """Take the next slice.
@@ -240,6 +322,9 @@ class SlicedData:
         end = self._position + len(values)
         if self._values is None:
             texts = array.tolist()
+            if part.taken_out is not None:
+                texts[0] = part.taken_out.value
+                self._long_bytes += len(part.taken_out.value)
             self._check_texts(texts)
             self._texts += texts
         else:
@@ -252,10 +337,11 @@ class SlicedData:
         """Put the texts of BYTES into their array, when the last slice has been taken; yields between two pieces."""
         if self._values is None:
             self._values = np.empty(self._count, object)
-            for start in range(0, self._count, _TEXTS_PER_PIECE):
-                self._values[start : start + _TEXTS_PER_PIECE] = self._texts[start : start + _TEXTS_PER_PIECE]
+            while self._texts:  # from the end, so that the list is given up in pieces, too
+                start = max(len(self._texts) - _TEXTS_PER_PIECE, 0)
+                self._values[start : len(self._texts)] = self._texts[start:]
+                del self._texts[start:]
                 yield
-            self._texts = []
 
     @property
     def array(self) -> np.ndarray[Any, Any]:

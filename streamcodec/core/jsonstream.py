@@ -3,9 +3,10 @@
 The text is taken apart while it comes in. The arrays `inputs` and `outputs` are taken out of the root, and read in
 groups of entries. Out of an entry that does not end in its block, the values of `data` are taken, and read in slices,
 straight into the tensor's array if datatype and shape stand before them, as they usually do. What is left of root and
-entries is short, or refused: numbers and names by the thousand have no business there. All parts are parsed by
-`jsontext`, each as a text of its own; so what is valid, and where it is not, is said by the same parser as for a short
-header. Offsets and paths are those of the whole text.
+entries is short, or refused: numbers and names by the thousand have no business there, nor have long texts. All parts
+are parsed by `jsontext`, each as a text of its own; so what is valid, and where it is not, is said by the same parser
+as for a short header. Entries that end in their block are mostly plain: `plainheader` may say yes to them, which is
+quicker. Offsets and paths are those of the whole text.
 
 What a part means is for `header`, which says it by `Items`. This room knows where the parts are.
 
@@ -24,25 +25,22 @@ from typing import Any, Final, NoReturn, Protocol
 import numpy as np
 
 from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
-from streamcodec.core.jsonscan import COMMA, Block, Scanner
+from streamcodec.core.jsonscan import COMMA, LONG_BYTES, OPEN_ARRAY, Block, Scanner
 from streamcodec.core.jsonslices import DATA_DEPTH, Cutter, Slice, SlicedData
 from streamcodec.core.jsontext import parse_json
 from streamcodec.core.limits import Limits
+from streamcodec.core.plainheader import parse_plain_entries
 
 Turns = Generator[None, None, None]
 """Work, which yields where others may have their turn."""
-
-LONG_BYTES: Final = 32 << 10
-"""A header that is longer is read in blocks of that size. Of its parts, those that are longer may not have more than
-`max_json_values`; what is shorter is parsed quickly in any case."""
 
 _BLANK: Final = b" \t\n\r"
 
 _TAIL_BYTES: Final = 256
 """Of the name of a member, its colon and the white space around them, where a block ends within them."""
 
-_DIGITS_PER_VALUE: Final = 50
-"""An integer of thousands of digits is converted as quickly as so many times fewer values."""
+_DIGITS_PER_VALUE: Final = 20
+"""An integer of thousands of digits takes quadratic time: it is converted as quickly as so many times fewer values."""
 
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{100,}")
 
@@ -126,7 +124,12 @@ class _Kept:
         Returns:
             Its name, and where in the block its bracket is; None if there is none of that depth.
         """
-        text = self._tail + block.text[start:end]
+        first, last = block.index(start), block.index(end)
+        is_candidate = (block.kinds[first:last] == OPEN_ARRAY) & (block.depths[first:last] == depth)
+        candidates = block.places[first:last][is_candidate]
+        if not len(candidates):
+            return None
+        text = self._tail + block.text[start : int(candidates[-1]) + 1]  # and not what is behind, which is long
         shift = start - len(self._tail)
         found = list(opening.finditer(text))
         if not found or (self._first or text.lstrip(_BLANK)[:1]) != b"{":
@@ -136,13 +139,18 @@ class _Kept:
         index = int(fits.argmax())
         return (found[index][1].decode(), int(brackets[index])) if fits[index] else None
 
-    def check_values(self, limits: Limits, path: str) -> None:
-        """Refuse a long text of many values, which would be parsed in one go.
+    def check_size(self, limits: Limits, path: str) -> None:
+        """Refuse a text that is very long or has very many values, since it would be parsed in one go.
 
         Raises:
-            LimitExceededError: `max_json_values`.
+            LimitExceededError: `max_json_text_bytes` or `max_json_values`.
         """
-        if self.nbytes > LONG_BYTES and self._value_count > limits.max_json_values:
+        if self.nbytes <= LONG_BYTES:
+            return
+        if self.nbytes > limits.max_json_text_bytes:
+            msg = f"more than {limits.max_json_text_bytes} bytes of JSON stand here, besides the data of tensors"
+            raise LimitExceededError(msg, limit="max_json_text_bytes", path=path)
+        if self._value_count > limits.max_json_values:
             msg = f"more than {limits.max_json_values} JSON values stand here, besides the data of tensors"
             raise LimitExceededError(msg, limit="max_json_values", path=path)
 
@@ -185,8 +193,8 @@ class _Kept:
 class _Values:
     """The values of an entry that does not end in the block it begins in."""
 
-    def __init__(self, data: SlicedData | None, offset: int) -> None:
-        self.cutter = Cutter(offset)
+    def __init__(self, data: SlicedData | None, cutter: Cutter) -> None:
+        self.cutter = cutter
         self.data = data
         self.kept: list[Slice] = []
         """Where it is not known yet which values they are."""
@@ -194,7 +202,7 @@ class _Values:
 
     @property
     def nbytes(self) -> int:
-        kept = sum(len(part.text) for part in self.kept)
+        kept = sum(part.nbytes for part in self.kept)
         return self.cutter.nbytes + kept + (0 if self.data is None else self.data.nbytes)
 
     @property
@@ -324,7 +332,7 @@ class HeaderStream:
             end = found[1] + 1
             self._begin_array(found[0])
         root.add(block, position, end)
-        root.check_values(self._limits, "$")
+        root.check_size(self._limits, "$")
         self._has_ended = close is not None and found is None
         return end
 
@@ -354,9 +362,13 @@ class HeaderStream:
         commas = block.places[first:last][is_comma]
         if array.entry is None and (len(commas) or close is not None):
             stop = int(commas[-1]) if close is None else end
-            entries = _Kept(block.offset + position)
-            entries.add(block, position, stop)
-            yield from self._read_entries(array, entries, is_last=close is not None)
+            if plain := parse_plain_entries(block.text[position:stop]):
+                yield
+                yield from self._take_entries(array, plain)
+            else:
+                entries = _Kept(block.offset + position)
+                entries.add(block, position, stop)
+                yield from self._read_entries(array, entries, is_last=close is not None)
         else:
             stop = int(commas[0]) if len(commas) else end
             entry = array.entry = array.entry or _Kept(block.offset + position)
@@ -364,7 +376,7 @@ class HeaderStream:
             if values is not None:
                 return values
             entry.add(block, position, stop)
-            entry.check_values(self._limits, array.path)
+            entry.check_size(self._limits, array.path)
             if stop == len(block.text):
                 return stop
             yield from self._read_entries(array, entry, is_last=not len(commas))
@@ -382,10 +394,10 @@ class HeaderStream:
             raise _twice("data", array.path)
         start = found[1] + 1
         entry.add(block, position, start)
-        entry.check_values(self._limits, array.path)
+        entry.check_size(self._limits, array.path)
         path = array.path
         members = entry.parse_before_data(self._limits, lambda inner: path + inner.removeprefix("$"))
-        array.values = _Values(array.items.begin(members), block.offset + start)
+        array.values = _Values(array.items.begin(members), Cutter(block.offset + start, f"{path}.data", self._limits))
         return start
 
     def _read_values(self, values: _Values, block: Block, position: int) -> int:
@@ -409,6 +421,12 @@ class HeaderStream:
                     data.take(part)
                     yield
                 yield from data.complete()
+        yield from self._take_entries(array, entries, constants, data)
+
+    def _take_entries(
+        self, array: _Array, entries: list[Any], constants: int = 0, data: SlicedData | None = None
+    ) -> Turns:
+        """Have entries read that have been parsed."""
         if array.count + len(entries) > self._limits.max_tensors:
             msg = (
                 f"{array.key} has {array.count + len(entries)} entries or more, {self._limits.max_tensors} are allowed"

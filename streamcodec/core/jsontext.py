@@ -3,8 +3,8 @@
 This room knows RFC 8259 and nothing of tensors. Python's own parser does the work, but alone it would let too much
 pass: it guesses UTF-16, takes a byte order mark, lets the last of two equal keys win, accepts NaN anywhere, and
 recurses as deep as the interpreter allows. Each of these has a check here. The cheap ones run before the parser. A
-duplicate key or a NaN stops the usual parser, and a second, slower one says where it is. For large texts, a quicker one
-may say yes before all of this; see `quickjson.py`.
+duplicate key or a NaN stops the usual parser, and a second one says where it is; for texts that are not short, it is
+the only one. For large texts, a quicker one may say yes before all of this; see `quickjson.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NoReturn, cast
 
 from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
@@ -90,10 +91,7 @@ def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tup
         raise too_deep(offset, limits)
     constants: list[NonFinite] = []
     try:
-        try:
-            value = _parse_usual(text)
-        except _Unusual:
-            value = _parse_unusual(text, constants)
+        value = _parse(text, constants)
     except json.JSONDecodeError as error:
         offset = len(text[: _place(error)].encode())
         msg = f"the header is not JSON: {error.msg.removesuffix(' at').lower()}"
@@ -102,6 +100,18 @@ def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tup
         msg = "the header holds an integer with thousands of digits"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON) from None
     return value, text, len(constants)
+
+
+def _parse(text: str, constants: list[NonFinite]) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse a text, twice if it is short and unusual: a long one would hold up others for longer."""
+    if len(text) <= _PARSED_TWICE:
+        with suppress(_Unusual):
+            return _parse_usual(text)
+    return _parse_unusual(text, constants)
+
+
+_PARSED_TWICE: Final = 4 << 10
+"""Up to so many characters it is quicker to look closer only where that is needed."""
 
 
 def too_deep(offset: int, limits: Limits) -> LimitExceededError:
@@ -215,7 +225,7 @@ def _find_member(members: dict[str, Any], kind: type, are_wanted: Callable[[list
     for key, member in members.items():
         if has_wanted_names and are_wanted([key]):
             return [" (a member's name)"], key
-        if type(member) is kind or isinstance(member, _CONTAINERS):
+        if type(member) is kind or (member and isinstance(member, _CONTAINERS)):
             found = _find(member, kind, are_wanted)
             if found is not None:
                 is_plain = len(key) <= _LONGEST_PLAIN_KEY and key.isidentifier()
@@ -233,7 +243,7 @@ def _find_item(items: list[Any], kind: type, are_wanted: Callable[[list[Any]], b
         return [f"[{index}]"], items[index]
     if kind in kinds or not kinds.isdisjoint(_CONTAINERS):
         for index, item in enumerate(items):
-            if type(item) is kind or isinstance(item, _CONTAINERS):
+            if type(item) is kind or (item and isinstance(item, _CONTAINERS)):
                 found = _find(item, kind, are_wanted)
                 if found is not None:
                     found[0].append(f"[{index}]")

@@ -20,10 +20,15 @@ class Limits:
     max_json_depth: int = 128
     """Nesting of arrays and objects. A tensor of numpy's 64 dimensions needs 67."""
 
-    max_json_values: int = 16_384
+    max_json_values: int = 4_096
     """JSON values that the root of a header of more than 32 KiB may hold, and each of its entries of more than that,
     besides the data of tensors. They are parsed in one go, which holds up everybody else: so many take some
-    milliseconds."""
+    milliseconds, and three times as long where a member occurs twice."""
+
+    max_json_text_bytes: int = 256 << 10
+    """Bytes of JSON text that the root of a header of more than 32 KiB may have, and each of its entries of more than
+    that, besides the data of tensors. They are parsed in one go, too. In data a string may be as long as the header,
+    and any other value as long as this, with the white space around it."""
 
     max_tensors: int = 16_384
     """Tensors in a message, and requested outputs in a request; each costs a few microseconds and objects."""
@@ -63,6 +68,10 @@ class Limits:
 
     max_head_fields: int = 256
     """Fields of an HTTP head. Each costs some microseconds, in however few bytes; browsers behind proxies send 30."""
+
+    max_document_bytes: int = 1 << 20
+    """Bytes of a JSON document that a client asks for: the metadata of a model with 7,500 inputs and as many outputs.
+    The worst one of a megabyte takes 0.2 s to be read, or 0.7 s in a thread, and 30 MB."""
 
     max_drain_bytes: int = 128 << 10
     """Bytes of a refused body that are read and thrown away to keep a connection; more than that closes it."""

@@ -36,7 +36,7 @@ from streamcodec.core.elements import Elements
 from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
 from streamcodec.core.header import LongHeader, check_element_bytes, check_tensor_bytes
-from streamcodec.core.jsonstream import LONG_BYTES
+from streamcodec.core.jsonscan import LONG_BYTES
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import TensorSpec
 from streamcodec.core.objectend import WHITE_SPACE, ObjectEnd

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.jsondepth import without_escapes
+from streamcodec.core.jsondepth import running_sum, without_escapes
 
 WHITE_SPACE: Final = b" \t\n\r"
 """RFC 8259, section 2: what may stand around a JSON value."""
@@ -85,9 +85,9 @@ class ObjectEnd:
             return None
         marks = characters[places]
         # Within a string is what stands after an odd number of quotes.
-        in_string = np.cumsum(marks == _QUOTE, dtype=np.int32) + self._is_in_string & 1
+        in_string = running_sum(marks == _QUOTE) + self._is_in_string & 1
         steps = _STEP[marks] * (1 - in_string)
-        depths = np.cumsum(steps, dtype=np.int32) + self._depth
+        depths = running_sum(steps) + self._depth
         ends = np.flatnonzero(depths <= 0)
         if len(ends):
             # Before the first brace the depth is 0 too, but `_begins` has seen that nothing stands there.

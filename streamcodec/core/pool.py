@@ -25,7 +25,7 @@ import numpy as np
 
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.model import TensorSpec
-from streamcodec.core.placement import NewArray, Slab, aligned_bytes, placed_bytes
+from streamcodec.core.placement import NewArray, Slab, address_of, aligned_bytes, placed_bytes
 
 Block = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -39,7 +39,8 @@ class Pool:
     """Arrays in memory that is used again when nobody has them any more.
 
     To whoever gets them they are arrays like any others: writable, on a 64-byte boundary, to be kept or passed on at
-    will. One pool serves any number of decoders, in any number of threads.
+    will. One pool serves any number of decoders, in any number of threads. Tensors that came as JSON have new arrays,
+    which were filled while their text was read; to copy them into a block would only cost more.
 
     Example:
         >>> import numpy as np
@@ -70,6 +71,7 @@ class Pool:
         if min(max_idle_bytes, min_bytes) < 0:
             msg = f"a pool's numbers of bytes are not negative, unlike {min(max_idle_bytes, min_bytes)}"
             raise LocalProtocolError(msg)
+        self.max_idle_bytes = max_idle_bytes
         self._shelf = _Shelf(max_idle_bytes)
         self._min_bytes = min_bytes
 
@@ -167,7 +169,7 @@ class _Lease:
     def __init__(self, shelf: _Shelf, block: Block, nbytes: int) -> None:
         self._shelf = shelf
         self._block = block
-        data = block.__array_interface__["data"]
+        data = address_of(block), False  # to be written to
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": data}
 
     def __del__(self) -> None:

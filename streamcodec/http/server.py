@@ -111,6 +111,16 @@ class ServerConnection:
         """Whether the body at hand is compressed; see `Incoming.inflates`."""
         return self.incoming.inflates
 
+    @property
+    def missing(self) -> int | None:
+        """Bytes of the current request that have not come; None if that is unknown.
+
+        Raises:
+            LocalProtocolError: there is none.
+        """
+        unread = self._unread()
+        return None if unread is None else max(0, unread - self.incoming.kept)
+
     def receive_body(self, receiver: Receiver) -> bytes:
         """Let the body of the request go to a receiver.
 

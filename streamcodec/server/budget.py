@@ -127,13 +127,19 @@ class Budget:
         """
         self.reserved += nbytes - reservation.nbytes
         reservation.nbytes = nbytes
-        with suppress(MemoryError):
+        try:
             if not nbytes:
                 self._holders.pop(reservation, None)
             else:
                 self._holders[reservation] = None
-            if self._pool is not None:
-                self._pool.trim(max(0, self.max_bytes - self._taken()))
+            if self._pool is not None and (room := self.max_bytes - self._taken()) < self._pool.max_idle_bytes:
+                self._pool.trim(max(0, room))
+        except MemoryError:
+            return
+
+    def has_at_once(self, nbytes: int) -> bool:
+        """Whether so many bytes more can be had, and nobody waits who comes before."""
+        return not (self._begun or self._waiting) and self._taken() + nbytes <= self.max_bytes
 
     def _taken(self) -> int:
         """Return what is reserved, and what may be there besides: who shrinks keeps its block of the pool.
@@ -197,7 +203,7 @@ class Reservation:
         """
         self._budget.check(nbytes)
         self.is_short = False
-        if nbytes <= max(self.nbytes, held):
+        if nbytes <= max(self.nbytes, held) or self._budget.has_at_once(nbytes - self.nbytes):
             self._have(nbytes)
             return True
         self._have(held)
@@ -264,8 +270,9 @@ class Reservation:
         self._slow_looks = 0
         self.is_short = False
         self._step = self._budget.step_bytes
-        self._budget.gave_up(-self._given_up)
-        self._given_up = 0
+        if self._given_up:
+            self._budget.gave_up(-self._given_up)
+            self._given_up = 0
         if self.missing:
             self.missing = 0
             self._budget.forget(self)

@@ -7,21 +7,23 @@ wait nor a task that wakes up, which is most of what a small request costs elsew
 
 from __future__ import annotations
 
-import math
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 
 from streamcodec.core.events import NEED_DATA
+from streamcodec.server.leaving import has_left
 from streamcodec.server.outbox import Outbox
+from streamcodec.server.patience import Taking
 from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.sync import EventSource
-from streamcodec.transports.vectors import Parts
+from streamcodec.transports.tls import Socket
+from streamcodec.transports.vectors import Parts, async_batches
 
 _EventT = TypeVar("_EventT")
 
@@ -49,22 +51,26 @@ class Channel(Protocol):
         """
         ...
 
-    async def send(self, parts: Parts, *, timeout: float) -> None:
+    async def send(self, parts: Parts) -> None:
         """Send parts of a message.
 
         Raises:
-            TimeoutError: the client took nothing for `timeout` seconds.
+            TimeoutError: the client takes it too slowly.
             OSError: the connection is broken.
         """
         ...
 
-    async def flush(self, *, timeout: float) -> None:
+    async def flush(self) -> None:
         """Wait until all has been sent.
 
         Raises:
-            TimeoutError: the client took nothing for `timeout` seconds.
+            TimeoutError: the client takes it too slowly.
             OSError: the connection is broken.
         """
+        ...
+
+    def has_left(self, missing: int | None) -> bool:
+        """Whether the client has gone, of whose request so many bytes have not been read; see `leaving.has_left`."""
         ...
 
     def end(self) -> None:
@@ -79,9 +85,10 @@ class Channel(Protocol):
 class SocketChannel:
     """A non-blocking socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        """Take over the socket."""
+    def __init__(self, sock: socket.socket, taking: Taking) -> None:
+        """Take over the socket; `taking` says how long to wait for the client to read."""
         self._socket = sock
+        self._patience = _Patience(taking)
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Read until there is an event."""
@@ -89,12 +96,18 @@ class SocketChannel:
             with anyio.move_on_after(look(anyio.current_time())):
                 return await aio.next_event(self._socket, source)
 
-    async def send(self, parts: Parts, *, timeout: float) -> None:
+    async def send(self, parts: Parts) -> None:
         """Send without copying."""
-        await aio.send(self._socket, parts, timeout=timeout)
+        async with aclosing(async_batches(parts)) as coming:
+            async for batch in coming:
+                await aio.send_batch(self._socket, batch, self._patience)
 
-    async def flush(self, *, timeout: float) -> None:
+    async def flush(self) -> None:
         """Do nothing: `send` has waited."""
+
+    def has_left(self, missing: int | None) -> bool:
+        """Ask the system."""
+        return has_left(self._socket, missing)
 
     def end(self) -> None:
         """Close one direction."""
@@ -107,16 +120,35 @@ class SocketChannel:
         self._socket.close()
 
 
+class _Patience(aio.Patience):
+    """With a client that is to take its answers."""
+
+    def __init__(self, taking: Taking) -> None:
+        """Begin before the first answer."""
+        super().__init__(None)
+        self._taking = taking
+
+    async def wait(self, ready: Callable[[Socket], Awaitable[None]], sock: Socket) -> None:
+        """Wait for the socket."""
+        taking = self._taking
+        taking.resume(anyio.current_time())
+        while True:
+            with anyio.move_on_after(taking.look(anyio.current_time(), self.sent)):
+                await ready(sock)
+                taking.pause(anyio.current_time())
+                return
+
+
 class ProtocolChannel(EventProtocol[Any]):
     """A session on an asyncio transport, which is answered from within its callbacks where that is possible."""
 
-    def __init__(self, session: Session, outbox: Outbox, max_pipelined_bytes: int) -> None:
+    def __init__(self, session: Session, taking: Taking, outbox: Outbox, max_pipelined_bytes: int) -> None:
         """Wait for `connection_made`; small answers are sent by the outbox, which is the event loop's."""
         super().__init__(session)
         self._outbox = outbox
         self._session = session
         self._max_pipelined_bytes = max_pipelined_bytes
-        self._write_timeout = math.inf
+        self._taking = taking
         self._is_behind = False
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:  # type: ignore[override] # a source and a time limit are added
@@ -127,16 +159,14 @@ class ProtocolChannel(EventProtocol[Any]):
                 event: _EventT = await super().next_event()
                 return event
 
-    async def send(self, parts: Parts, *, timeout: float) -> None:  # type: ignore[override] # a time limit is added
+    async def send(self, parts: Parts) -> None:
         """Send in slices that the transport can bear."""
         self._outbox.flush()
-        self._write_timeout = timeout
         await super().send(parts)
 
-    async def flush(self, *, timeout: float) -> None:
+    async def flush(self) -> None:
         """Send what the outbox has."""
         self._outbox.flush()
-        self._write_timeout = timeout
         await self._drain()
 
     def received(self) -> None:
@@ -145,6 +175,13 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def _answer(self, count: int) -> None:
         """Answer so many requests, of which a read may hold 1,500; if there are more, others have their turn before."""
+        try:
+            self._answer_some(count)
+        except MemoryError:
+            self._event = self._session.break_off()
+            self._stop_reading()
+
+    def _answer_some(self, count: int) -> None:
         session, outbox = self._session, self._outbox
         if session.connection.incoming.is_filling and not session.reservation.is_short:
             return
@@ -159,6 +196,7 @@ class ProtocolChannel(EventProtocol[Any]):
                 answer = b"".join(cast("list[bytes]", session.outgoing))
                 session.outgoing = []
                 outbox.put(self.transport, answer)
+                self.given += len(answer)
                 nbytes += len(answer)
                 count -= 1
                 if count <= 0 and not session.is_idle:
@@ -187,18 +225,24 @@ class ProtocolChannel(EventProtocol[Any]):
         """Wait until the client has taken all that was given to the transport.
 
         Raises:
-            TimeoutError: it has taken nothing for too long.
+            TimeoutError: it takes it too slowly.
         """
-        size = math.inf
-        while not self._is_writable:
-            left = self.transport.get_write_buffer_size()
-            if left >= size and self._lost is None:
-                msg = "the client does not take its answer"
-                raise TimeoutError(msg)
-            size = left
-            with anyio.move_on_after(self._write_timeout):
-                await super()._drain()
+        if not self._is_writable:
+            await self._wait_for_client()
         self._check()
+
+    async def _wait_for_client(self) -> None:
+        self._check()
+        self._taking.resume(self._loop.time())
+        while not self._is_writable:
+            taken = self.given - self.transport.get_write_buffer_size()
+            with anyio.move_on_after(self._taking.look(self._loop.time(), taken)):
+                await super()._drain()
+        self._taking.pause(self._loop.time())
+
+    def has_left(self, missing: int | None) -> bool:
+        """Ask the system, unless the transport knows."""
+        return self.transport.is_closing() or has_left(self.transport.get_extra_info("socket"), missing)
 
     def end(self) -> None:
         """Close one direction."""

@@ -17,7 +17,7 @@ from streamcodec.server.calls import Caller
 from streamcodec.server.channels import Channel
 from streamcodec.server.lingering import Rest
 from streamcodec.server.options import ServerOptions
-from streamcodec.server.patience import Patience
+from streamcodec.server.patience import Patience, Taking
 from streamcodec.server.session import Session, Step
 from streamcodec.server.workers import Workers
 from streamcodec.transports import turns
@@ -31,6 +31,7 @@ class Driver:
 
     Attributes:
         session: says what is to be done.
+        taking: says how long its channel waits for the client to read.
     """
 
     def __init__(self, session: Session, workers: Workers, options: ServerOptions) -> None:
@@ -39,6 +40,7 @@ class Driver:
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
         self._patience = Patience(options, session)
+        self.taking = Taking(options)
         self._waiting = anyio.CancelScope()
         self._is_waiting = True
         self._is_stopping = False
@@ -60,22 +62,23 @@ class Driver:
         session = self.session
         while (step := await self._next_step(channel)) is not Step.CLOSE:
             if step is Step.WAIT:
-                if await self._has_memory():
+                if await self._has_memory(channel):
                     continue
                 session.refuse_for_memory()
             if step is Step.CALL and session.inference is not None:
                 pull = partial(self._pull, channel)
                 session.answer(await self._caller.call(session.inference, pull))
             outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
-            with anyio.fail_after(self._options.request_timeout):
-                await channel.send(outgoing, timeout=self._options.write_timeout)
+            await channel.send(outgoing)
             del outgoing  # whose memory the next request may need
             session.has_sent()
             self._caller.end()
             if session.has_another:  # it has come with this one, and others have their turn before
                 await turns.work(session)
-        with anyio.fail_after(0.0 if self._is_leaving else self._options.request_timeout):
-            await channel.flush(timeout=self._options.write_timeout)
+            else:
+                self.taking.has_all()
+        with anyio.fail_after(0.0 if self._is_leaving else None):
+            await channel.flush()
         if session.connection.has_unread_body and not self._is_leaving:
             channel.end()
             await self._linger(channel)
@@ -109,12 +112,19 @@ class Driver:
                 self._is_waiting = False
         return Step.CLOSE
 
-    async def _has_memory(self) -> bool:
-        """Wait for the memory that the request has asked for; return whether it has come."""
+    async def _has_memory(self, channel: Channel) -> bool:
+        """Wait for the memory that the request has asked for; return whether it has come.
+
+        Raises:
+            OSError: the client has left meanwhile.
+        """
         reservation, granted = self.session.reservation, anyio.Event()
         reservation.on_granted = granted.set
         with anyio.move_on_after(self._options.budget_timeout):
             while reservation.missing:  # it may have come before this task had its turn
+                if channel.has_left(self.session.connection.missing):
+                    msg = "the client has left while its request waited for memory"
+                    raise ConnectionResetError(msg)
                 reservation.press(anyio.current_time())
                 with anyio.move_on_after(_PRESS_SECONDS):
                     await granted.wait()

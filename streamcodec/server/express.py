@@ -105,6 +105,8 @@ class Express:
         outcome = self._service.open(head)
         if isinstance(outcome, Opening):
             return outcome
+        if outcome.refusal is not None:  # by its traceback it would keep this frame, and so itself
+            outcome.refusal.__traceback__ = None
         return head if outcome.status == HTTPStatus.OK else None
 
 

@@ -37,9 +37,10 @@ class ServerOptions:
     """Models called at once in worker threads; a thread that was given up counts until it ends. One that waits for a
     window of its request does not count."""
     max_windowed_requests: int = 256
-    """Requests at once whose models take windows in worker threads: each may have a thread that waits, and a waiting
-    thread costs some 30 KiB. Their clients decide how long that is, within `min_rate` and `request_timeout`. Further
-    requests to such models are answered 503 with `Retry-After`; others do not mind."""
+    """Requests at once whose models take windows in worker threads: each may have a thread that waits, besides
+    `max_workers`, and a waiting thread costs some 30 KiB, until it has had nothing to do for 10 to 20 s. Their clients
+    decide how long that is, within `min_rate` and `request_timeout`. Further requests to such models are answered 503
+    with `Retry-After`; others do not mind."""
     max_memory_bytes: int = field(default_factory=default_budget)
     """Bytes of all request bodies in flight together, or of the windows for models that take windows, of the arrays
     made of JSON tensors, and of the idle blocks of the service's pool, which are given back first. By default half of
@@ -59,11 +60,12 @@ class ServerOptions:
     """Without a byte in the middle of a request, before 408: networks recover within that time or not at all."""
     min_rate: float = 1024.0
     """Bytes per second that tensors must come with on average, after a first `read_timeout`, else 408: a tenth of the
-    slowest mobile network. Who sends a byte now and then could keep a large tensor's memory otherwise. 0 for none."""
+    slowest mobile network. Who sends a byte now and then could keep a large tensor's memory otherwise. And bytes per
+    second that answers must be taken with: who is late by `write_timeout` in all is closed. 0 for none."""
     request_timeout: float = 3600.0
     """For a whole request to come, before 408, not counting what a model that takes windows works between them; and
-    again for a whole answer to be taken, before the connection is closed: `max_memory_bytes` at 2.4 MB/s. This and
-    `min_rate` are what ends those that are slow on purpose."""
+    again for a whole answer to be taken, or all answers to requests that came together, before the connection is
+    closed: `max_memory_bytes` at 2.4 MB/s. This and `min_rate` are what ends those that are slow on purpose."""
     model_timeout: float = 300.0
     """For a model to answer, without what it waits for windows, before 504; and again for each window of an answer that
     is made while it is sent, before the connection is closed. Longer than most models take, and less than forever. Its

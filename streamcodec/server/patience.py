@@ -8,10 +8,16 @@ Two kinds of limits meet here. A client that sends nothing is given up soon (`re
 every so often is not stopped by that; so head, JSON header and whole request have limits in total, and tensors, whose
 size is nearly free to choose, must come at a minimum rate. Only time that was spent waiting counts for the rate and for
 the whole request: a model that takes windows, and takes its time, is not the client's fault.
+
+How answers are *taken* has the same limits, and is looked at only where the client has to be waited for. One that takes
+nothing is given up soon (`write_timeout`). One that takes a byte every so often has to take `min_rate`: what it is late
+by is summed up over all its answers, is made up for by taking more, and may not become more than `write_timeout`. And
+answers that are taken without a break have `request_timeout` together: a client may ask for a thousand at once.
 """
 
 from __future__ import annotations
 
+import math
 from enum import Enum, auto
 from typing import Final, Protocol
 
@@ -148,3 +154,59 @@ class Patience:
         # What has come so far is enough for so long.
         enough = options.read_timeout + (self._received - self._phase_received) / options.min_rate
         return min(end, now + enough - self._waited)
+
+
+class Taking:
+    """How one client takes its answers."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        """Begin before the first answer."""
+        self._options = options
+        self._interval = min(options.write_timeout, options.request_timeout) / _LOOKS
+        self._looked = self._moved = 0.0
+        self._taken = 0
+        self._waited = self._late = 0.0
+
+    def has_all(self) -> None:
+        """Tell that no other answer waits behind the one that has been taken."""
+        self._waited = 0.0
+
+    def resume(self, now: float) -> None:
+        """Tell that the client is waited for from now on."""
+        self._looked = self._moved = now
+
+    def pause(self, now: float) -> None:
+        """Tell until when the client was waited for."""
+        waited, self._looked = now - self._looked, now
+        self._waited += waited
+        self._late += waited
+
+    def look(self, now: float, taken: int) -> float:
+        """Look how much it has taken, while it is waited for.
+
+        Args:
+            now: seconds, on any clock.
+            taken: bytes of all answers so far.
+
+        Returns:
+            Seconds until the next look is due.
+
+        Raises:
+            TimeoutError: the client has had its time.
+        """
+        self.pause(now)
+        options = self._options
+        if taken != self._taken:
+            self._moved = now
+            made_up = (taken - self._taken) / options.min_rate if options.min_rate else math.inf
+            self._late = max(self._late - made_up, 0.0)
+            self._taken = taken
+        left = min(
+            self._moved + options.write_timeout - now,
+            options.write_timeout - self._late,
+            options.request_timeout - self._waited,
+        )
+        if left <= 0:
+            msg = "the client does not take its answer"
+            raise TimeoutError(msg)
+        return min(left, self._interval)

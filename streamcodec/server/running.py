@@ -16,17 +16,14 @@ from _thread import start_new_thread
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Final
 
 import anyio
 
+from streamcodec.server.loops import new_loop
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.serving import Server
 from streamcodec.service import Service
-
-_HAS_UVLOOP: Final = find_spec("uvloop") is not None
-"""Where it is installed it is used, since it is quicker."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -79,7 +76,7 @@ def run(
                 on_listening(host, listener.getsockname()[1])
 
         try:
-            settings = {"use_uvloop": _HAS_UVLOOP}
+            settings = {"loop_factory": new_loop}
             anyio.run(_run_until_signal, server, listener, announce, watchdog, backend_options=settings)
         finally:
             watchdog.has_ended.set()

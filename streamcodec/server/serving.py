@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Final, cast
 
 import anyio
-from anyio.abc import TaskGroup
 
 from streamcodec.core.errors import RemoteProtocolError
+from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending
 from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
@@ -31,15 +31,11 @@ from streamcodec.server.lingering import refuse
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Session
+from streamcodec.server.tasks import Tasks, open_tasks
 from streamcodec.server.workers import Workers
 from streamcodec.service import Service, unavailable_reply
 
 logger = logging.getLogger(__name__)
-
-_ACCEPTED_AT_ONCE: Final = 64
-"""Connections accepted in one turn of the event loop, if there are so many."""
-
-_ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 _LINGERING_AT_ONCE: Final = 64
 """Connections that have been told that there is no place for them, and that wait until their clients have read it."""
@@ -90,13 +86,13 @@ class Server:
         self._accepting = anyio.CancelScope()
         if self.is_stopping:
             self._accepting.cancel()
-        async with anyio.create_task_group() as watchers:
+        async with open_tasks() as watchers:
             self._workers.watchers = watchers
-            async with anyio.create_task_group() as connections:
+            async with open_tasks() as connections:
                 with listener, self._accepting:
                     await self._accept(listener, connections)
-                connections.cancel_scope.deadline = anyio.current_time() + self._options.shutdown_timeout
-            watchers.cancel_scope.cancel()
+                connections.end_within(self._options.shutdown_timeout)
+            watchers.end_within(0.0)
 
     def stop(self) -> None:
         """Stop accepting, close idle connections, and let `serve` return when the requests under way have ended."""
@@ -107,18 +103,12 @@ class Server:
         for driver in self._drivers:
             driver.stop()
 
-    async def _accept(self, listener: socket.socket, connections: TaskGroup) -> None:
+    async def _accept(self, listener: socket.socket, connections: Tasks) -> None:
         outbox = _outbox(self._options.busy_poll)
-        while True:
-            try:
-                for sock in await _accept_some(listener):
-                    connections.start_soon(self._connection, sock, outbox)
-            except MemoryError:  # those that were not begun are closed, as nobody has them any more
-                with suppress(MemoryError):
-                    await anyio.sleep(_ACCEPT_PAUSE_SECONDS)
+        await accept_connections(listener, lambda sock: connections.start_soon(self._connection, sock, outbox))
 
     async def _connection(self, sock: socket.socket, outbox: Outbox | None) -> None:
-        with suppress(MemoryError), closing(sock):  # which is no news by then, and shall not end the others
+        with closing(sock):
             try:
                 driver = self._enter()
             except MemoryError:
@@ -147,7 +137,7 @@ class Server:
             self._drivers.add(driver)
             if self.is_stopping:
                 driver.stop()
-            channel = await _open_channel(sock, driver.session, outbox, self._options.max_pipelined_bytes)
+            channel = await _open_channel(sock, driver, outbox, self._options.max_pipelined_bytes)
             with closing(channel):
                 await driver.serve(channel)
         except (OSError, RemoteProtocolError) as error:  # the client has gone, takes nothing, or fails its own answer
@@ -179,37 +169,16 @@ def _outbox(busy_poll: float) -> Outbox | None:
 
 
 async def _open_channel(
-    sock: socket.socket, session: Session, outbox: Outbox | None, max_pipelined_bytes: int
+    sock: socket.socket, driver: Driver, outbox: Outbox | None, max_pipelined_bytes: int
 ) -> Channel:
     """Choose the quickest channel for the event loop at hand."""
     if outbox is None:
-        return SocketChannel(sock)
+        return SocketChannel(sock, driver.taking)
     loop = asyncio.get_running_loop()
-    _, channel = await loop.connect_accepted_socket(lambda: ProtocolChannel(session, outbox, max_pipelined_bytes), sock)
+    _, channel = await loop.connect_accepted_socket(
+        lambda: ProtocolChannel(driver.session, driver.taking, outbox, max_pipelined_bytes), sock
+    )
     return channel
-
-
-async def _accept_some(listener: socket.socket) -> list[socket.socket]:
-    """Accept as many connections as there are, up to a number: who is busy turns seldom, and each turn counts."""
-    await anyio.wait_readable(listener)
-    accepted: list[socket.socket] = []
-    while len(accepted) < _ACCEPTED_AT_ONCE:
-        try:
-            sock, _ = listener.accept()
-            accepted.append(sock)
-        except BlockingIOError:
-            break
-        except ConnectionAbortedError:
-            continue  # the client has gone already
-        except (OSError, MemoryError) as error:  # other connections will give some back
-            if not accepted:
-                logger.warning("cannot accept a connection: %s", error)
-                await anyio.sleep(_ACCEPT_PAUSE_SECONDS)
-            break
-        sock.setblocking(False)
-        with suppress(OSError):  # a Unix socket has no such option, and a client may have gone already
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return accepted
 
 
 def _refusal(service: Service) -> bytes:

@@ -172,7 +172,7 @@ class Session:
         try:
             return self._next_step()
         except MemoryError:
-            return self._break_off()
+            return self.break_off()
 
     def _next_step(self) -> Step | NeedData | NeedTurn:
         if self.answer_at_once():
@@ -201,7 +201,7 @@ class Session:
         self._head = self.inference = self._once_granted = None
         return Step.SEND
 
-    def _break_off(self) -> Step:
+    def break_off(self) -> Step:
         """Answer that there is no memory. Where a request stands then is not known, so its connection is closed."""
         try:
             self.connection.give_up(error := out_of_memory("there is no memory for the request now"))
@@ -272,7 +272,7 @@ class Session:
             return self.answer(outcome)
         self.inference = outcome
         self.reservation.taken = self._taken
-        if outcome.is_whole:
+        if outcome.opening.is_whole:
             return self._with_memory(outcome, self._receive_body)
         return self._with_little_memory(outcome)
 

@@ -6,7 +6,9 @@ until it returns: else whoever knows a request that takes for ever could have on
 
 A thread that waits for a window of its request works on nothing, and its client decides for how long. So it has no
 place meanwhile, and takes one again when the window has come: slow clients keep nobody from working. How many threads
-there may be in all is bounded by the requests that may have such a thread.
+there may be in all is bounded by the requests that may have such a thread. When those are over, the threads end: trio
+ends its own that have had nothing to do for 10 s; anyio, on asyncio, looks for such threads whenever it gives one away,
+so one is asked for when that time has passed.
 """
 
 from __future__ import annotations
@@ -14,19 +16,23 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import Final, TypeVar, cast
 
 import anyio
-from anyio.abc import TaskGroup
 
 from streamcodec.server.budget import Reservation
+from streamcodec.server.tasks import Tasks
 
 _T = TypeVar("_T")
 
 _WATCH_SECONDS: Final = 0.05
 """So often somebody looks whether an abandoned thread has ended: seldom enough to cost nothing."""
+
+_IDLE_SECONDS: Final = 10.5
+"""For threads that have nothing to do. trio and anyio say 10 s."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,9 +58,12 @@ class Workers:
         self._places = anyio.CapacityLimiter(max_workers)
         self.writing = anyio.CapacityLimiter(1)
         self._threads = anyio.CapacityLimiter(math.inf)  # anyio's own gives a place back although the thread goes on
+        self._max_workers = max_workers
+        self._run_count = 0
+        self._is_tidying = False
         self._abandoned: set[Work] = set()
         self.abandoned = 0
-        self.watchers: TaskGroup | None = None
+        self.watchers: Tasks | None = None
 
     @property
     def unfinished(self) -> int:
@@ -69,7 +78,9 @@ class Workers:
             Exception: whatever the function raises.
         """
         await self._take_place(work)
+        self._run_count += 1
         try:
+            self._tidy_later()
             run = partial(work.run, function)
             return cast("_T", await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads))
         except RuntimeError as error:
@@ -116,6 +127,22 @@ class Workers:
         if work.has_place:
             work.has_place = False
             self._places.release_on_behalf_of(work)
+
+    def _tidy_later(self) -> None:
+        """Have threads end some time after this one, if there are more than may work at once."""
+        if self._threads.borrowed_tokens >= self._max_workers and not self._is_tidying and self.watchers is not None:
+            self.watchers.start_soon(self._tidy)
+            self._is_tidying = True
+
+    async def _tidy(self) -> None:
+        """Have idle threads end, again and again until none has been used in the meantime."""
+        run_count = -1
+        while run_count != self._run_count:
+            run_count = self._run_count
+            await anyio.sleep(_IDLE_SECONDS)
+            with suppress(RuntimeError, MemoryError):  # there is no thread to be had
+                await anyio.to_thread.run_sync(int, limiter=self._threads)
+        self._is_tidying = False
 
     def _abandon(self, work: Work) -> None:
         self.abandoned += 1

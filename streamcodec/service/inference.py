@@ -70,12 +70,16 @@ class Opening:
         """Prepare for requests; for the arguments see `Service`.
 
         Raises:
-            RemoteProtocolError: `invalid-header-length`.
+            RemoteProtocolError: `invalid-header-length` or `unsupported-encoding`.
         """
         self.model = model
         self.version = model.versions[-1] if version is None else version
         self.head = head
         self.header_length = head.fields.header_length
+        self.body_length = head.body_length
+        self.is_known = self.body_length is not None and model.windows is None
+        is_short = (self.body_length or 0) <= _WHOLE_BYTES or self.header_length == 0
+        self.is_whole = self.is_known and is_short
         self.headers = headers
         self.nonfinite = nonfinite
         self.allow_headerless = allow_headerless
@@ -202,7 +206,7 @@ class Inference:
         self.opening = opening
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
-        self.decoder = _decoder(opening, pause_after_header=pause_after_header and not self.is_whole, paced=paced)
+        self.decoder = _decoder(opening, pause_after_header=pause_after_header and not opening.is_whole, paced=paced)
 
     @property
     def is_inline(self) -> bool:
@@ -224,19 +228,19 @@ class Inference:
         """
         tensors = () if self._header is None else self._header.tensors
         beside = sum(map(bytes_beside, tensors))
-        if self._is_known:
-            return (self.opening.head.content_length or 0) + beside
+        if self.opening.is_known:
+            return (self.opening.body_length or 0) + beside
         return self.decoder.offset + beside + bytes_placed(tensors, self.opening.model.windows)
 
     @property
     def least_bytes(self) -> int:
         """How much memory the request takes in any case, as far as its head tells."""
-        return (self.opening.head.content_length if self._is_known else self.opening.header_length) or 0
+        return (self.opening.body_length if self.opening.is_known else self.opening.header_length) or 0
 
     @property
     def header_bytes(self) -> int | None:
         """Bytes of the JSON header at most, as far as the head tells; None if it does not."""
-        length, most = self.opening.header_length, self.opening.head.body_length
+        length, most = self.opening.header_length, self.opening.body_length
         return most if length is None or (most is not None and most < length) else length
 
     @property
@@ -255,20 +259,9 @@ class Inference:
         """How many of those the request has already, or takes in any case, since its body is on the way."""
         if self._header is None:
             return 0
-        if self.is_whole:
+        if self.opening.is_whole:
             return self.memory_bytes
         return self.decoder.offset + sum(bytes_beside(spec) for spec in self._header.tensors if not spec.is_binary)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the head tells all, and waiting for a JSON header would not be worth it: it is short, or is none."""
-        length = self.opening.head.content_length or 0
-        return self._is_known and (length <= _WHOLE_BYTES or self.opening.header_length == 0)
-
-    @property
-    def _is_known(self) -> bool:
-        """Whether the head tells how long the body is, which then is taken as a whole."""
-        return self.opening.head.body_length is not None and self.opening.model.windows is None
 
     @property
     def is_windowed(self) -> bool:
@@ -330,14 +323,14 @@ def _decoder(opening: Opening, *, pause_after_header: bool, paced: bool) -> Deco
     model, head = opening.model, opening.head
     if opening.header_length == 0:
         # Without the field there is no body, which is no tensor of 0 bytes.
-        nbytes = head.body_length if head.fields.values(b"content-length") else None
+        nbytes = opening.body_length if head.fields.values(b"content-length") else None
         spec = raw_tensor(model, nbytes)
         return raw_request_decoder(
             spec, limits=opening.headers.limits, check=opening.check, place=opening.place, paced=paced
         )
     return request_decoder(
         header_length=opening.header_length,
-        body_length=head.body_length,
+        body_length=opening.body_length,
         allow_headerless=opening.allow_headerless,
         check=opening.check,
         place=opening.place,

@@ -19,7 +19,7 @@ import anyio
 
 from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
-from streamcodec.transports.sync import READ_BYTES, EventSource, EventT, receive, received
+from streamcodec.transports.sync import READ_BYTES, EventSource, EventT, new_socket, receive, received
 from streamcodec.transports.tls import Socket, TlsSocket, has_pending
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 
@@ -127,6 +127,7 @@ async def send_batch(sock: Socket, batch: list[memoryview], patience: Patience) 
             turn_bytes = 0
         else:
             queue.sent(nbytes)
+            patience.sent += nbytes
             turn_bytes += nbytes
             if turn_bytes > _TURN_BYTES:
                 await anyio.lowlevel.checkpoint()
@@ -134,10 +135,15 @@ async def send_batch(sock: Socket, batch: list[memoryview], patience: Patience) 
 
 
 class Patience:
-    """Time without progress, in one direction or in both."""
+    """Time without progress, in one direction or in both.
+
+    Attributes:
+        sent: bytes that the system has taken.
+    """
 
     def __init__(self, timeout: float | None) -> None:
         """Allow so many seconds; None for ever."""
+        self.sent = 0
         self._timeout = math.inf if timeout is None else timeout
         self._end = math.inf
 
@@ -174,23 +180,17 @@ async def connect(host: str, port: int, *, timeout: float | None = None) -> sock
     """
     failure = OSError(f"{host!r} has no address")
     for family, kind, protocol, _, address in await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        sock = socket.socket(family, kind, protocol)
         try:
-            await _connect(sock, address, timeout)
+            with new_socket(family, kind, protocol) as sock:
+                await _connect(sock, address, timeout)
+                return sock
         except OSError as error:
-            sock.close()
             failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
     raise failure
 
 
 async def _connect(sock: socket.socket, address: Any, timeout: float | None) -> None:  # noqa: ANN401 - by family
     sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with suppress(BlockingIOError):
         sock.connect(address)
     with anyio.fail_after(timeout):

@@ -38,6 +38,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
     Attributes:
         source: a `Decoder`, `ServerConnection` or `ClientConnection`, or what has the same methods.
         transport: the connection, once it has been made; to be closed by whoever made it.
+        given: bytes that the transport was given to send.
     """
 
     transport: asyncio.Transport
@@ -45,6 +46,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
     def __init__(self, source: EventSource[EventT]) -> None:
         """Wait for the connection; inside a running event loop."""
         self.source = source
+        self.given = 0
         self._loop = asyncio.get_running_loop()
         self._event: EventT | NeedData | NeedTurn = NEED_DATA
         self._is_reading = False
@@ -88,6 +90,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
                         msg = "the connection has been closed"
                         raise ConnectionResetError(msg)
                     self.transport.write(piece)
+                    self.given += len(piece)
                     await self._drain()  # before the next is asked for, which may come in the same memory
 
     def received(self) -> None:

@@ -8,7 +8,9 @@ tensors in a row, one read of a socket fills many of them. Time limits are the s
 from __future__ import annotations
 
 import select
-from collections.abc import Iterable
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
 from streamcodec.core.encoder import Part
@@ -124,6 +126,24 @@ def send(sock: Socket, parts: Iterable[Part]) -> None:
     queue = SendQueue(parts)
     while queue:
         queue.sent(sock.sendmsg(queue.vectors()))
+
+
+@contextmanager
+def new_socket(family: int, kind: int, protocol: int) -> Iterator[socket.socket]:
+    """Open a TCP socket that sends at once what it is given; it is closed if the block ends with an exception.
+
+    Args:
+        family: this and the others as `socket.getaddrinfo` returns them.
+        kind: of socket.
+        protocol: of the family.
+    """
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield sock
+    except BaseException:
+        sock.close()
+        raise
 
 
 def has_input(sock: Socket) -> bool:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 MEMORY_SLACK = 2.0
 """MiB; what the server may hold beyond the tensor at its peak."""
 

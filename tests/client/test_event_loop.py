@@ -20,6 +20,8 @@ from streamcodec.client import AsyncClient
 from streamcodec.client.documents import read_object
 from tests.client.scripted import response, scripted
 
+pytestmark = pytest.mark.slow
+
 MAX_SECONDS = 0.01
 COUNT = 4_000
 GZIP = "Content-Encoding: gzip"

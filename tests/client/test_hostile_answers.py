@@ -114,7 +114,7 @@ DOCUMENTS: dict[str, tuple[bytes, bytes]] = {
     "of 10 EB": (_head(f"Content-Length: {10**19}"), b"x" * 1000),
     "zeros, compressed": (_head(GZIP), ZEROS),
 }
-MAX_DOCUMENT = (256 << 10) + LIMITS.max_drain_bytes
+MAX_DOCUMENT = LIMITS.max_document_bytes + LIMITS.max_drain_bytes
 MAX_ERROR = (16 << 10) + LIMITS.max_drain_bytes
 
 

@@ -27,6 +27,7 @@ from streamcodec import (
 )
 from streamcodec.core import payloads
 from tests.core.messages import Message, binary, jsonic, request
+from tests.effort import examples
 
 Values = np.ndarray[Any, Any]
 LISTS = st.lists(st.binary(max_size=6), max_size=30) | st.lists(st.binary(min_size=2, max_size=2), max_size=30)
@@ -52,7 +53,7 @@ def received(message: Message) -> list[TensorReceived]:
     return events
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(LISTS)
 def test_all_ways_in_and_out_agree(values: list[bytes]) -> None:
     made = Elements(values)

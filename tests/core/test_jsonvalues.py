@@ -245,6 +245,7 @@ LARGE: dict[str, Callable[[], Array | Elements]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_memory_is_constant(name: str) -> None:
     array = LARGE[name]()

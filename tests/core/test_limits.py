@@ -9,10 +9,13 @@ import pytest
 from streamcodec import (
     DATATYPES,
     DEFAULT_LIMITS,
+    NEED_DATA,
+    EndOfMessage,
     ErrorCode,
     LimitExceededError,
     Limits,
     LocalProtocolError,
+    TensorReceived,
     TensorSpec,
     raw_request_decoder,
 )
@@ -83,6 +86,32 @@ def test_message_at_a_limit_passes_and_one_beyond_is_refused(
     assert (error.code, error.limit) == (ErrorCode.LIMIT_EXCEEDED, limit)
     assert (error.path, error.offset) == (path, offset)
     assert error.status_hint == (400 if limit == "max_json_depth" else 413)
+
+
+@pytest.mark.parametrize(
+    ("form", "length", "size"),
+    [("binary", 200, 4_099), ("binary", 5, 1 << 30), ("JSON", 200, 1 << 30), ("JSON", 5, 4_099)],
+)
+def test_as_many_tensors_as_may_be_fit_into_all_default_limits(form: str, length: int, size: int) -> None:
+    count = DEFAULT_LIMITS.max_tensors
+    names = [f"{index:0{length}}" for index in range(count)]
+    parameters = {"a": 1, "b": "x", "c": True, "d": 1.5}
+    inputs = [
+        binary("INT8", [1, 1], 1, name=name, parameters={"binary_data_size": 1, **parameters})
+        if form == "binary"
+        else {**jsonic("INT8", [1, 1], [5], name=name), "parameters": parameters}
+        for name in names
+    ]
+    outputs = [{"name": name, "parameters": parameters} for name in names]
+    whole = request(*inputs, outputs=outputs, payload=bytes(count) if form == "binary" else b"")
+    decoder = whole.decoder()
+    received = 0
+    for start in range(0, len(whole.body), size):
+        decoder.feed(whole.body[start : start + size])
+        while (event := decoder.next_event()) is not NEED_DATA and not isinstance(event, EndOfMessage):
+            received += isinstance(event, TensorReceived)
+    assert received == count
+    assert decoder.is_complete
 
 
 def test_raw_element_at_its_limit_passes_and_one_beyond_is_refused() -> None:

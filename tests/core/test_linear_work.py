@@ -14,6 +14,8 @@ import pytest
 
 from tests.attacks import ATTACKS
 
+pytestmark = pytest.mark.slow
+
 SCALE = 8
 """So that long headers are compared with long ones: short ones are read in another way."""
 

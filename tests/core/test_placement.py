@@ -262,6 +262,31 @@ def test_placement_may_yield_empty_slabs() -> None:
     assert decoder.is_complete
 
 
+@pytest.mark.parametrize("count", [5, 50_000], ids=["short", "long"])
+@pytest.mark.parametrize("is_late", [False, True], ids=["shape before data", "data before shape"])
+def test_each_tensor_of_json_is_placed_too(count: int, is_late: bool) -> None:
+    values = list(range(count))
+    members = jsonic("INT32", [count], values)
+    first = dict(reversed(members.items())) if is_late else members
+    message = request(first, jsonic("INT32", [count], values, name="y"), jsonic("BYTES", [1], ["a"], name="z"))
+    places = {name: Into(np.zeros(count, "<i4")) for name in ("x", "y")}
+    asked = []
+
+    def place(spec: TensorSpec) -> Placement:
+        asked.append(spec.name)
+        return places[spec.name]
+
+    decoder = request_decoder(header_length=len(message.body), body_length=len(message.body), place=place)
+    assert decoder.feed(message.body) == len(message.body)
+    assert isinstance(decoder.next_event(), HeaderReceived)
+    for into_array in places.values():
+        event = decoder.next_event()
+        assert isinstance(event, TensorReceived)
+        assert event.array is into_array.array
+        assert event.array.tolist() == values
+    assert asked == ["x", "y"], "BYTES have no fixed layout"
+
+
 def test_json_tensors_get_an_array_of_their_own() -> None:
     decoder = decoder_for(JSON, iter([NewArray()]))
     decoder.feed(JSON.body)

@@ -22,9 +22,11 @@ from streamcodec import (
     parse_response_header,
 )
 from streamcodec.core import header as strict_way
-from streamcodec.core.plainheader import read_plainly
+from streamcodec.core.jsontext import parse_json
+from streamcodec.core.plainheader import parse_plain_entries, read_plainly
 from streamcodec.testing import describe_error, describe_header
 from tests.core.messages import Members, binary, jsonic
+from tests.effort import examples
 
 Parse = Callable[[bytes, Limits], RequestHeader | ResponseHeader]
 TEXT = b'{"inputs":[{"name":"x","shape":[2,3],"datatype":"FP32","parameters":{"binary_data_size":24}}],"id":"a"}'
@@ -169,16 +171,58 @@ HEADERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(HEADERS, st.booleans())
 def test_any_members(members: Members, is_ascii: bool) -> None:
     check(json.dumps(members, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.integers(0, len(TEXT)), st.integers(0, 3), st.sampled_from([b"", *map(bytes, zip(rb'{}[],:"\0-.e ax')), TEXT])
 )
 @example(0, len(TEXT), TEXT)
 def test_any_change_of_a_plain_text(place: int, removed: int, added: bytes) -> None:
     check(TEXT[:place] + added + TEXT[place + removed :])
+
+
+ENTRY = b'{"name":"x","shape":[2],"datatype":"FP32","parameters":{"binary_data_size":8}}'
+
+
+@pytest.mark.parametrize("text", [ENTRY, ENTRY + b" , " + ENTRY, b'{"name":"y"}', ENTRY + b',{"parameters":1}'])
+def test_plain_entries_are_what_the_strict_way_reads(text: bytes) -> None:
+    assert parse_plain_entries(text) == parse_json(b"[%b]" % text, DEFAULT_LIMITS)[0] != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"1",
+        ENTRY + b",",
+        ENTRY + b",0",
+        ENTRY + b"]",
+        ENTRY[:-1],
+        b'{"name":"x","name":"y"}',
+        b'{"name":"x","name":"y"},"a"',  # as many members and characters as colons
+        b'{"parameters":{"a":1,"a":2}}',
+        b'{"parameters":{"a":{"b":1}}}',
+        b'{"name":"a:b"}',
+        b'{"name":NaN}',
+        b'{"name":"\\ud800"}',
+        b'{"name":"\xff"}',
+        b'{"name":1%b}' % (b"0" * 5000),
+    ],
+)
+def test_unusual_entries_are_left_to_the_strict_way(text: bytes) -> None:
+    assert parse_plain_entries(text) == []
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.integers(0, len(ENTRY)), st.integers(0, 3), st.sampled_from([b"", *map(bytes, zip(rb'{}[],:"\0-.e ax')), ENTRY])
+)
+def test_any_change_of_a_plain_entry(place: int, removed: int, added: bytes) -> None:
+    text = ENTRY[:place] + added + ENTRY[place + removed :]
+    if entries := parse_plain_entries(text):
+        assert entries == parse_json(b"[%b]" % text, DEFAULT_LIMITS)[0]

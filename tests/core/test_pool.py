@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -421,3 +422,32 @@ def test_blocks_that_are_used_again_are_counted_while_they_are_in_use() -> None:
     assert pool.reused_bytes == 100, "the whole block is there"
     del again
     assert pool.reused_bytes == 0
+
+
+NO_MEMORY = """
+import os, sys, _testcapi
+from streamcodec import Pool
+from streamcodec.core.datatypes import DATATYPES
+from streamcodec.core.model import TensorSpec
+
+spec = TensorSpec(name="x", datatype=DATATYPES["UINT8"], shape=(1 << 18,), nbytes=1 << 18)
+pool = Pool()
+list(pool.slabs(spec))
+ends = set()
+for number in range(120):
+    if not (child := os.fork()):
+        _testcapi.set_nomemory(number, number + 1)
+        try:
+            list(pool.slabs(spec))
+        except MemoryError:
+            os._exit(2)
+        os._exit(0)
+    ends.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(sorted(ends))
+"""
+
+
+@pytest.mark.skipif(find_spec("_testcapi") is None, reason="this interpreter has no way to let allocations fail")
+def test_no_allocation_that_fails_ends_the_process() -> None:
+    run = subprocess.run([sys.executable, "-c", NO_MEMORY], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[0, 2]"

@@ -23,10 +23,11 @@ from streamcodec import (
 from streamcodec.testing import describe_array, run_pull, run_push
 from tests.core.messages import Message, binary, jsonic
 from tests.core.triad import Values
+from tests.effort import examples
 
 FIXED = [name for name, datatype in DATATYPES.items() if not datatype.is_bytes]
 SHAPES = st.lists(st.integers(0, 4), max_size=4)
-SETTINGS = settings(max_examples=150, deadline=None)
+SETTINGS = settings(max_examples=examples(150), deadline=None)
 
 
 @st.composite
@@ -123,7 +124,7 @@ def assert_accepted_or_refused(text: bytes, limits: Limits) -> None:
             str(error).encode()
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(EDITS, st.sampled_from([DEFAULT_LIMITS, SMALL]), st.booleans())
 def test_any_mutation_of_a_header_is_accepted_or_a_remote_error(
     edits: list[tuple[int, int, bytes]], limits: Limits, swaps: bool
@@ -168,7 +169,7 @@ HEADERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(HEADERS)
 def test_any_json_is_accepted_or_a_remote_error(header: dict[str, Any]) -> None:
     assert_accepted_or_refused(json.dumps(header).encode(), DEFAULT_LIMITS)

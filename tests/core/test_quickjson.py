@@ -16,6 +16,7 @@ from streamcodec.core import jsontext, quickjson
 from streamcodec.core.jsontext import parse_json
 from streamcodec.testing import describe_error, describe_header
 from tests.core.messages import jsonic, message
+from tests.effort import examples
 
 
 def by(parser: str, text: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
@@ -118,7 +119,7 @@ values = st.recursive(
 
 
 @given(values, st.booleans(), st.data())
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_texts_right_and_wrong_come_to_the_same(value: object, is_ascii: bool, data: st.DataObject) -> None:
     text = bytearray(json.dumps(value, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass"))
     assert_same(bytes(text))
@@ -137,7 +138,7 @@ _MARKS = [b'"', b":", b",", b"{", b"}", b"[", b"]", b"\\", b"-", b".", b"0", b" 
     st.lists(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3), max_size=6),
     st.booleans(),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_tensors_right_and_wrong_come_to_the_same(datatype: str, data: list[Any], is_response: bool) -> None:
     key, parse = ("outputs", parse_response_header) if is_response else ("inputs", parse_request_header)
     text = message({key: [jsonic(datatype, [len(data)], data)]}).body

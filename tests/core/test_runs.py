@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamcodec.core import runs
 from streamcodec.core.runs import cut, move
+from tests.effort import examples
 
 MEMORY = np.frombuffer(np.random.default_rng(4).bytes(4000), np.uint8)
 FEW_LENGTHS = st.lists(st.sampled_from([0, 3, 9]), max_size=60)
@@ -29,7 +30,7 @@ def _small_blocks() -> object:
         yield
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.one_of(FEW_LENGTHS, ANY_LENGTHS, ONE_LENGTH), st.integers(0, 5), st.integers(0, 5))
 def test_runs_are_cut_and_moved(lengths: list[int], gap: int, other_gap: int) -> None:
     places = list(accumulate([length + gap for length in lengths], initial=gap))[:-1]

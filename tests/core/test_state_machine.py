@@ -43,6 +43,7 @@ from streamcodec import (
 )
 from streamcodec.testing import describe_array, describe_error, describe_header, describe_spec
 from tests.core.messages import AnyDecoder, Message, binary, json_message, jsonic, request, response
+from tests.effort import examples
 
 ROWS: Final = np.arange(24, dtype="<i2").reshape(6, 4)
 TENSORS: Final = (
@@ -291,5 +292,5 @@ class _Caller(RuleBasedStateMachine):
                 assert self.entries == wanted
 
 
-_Caller.TestCase.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+_Caller.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=30, deadline=None)
 TestDecoder = _Caller.TestCase

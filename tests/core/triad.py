@@ -25,15 +25,16 @@ from streamcodec.testing import (
     run_pull,
     run_push,
     run_scatter,
-    two_way,
 )
 from tests.core.messages import AnyDecoder, Message
+from tests.effort import places
 
 Make = Callable[[], AnyDecoder]
 Values = np.ndarray[Any, Any]
 _NEXT_MESSAGE = b'{"inputs":[]}'
 _EVERY_SPLIT = 700
 """Longer messages are cut at some hundred places only."""
+_SPLITS = 200
 
 
 def decode(source: Message | Make, body: bytes | None = None, *, has_eof: bool = True) -> Outcome:
@@ -69,10 +70,12 @@ def accept(source: Message | Make, body: bytes | None = None) -> list[Values]:
 
 
 def cuts(data: bytes) -> Iterator[list[bytes]]:
-    """Yield the ways of cutting a message: whole, byte by byte, every two pieces."""
+    """Yield the ways of cutting a message: whole, byte by byte, in two pieces."""
     yield [data]
     yield bytewise(data)
-    yield from two_way(data, at_most=None if len(data) <= _EVERY_SPLIT else 200)
+    every = range(1, len(data)) if len(data) <= _EVERY_SPLIT else range(1, len(data), len(data) // _SPLITS)
+    for place in places(every):
+        yield [data[:place], data[place:]]
 
 
 def _checked(run: Run) -> Run:

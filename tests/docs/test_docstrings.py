@@ -5,12 +5,23 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import streamcodec
 
 _MODULES = sorted(module.name for module in pkgutil.walk_packages(streamcodec.__path__, "streamcodec."))
+
+
+@pytest.fixture(autouse=True)
+def _machine_that_is_busy() -> Iterator[None]:
+    """Let Hypothesis draw and run as slowly as it may be where others use the processor too."""
+    settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+    settings.load_profile("busy")
+    yield
+    settings.load_profile("default")
 
 
 @pytest.mark.parametrize("name", ["streamcodec", *_MODULES])

@@ -7,7 +7,7 @@ until there are none, opens a receiver on a head, answers what has ended or was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -35,6 +35,7 @@ from streamcodec.http import (
     ServerConnection,
 )
 from streamcodec.testing import describe_array, describe_error, describe_spec
+from tests.effort import places
 
 Entry = tuple[object, ...]
 """A line of the log."""
@@ -225,7 +226,7 @@ def ways(message: bytes, cuts: Iterable[int], tail: bytes = b"") -> Iterator[tup
 
 
 def triad(
-    start: Start, message: bytes, *, cuts: Iterable[int] | None = None, tail: bytes = b"", is_sent_alike: bool = True
+    start: Start, message: bytes, *, cuts: Sequence[int] | None = None, tail: bytes = b"", is_sent_alike: bool = True
 ) -> Driver:
     """Show that all ways of delivery give one log, and return a driver that has it.
 
@@ -233,7 +234,7 @@ def triad(
     body is not told to go on.
     """
     reference: Driver | None = None
-    for name, deliver in ways(message, range(1, len(message)) if cuts is None else cuts, tail):
+    for name, deliver in ways(message, places(range(1, len(message)) if cuts is None else cuts), tail):
         driver = start()
         deliver(driver)
         driver.end()

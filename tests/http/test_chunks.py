@@ -254,6 +254,7 @@ def test_a_body_that_ends_with_the_connection_is_received_in_place() -> None:
     assert not connection.is_reusable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["plain", "gzip"])
 def test_chunks_and_their_cuts_do_not_show_in_a_large_body(encoding: str) -> None:
     body = bytes(range(256)) * 1200
@@ -337,6 +338,7 @@ def test_extensions_may_have_exactly_so_many_bytes_more_than_the_data(
         assert way(framed(LIMIT - 4)) == b"d" * (count + 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[1], [3, 4096, 1], [4097, 5, 5], [1] * 31 + [5000], [1] * 32 + [70_000]])
 def test_short_chunks_that_are_joined_are_what_they_were(sizes: list[int]) -> None:
     body = bytes(range(256)) * 600

@@ -190,3 +190,22 @@ def test_an_empty_connection_just_ends() -> None:
     driver.end()
     assert driver.log == [("closed",)]
     assert driver.sent == b""
+
+
+def test_it_is_known_how_much_of_a_request_has_not_come() -> None:
+    connection = ServerConnection()
+    connection.feed(post(length(b"1234567890")) + b"1234")
+    assert isinstance(connection.next_event(), RequestHead)
+    assert connection.missing == 6
+    connection.receive_body(Collector(10))
+    assert connection.next_event() is NEED_DATA
+    assert connection.missing == 6
+    connection.feed(b"567890" + get(b"/"))
+    assert connection.missing == 0
+
+
+def test_it_is_not_known_of_chunks() -> None:
+    connection = ServerConnection()
+    connection.feed(post(b"Transfer-Encoding: chunked") + b"1\r\n")
+    assert isinstance(connection.next_event(), RequestHead)
+    assert connection.missing is None

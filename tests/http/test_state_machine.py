@@ -39,6 +39,7 @@ from streamcodec.http import (
     ServerConnection,
 )
 from streamcodec.http.connection import State
+from tests.effort import examples
 from tests.http.messages import BODY, GET, IHCL, RESPONSE, VALUES, body_of, chunked, framed, response
 
 ANSWER: Final = body_of(RESPONSE)
@@ -348,7 +349,7 @@ class _ClientOwner(_Owner):
         raise AssertionError(msg)
 
 
-_SETTINGS: Final = settings(max_examples=60, stateful_step_count=30, deadline=None)
+_SETTINGS: Final = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 _ServerOwner.TestCase.settings = _ClientOwner.TestCase.settings = _SETTINGS
 TestServer = _ServerOwner.TestCase
 TestClient = _ClientOwner.TestCase

@@ -1,9 +1,9 @@
 """The pytest plugin of mutation testing: collects the tests once, then runs them in a fork for each mutant.
 
 First one fork runs all tests, to see how long each takes and which functions it comes to. Then, for each mutant, a fork
-runs the tests that come to its function, up to a budget: those that have found others first, then one of each
-parametrized test, the quick ones first, then the others. So a survivor has seen all tests of its function, or the
-quickest of them.
+runs the tests that come to its function, up to a budget: those that have found others first, then those of its module,
+then the others; of each, first one of every parametrized test, the quick ones first. So a survivor has seen all tests
+of its function, or the quickest of them.
 """
 
 from __future__ import annotations
@@ -27,27 +27,65 @@ from hypothesis import Phase, settings
 from mutmut.mutation import trampoline
 
 _MEMORY_BYTES = 12 << 30
+_HANGING_SECONDS = 10
+"""A live server that a mutant has silenced is given up after so much more than its tests take."""
+
 _EXAMPLES = 30
 """Of each property: what a mutant changes shows early or never."""
 
 _TOO_LONG = (
     "test_properties",
     "test_state_machine",
-    "test_misuse",
+    "core/test_misuse",
     "test_constant_memory",
     "every_length",
     "ends_early",
+    "server/test_comparison",
+    "server/test_error_lengths",
+    "server/test_smuggling",
+    "server/test_json_answers",
+    "server/test_health",
+    "server/test_shortage",
+    "test_no_turn_is_long",
+    "test_a_slow_model_makes_its_client_wait",
+    "test_tensors_of_ever_larger_sizes",
+    "test_others_are_answered_meanwhile",
+    "test_bad_clients_next_to_good_ones",
+    "test_connections_that_come_and_go_leave_nothing",
+    "uvloop",
 )
 """Left out: a mutant that only these would find counts as a survivor."""
 
 _ELSEWHERE = {"program"}
-"""Fixtures of tests whose code runs in a process of its own, which knows of no mutant: these are left out, too."""
+"""Fixtures of tests that share a process, which knows of no mutant: these are left out, too."""
 
-_WORDS = ("test_refusals.py", "test_complaints.py")
-"""Where each parameter is about something else."""
+_PROGRAMS = {"running": "server/test_process.py"}
+"""Of modules whose functions run in processes that their tests start: those tests are used, whatever the survey says.
+Such a process has mutmut's own switches, and is told of the mutant by its environment."""
+
+_WORDS = ("test_refusals.py", "test_complaints.py", "test_told.py", "test_rules.py")
+"""Of no module, or of all: where each parameter is about something else."""
+
+_FILES = {
+    "body": ("bodies",),
+    "collector": ("bodies", "client"),
+    "channels": ("pipelining", "times", "floods"),
+    "connection": ("heads", "misuse", "zero_copy"),
+    "driver": ("times", "budget", "limits", "admission"),
+    "lingering": ("limits", "admission"),
+    "options": ("limits",),
+    "calls": ("calls", "times", "windowed_models"),
+    "outbox": ("pipelining", "floods"),
+    "plan": ("plans",),
+    "running": ("process",),
+    "server": ("misuse", "connection"),
+    "serving": ("admission", "limits", "process"),
+    "session": ("requests", "limits", "budget"),
+}
+"""Of modules that have no file of tests of their own: whose theme is theirs."""
 
 Timings = dict[str, float]
-"""Seconds that tests take, by their name."""
+"""Seconds that tests take, by their name; where they wait, as those of a live server do, by the wall's clock."""
 
 Items = dict[str, pytest.Item]
 
@@ -104,21 +142,22 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     }
     for item in items.values():
         _shorten(item)
-    _test_all(items, task, _surveyed(items))
+    _test_all(items, task, _surveyed(items, is_live=task["is_live"]))
     return True
 
 
-def _surveyed(items: Items) -> dict[str, Timings]:
-    """Return for each function, which tests come to it; tests that are known from another time are not run for it."""
+def _surveyed(items: Items, *, is_live: bool) -> dict[str, Timings]:
+    """Return for each function and program, which tests come to it; tests that are known already are not run for it."""
     place = Path("survey.json")
     known = json.loads(place.read_text()) if place.exists() else {}
     new = {name: item for name, item in items.items() if name not in known}
-    known |= json.loads(_in_fork(lambda: json.dumps(_survey(new)).encode(), 600))
+    known |= json.loads(_in_fork(lambda: json.dumps(_survey(new, is_live=is_live)).encode(), 600))
     place.write_text(json.dumps(known))
     tests: dict[str, Timings] = defaultdict(dict)
     for name, (seconds, functions) in known.items():
-        for function in functions if name in items else ():
-            tests[function][name] = seconds
+        programs = [module for module, file in _PROGRAMS.items() if file in name]
+        for key in [*functions, *programs] if name in items else ():
+            tests[key][name] = seconds
     return tests
 
 
@@ -133,18 +172,19 @@ def _shorten(item: pytest.Item) -> None:
         getattr(test, "__func__", test)._hypothesis_internal_use_settings = few  # noqa: SLF001 - no public way
 
 
-def _survey(items: Items) -> dict[str, tuple[float, list[str]]]:
+def _survey(items: Items, *, is_live: bool) -> dict[str, tuple[float, list[str]]]:
     """Run all tests once; return for each, how long it takes and which functions it comes to."""
     for function, switch in _SWITCHES.items():
         switch[0] = _recording(function, switch[0])
     hits, survey = _HITS, {}
+    clock = time.monotonic if is_live else time.process_time
     for name, item in items.items():
         hits.clear()
-        started = time.process_time()
+        started = clock()
         if _fails(item):
             print(f"left out, since it fails without mutants: {name}", file=sys.__stdout__, flush=True)
             hits.clear()
-        survey[name] = time.process_time() - started, sorted(hits)
+        survey[name] = clock() - started, sorted(hits)
     return survey
 
 
@@ -170,7 +210,7 @@ def _test_all(items: Items, task: dict[str, Any], tests_by_function: dict[str, T
         tell(mutant, "killed" if killer else "survived" if code == 0 else _status(code))
 
     for mutant in task["mutants"]:
-        tests = tests_by_function.get(_function(mutant), {})
+        tests = tests_by_function.get(_function(mutant), {}) | tests_by_function.get(mutant.split(".")[2], {})
         if not tests:
             tell(mutant, "no tests")
             continue
@@ -178,7 +218,9 @@ def _test_all(items: Items, task: dict[str, Any], tests_by_function: dict[str, T
             collect()
         chosen = list(_chosen(tests, killers[_function(mutant)], mutant.split(".")[2], task["seconds"]))
         limit = int(3 + 4 * sum(tests[name] for name in chosen))
-        pid, pipe = _fork(lambda: _killer(mutant, {name: items[name] for name in chosen}), limit)  # noqa: B023
+        most = limit + _HANGING_SECONDS if task["is_live"] else 8 * limit
+        again = int(task["is_live"])
+        pid, pipe = _fork(lambda: _killer(mutant, {name: items[name] for name in chosen}, again), limit, most)  # noqa: B023
         running[pid] = mutant, pipe
     while running:
         collect()
@@ -200,12 +242,17 @@ def _chosen(tests: Timings, killers: Counter[str], module: str, seconds: float) 
     first = [name for name, _ in killers.most_common(5)]
     yield from first
 
-    files = (f"test_{module}.py", *_WORDS)
+    files = tuple(f"test_{name}.py" for name in (module, *_FILES.get(module, ())))
+
+    def is_own(name: str) -> bool:
+        return any(file in name for file in (*files, *_WORDS))
 
     def cost(name: str) -> float:  # the module's own tests count little
-        return tests[name] / 5 if any(file in name for file in files) else tests[name]
+        return tests[name] / 5 if is_own(name) else tests[name]
 
-    for name in _varied(sorted(tests.keys() - set(first), key=cost)):
+    left = sorted(tests.keys() - set(first), key=cost)
+    own = list(filter(is_own, left))
+    for name in (*_varied(own), *_varied([name for name in left if not is_own(name)])):
         seconds -= cost(name)
         if seconds < 0:
             return
@@ -223,25 +270,30 @@ def _varied(names: list[str]) -> list[str]:
     return [name for _, name in sorted(zip(rounds, names, strict=True), key=lambda pair: pair[0])]
 
 
-def _killer(mutant: str, items: Items) -> bytes:
-    """Return the name of the first test that fails with a mutant."""
+def _killer(mutant: str, items: Items, again: int) -> bytes:
+    """Return the first test that fails with a mutant; and fails so often again, since some fail by chance."""
     function = _function(mutant)
     name = mutant.rpartition(".")[2]
     changed = _MUTANTS[function]["_mutmut_orig" if name.endswith("_orig") else name]
+    os.environ["MUTANT_UNDER_TEST"] = mutant
     _SWITCHES[function][0] = getattr(changed, "__func__", changed)  # the switch of a class method is given its class
-    return next((name.encode() for name, item in items.items() if _fails(item)), b"")
+    return next((name.encode() for name, item in items.items() if all(_fails(item) for _ in range(1 + again))), b"")
 
 
 def _in_fork(work: Callable[[], bytes], seconds: int) -> bytes:
-    pid, pipe = _fork(work, seconds)
+    pid, pipe = _fork(work, seconds, 8 * seconds)
     with os.fdopen(pipe, "rb") as stream:
         output = stream.read()
     os.waitpid(pid, 0)
     return output
 
 
-def _fork(work: Callable[[], bytes], seconds: int) -> tuple[int, int]:
-    """Let a child work, for some seconds of the processor's; return its id, and what its result can be read from."""
+def _fork(work: Callable[[], bytes], seconds: int, most: int) -> tuple[int, int]:
+    """Let a child work, for some seconds of the processor's and at `most` so many by the wall's clock.
+
+    Returns:
+        Its id, and what its result can be read from.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -251,7 +303,7 @@ def _fork(work: Callable[[], bytes], seconds: int) -> tuple[int, int]:
     with suppress(BaseException):
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-        signal.alarm(8 * seconds)
+        signal.alarm(most)
         with open(os.devnull, "w") as nothing:  # noqa: PTH123 - a descriptor is wanted
             os.dup2(nothing.fileno(), 2)
             if seconds < 600:

@@ -20,6 +20,7 @@ import difflib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -107,7 +108,12 @@ def _test(wanted: list[str], arguments: argparse.Namespace) -> None:
     """Test those that have not been killed yet."""
     results = _results()
     left = [name for name in wanted if results.get(name) not in _FOUND]
-    task = {"mutants": left, "seconds": arguments.seconds, "processes": arguments.processes}
+    task = {
+        "mutants": left,
+        "seconds": arguments.seconds,
+        "processes": arguments.processes,
+        "is_live": arguments.room == "server",
+    }
     Path("task.json").write_text(json.dumps(task))
     # In-memory failures of a mutant are many and expected: no cache, no report of hangs.
     options = [
@@ -152,8 +158,8 @@ def _difference(code: str, mutant: str) -> str:
 
 def _function(code: str, name: str) -> str:
     start = code.index(f"def {name}(")
-    end = min(found for found in (code.find("\ndef ", start), code.find("\n    def ", start), len(code)) if found > 0)
-    return code[start:end].partition("\nmutants_")[0]
+    end = re.compile(r"\n(?: {4})?(?:async def|def|class|@|mutants_)").search(code, start)
+    return code[start : end.start() if end else None]
 
 
 if __name__ == "__main__":

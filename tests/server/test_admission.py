@@ -170,9 +170,9 @@ def test_who_connects_has_time_to_ask_although_others_come_after_it(backend: str
         assert busy.send(infer_request()[-1:]).response().status == 200
 
 
-def test_where_nobody_can_leave_a_new_connection_is_told_so_at_once(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def _without_a_place(backend: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
+    """Serve with all places taken, by one connection that is in the middle of a request and has its answer then."""
     monkeypatch.setattr(admission, "RESERVED_PLACES", 0)
     with (
         server_here(models(), ServerOptions(max_connections=1), backend=backend) as (server, address),
@@ -180,23 +180,23 @@ def test_where_nobody_can_leave_a_new_connection_is_told_so_at_once(
     ):
         busy.send(UNFINISHED)
         _wait_for_seats(server, 1)
-        with Wire(address) as wire:
-            answer = wire.response()
-            assert (answer.status, answer.fields["retry-after"], answer.is_last) == (503, "1", True)
-            assert wire.is_closed()
+        yield address
         assert busy.send(infer_request()[-1:]).response().status == 200
+
+
+def test_where_nobody_can_leave_a_new_connection_is_told_so_at_once(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _without_a_place(backend, monkeypatch) as address, Wire(address) as wire:
+        answer = wire.response()
+        assert (answer.status, answer.fields["retry-after"], answer.is_last) == (503, "1", True)
+        assert wire.is_closed()
 
 
 def test_who_is_told_that_there_is_no_place_can_read_it_while_it_sends(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "RESERVED_PLACES", 0)
-    with (
-        server_here(models(), ServerOptions(max_connections=1), backend=backend) as (server, address),
-        Wire(address) as busy,
-    ):
-        busy.send(UNFINISHED)
-        _wait_for_seats(server, 1)
+    with _without_a_place(backend, monkeypatch) as address:
         with Wire(address) as wire:
             for _ in range(20):
                 wire.send(bytes(1 << 16))
@@ -205,7 +205,6 @@ def test_who_is_told_that_there_is_no_place_can_read_it_while_it_sends(
         monkeypatch.setattr(serving, "_LINGERING_AT_ONCE", 0)
         with Wire(address) as wire:
             assert wire.response().status == 503
-        assert busy.send(infer_request()[-1:]).response().status == 200
 
 
 @pytest.mark.parametrize(

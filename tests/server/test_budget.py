@@ -546,3 +546,12 @@ def test_a_block_that_is_used_again_is_there_as_a_whole_although_its_request_shr
     del block
     slow.release()
     assert other.ask(3 << 20)
+
+
+def test_idle_blocks_are_looked_at_only_where_they_take_somebodys_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, trimmed = Pool(max_idle_bytes=100), list[int]()
+    monkeypatch.setattr(pool, "trim", trimmed.append)
+    reservation = Reservation(Budget(1000, pool))
+    for nbytes in (900, 901, 1000, 0):
+        assert reservation.ask(nbytes)
+    assert trimmed == [99, 0]

@@ -30,6 +30,8 @@ from tests.server.programs import server_here
 from tests.server.test_express import OrdinaryWay, sent_by
 from tests.server.wire import TIMEOUT
 
+pytestmark = pytest.mark.slow
+
 CASES: Final = [case for case in read_corpus() if case.kind == "http-request"]
 
 Answers = list[tuple[int, Any]]

@@ -23,6 +23,8 @@ from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import request_of, service_for
 from tests.server.test_comparison import answers_of_session
 
+pytestmark = pytest.mark.slow
+
 MAX_BYTES: Final = 2 << 10
 LONG: Final = {
     "plain": b"a" * 60_000,

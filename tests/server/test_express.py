@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from collections.abc import Mapping
@@ -71,6 +72,7 @@ def sent_by(session: Session) -> bytes:
     return b"".join(chain.from_iterable(batches(session.outgoing)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_case_of_the_corpus_is_answered_alike(case: Case, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
@@ -191,3 +193,20 @@ def test_a_request_for_another_host_is_refused_although_the_rest_of_its_head_is_
             other = varied.replace(b"Host: x", b"Host: " + host)
             assert answers(service, express, other)[0].startswith(b"HTTP/1.1 421")
     assert express.count == 3
+
+
+@pytest.mark.parametrize("model", ["nobody", "identity/infer", "%"])
+def test_a_refusal_leaves_nothing_to_the_garbage_collector(model: str) -> None:
+    service = Service(demo_models())
+    express = Express(service)
+    request = head(f"/v2/models/{model}", method="GET")
+    answers(service, express, request)
+    gc.collect()
+    gc.disable()
+    try:
+        answers(service, express, request)
+        few = gc.collect()
+        answers(service, express, request * 50)
+        assert gc.collect() <= few, "what a connection leaves, and no more for more requests"
+    finally:
+        gc.enable()

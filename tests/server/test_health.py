@@ -18,6 +18,10 @@ BOUND = 0.25
 _SEND = """
 import sys, socket
 from tests.server.wire import Wire, head
+
+import pytest
+
+pytestmark = pytest.mark.slow
 host, port, kind, nbytes = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 block = bytes(1 << 20)
 with Wire((host, port)) as wire:

@@ -18,6 +18,8 @@ from tests.processes import forget_peak, peak_resident, resident
 from tests.server.programs import Program, server_here, serving
 from tests.server.wire import GET_LIVE, Wire, head
 
+pytestmark = pytest.mark.slow
+
 COUNT = 32 << 20
 PATTERN = b"\x85\x86"
 TEXT = b"-123,-122,"

@@ -37,6 +37,7 @@ SHOWN_BY = {
     "max_header_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_json_depth": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_json_values": "test_limits::test_limits_of_a_message_over_a_socket",
+    "max_json_text_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_tensors": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_rank": "test_limits::test_limits_of_a_message_over_a_socket",
     "max_elements": "test_limits::test_limits_of_a_message_over_a_socket",
@@ -48,6 +49,7 @@ SHOWN_BY = {
     "max_compression_ratio": "test_limits::test_compression_ratio",
     "max_head_bytes": "test_limits::test_head_bytes",
     "max_head_fields": "test_limits::test_head_fields",
+    "max_document_bytes": "tests.client.test_documents::test_how_long_a_document_may_be_is_a_limit",
     "max_drain_bytes": "test_limits::test_drained_bytes",
     "max_connections": "test_patience::test_connections_beyond_the_cap_are_told_when_to_come_back",
     "max_requests_per_connection": "test_limits::test_the_last_request_of_a_connection_closes_it",
@@ -68,7 +70,7 @@ SHOWN_BY = {
     "shutdown_timeout": "test_patience::test_a_request_that_takes_too_long_to_end_is_given_up",
     "busy_poll": "test_limits::test_an_event_loop_stays_awake_for_so_long_and_no_longer",
 }
-"""Where each limit is shown to hold: a file of this folder, and a function in it."""
+"""Where each limit is shown to hold: a file of this folder or another, and a function in it."""
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "trio"])
@@ -80,7 +82,9 @@ def test_every_limit_is_shown_by_a_test() -> None:
     assert [*SHOWN_BY] == [*field_names(Limits), *OPTION_FIELDS]
     for place in SHOWN_BY.values():
         module, _, function = place.partition("::")
-        assert callable(getattr(importlib.import_module(f"tests.server.{module}"), function))
+        assert callable(
+            getattr(importlib.import_module(module if "." in module else f"tests.server.{module}"), function)
+        )
 
 
 @pytest.mark.parametrize("kind", [Limits, ServerOptions])
@@ -163,6 +167,7 @@ ELEMENTS = _binary(
     '{"name":"x","datatype":"BYTES","shape":[2],"parameters":{"binary_data_size":13}}', b"\1\0\0\0a\4\0\0\0four"
 )
 MANY_VALUES = _json('{"name":"x","datatype":"INT8","shape":[1],"data":[1],"parameters":{"a":[' + "1," * 20_000 + "1]}}")
+LONG_NAME = _json('{"name":"%s","datatype":"INT8","shape":[1],"data":[1]}' % ("x" * 40_000))
 TWO = _json(
     '{"name":"x","datatype":"INT8","shape":[1],"data":[1]},{"name":"y","datatype":"INT8","shape":[1],"data":[1]}'
 )
@@ -171,6 +176,7 @@ MESSAGES = [
     ("max_header_bytes", post(JSON), len(JSON), 413),
     ("max_json_depth", post(JSON), 4, 400),
     ("max_json_values", post(MANY_VALUES), 20_009, 413),
+    ("max_json_text_bytes", post(LONG_NAME), 40_051, 413),
     ("max_tensors", post(TWO), 2, 413),
     ("max_rank", BINARY, 1, 413),
     ("max_elements", BINARY, 2, 413),

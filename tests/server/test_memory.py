@@ -50,6 +50,15 @@ TREES: dict[str, tuple[dict[str, str], int]] = {
         },
         GIB,
     ),
+    "both, the other less": (
+        {
+            **MACHINE,
+            "proc/self/cgroup": V1["proc/self/cgroup"] + "0::/unit\n",
+            "sys/fs/cgroup/memory/pod/memory.limit_in_bytes": f"{GIB}\n",
+            "sys/fs/cgroup/unified/unit/memory.max": f"{2 * GIB}\n",
+        },
+        GIB,
+    ),
     "lines that mean nothing": ({**MACHINE, "proc/self/cgroup": "\n0\n::\n4:memory\n"}, 16 * GIB),
     "a path that leads elsewhere": ({**MACHINE, "proc/self/cgroup": "0::/../../elsewhere\n"}, 16 * GIB),
     "a limit of nothing": ({**MACHINE, **V2, "sys/fs/cgroup/memory.max": "0\n"}, 16 * GIB),

@@ -18,6 +18,8 @@ from streamcodec.server import ServerOptions, open_listener
 from tests.server.programs import MODELS, ROOT, serving
 from tests.server.wire import GET_LIVE, Wire, post
 
+pytestmark = pytest.mark.slow
+
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 
 

@@ -25,6 +25,8 @@ from streamcodec.service.models import Outputs
 from tests.server.programs import ROOT, server_here
 from tests.server.wire import GET_LIVE, Wire, floats, infer_request, post
 
+pytestmark = pytest.mark.slow
+
 STRIDE = 29
 """One allocation in so many is tried here; `python -m tests.server.shortage NAME 1` tries all."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import threading
@@ -16,12 +17,14 @@ import pytest
 
 from streamcodec import Tensor, Windows, encode_request
 from streamcodec.server import Server, ServerOptions, open_listener
-from streamcodec.server.patience import Patience, Phase
+from streamcodec.server.patience import Patience, Phase, Taking
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
 from streamcodec.service.models import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, TIMEOUT, Answer, Wire, head, infer_request
+
+pytestmark = pytest.mark.slow
 
 Address = tuple[str, int]
 LONG = 30.0
@@ -353,24 +356,51 @@ def test_an_answer_that_is_taken_slowly_ends_with_its_connection(backend: str) -
         _wait_until(lambda: server.reserved_bytes == 0)
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_small_answers_that_nobody_takes_end_with_their_connection(loop: str) -> None:
+def _pipelined(loop: str, options: ServerOptions, seconds: float, nbytes: int, pause: float) -> bool:
+    """Ask for as many small answers as one read may hold, read some slowly, then the rest; return whether all came."""
     listener = open_listener("127.0.0.1", 0)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
-    count, received = 1300, b""  # as many as one read may hold
-    options = _patient(request_timeout=0.3)
+    count, received = 1300, b""
     with server_here(_registry(), options, backend=loop, listener=listener) as (_, address), socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 10)
         sock.settimeout(TIMEOUT)
         sock.connect(address)
         sock.sendall(GET_LIVE * count)
         sock.shutdown(socket.SHUT_WR)
+        end = time.monotonic() + seconds
         with suppress(ConnectionError):
-            received += sock.recv(500)
-            time.sleep(1.5)
+            while time.monotonic() < end:
+                received += sock.recv(nbytes)
+                time.sleep(pause)
             while chunk := sock.recv(1 << 20):
                 received += chunk
-    assert 0 < received.count(b"HTTP/1.1 200") < count
+    answered = received.count(b"HTTP/1.1 200")
+    assert answered
+    return answered == count
+
+
+def test_small_answers_that_are_taken_slowly_by_who_asks_no_more_end_with_their_connection(backend: str) -> None:
+    options = _patient(request_timeout=0.3)
+    assert not _pipelined(backend, options, seconds=0.6, nbytes=500, pause=0.01)
+
+
+def test_small_answers_of_which_a_byte_is_taken_now_and_then_end_with_their_connection(backend: str) -> None:
+    options = _patient(write_timeout=0.8, min_rate=1000.0)
+    assert not _pipelined(backend, options, seconds=2.5, nbytes=1, pause=0.2)
+
+
+def test_small_answers_that_are_taken_below_the_minimum_rate_end_with_their_connection(backend: str) -> None:
+    options = _patient(write_timeout=1.0, min_rate=100_000.0)
+    assert not _pipelined(backend, options, seconds=3.0, nbytes=200, pause=0.01)
+
+
+def test_small_answers_that_nobody_takes_end_with_their_connection(backend: str) -> None:
+    assert not _pipelined(backend, _patient(write_timeout=0.3), seconds=1.0, nbytes=1, pause=1.0)
+
+
+def test_small_answers_that_are_taken_as_slowly_as_may_be_come_to_their_end(backend: str) -> None:
+    options = _patient(write_timeout=0.8, min_rate=1000.0)
+    assert _pipelined(backend, options, seconds=1.5, nbytes=500, pause=0.01)
 
 
 # Models
@@ -466,6 +496,44 @@ def test_the_time_in_which_a_model_waits_for_its_client_is_not_its_own(backend: 
         wire.send(request[:-100])
         time.sleep(1.3)
         assert wire.send(request[-100:]).response().status == 200
+
+
+def _taken_until(taking: Taking, rate: float, pause: float = 0.0, answers: float = math.inf) -> float:
+    """Wait for a client that takes so many bytes a second; return when it has been enough, -1 for never.
+
+    Args:
+        taking: what judges.
+        rate: bytes per second.
+        pause: seconds after each for which the server has nothing to send.
+        answers: seconds of waiting for each run of answers.
+    """
+    taken = 0.0
+    for second in range(5000):
+        now = second * (1 + pause)
+        taking.resume(now)
+        try:
+            taking.look(now, int(taken))
+            taking.look(now + 0.5, int(taken + rate / 2))
+        except TimeoutError:
+            return second
+        taken += rate
+        taking.pause(now + 1)
+        if second % answers == answers - 1:
+            taking.has_all()
+    return -1
+
+
+def test_answers_are_taken_at_a_minimum_rate_and_within_a_time_in_all() -> None:
+    options = ServerOptions(write_timeout=10, min_rate=100, request_timeout=1000)
+    assert _taken_until(Taking(options), 0) == 10, "the client takes nothing"
+    assert _taken_until(Taking(options), 2) == 10, "a byte now and then"
+    assert _taken_until(Taking(options), 50) == 20, "half of what is wanted"
+    assert _taken_until(Taking(options), 100) == 1000
+    assert _taken_until(Taking(options), 100, answers=500) == -1
+    assert _taken_until(Taking(options), 50, answers=2) == 20, "what it is late by is summed up over all answers"
+    assert _taken_until(Taking(options), 100, pause=9) == 1000, "time in which nothing was there to be taken"
+    none = ServerOptions(write_timeout=10, min_rate=0, request_timeout=1000)
+    assert _taken_until(Taking(none), 2) == 1000
 
 
 def test_no_client_is_to_blame_for_work_that_waits_for_its_turn() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from streamcodec import Rows, Windows
 from streamcodec.core.rows import Window, synchronous
-from streamcodec.server import Server, ServerOptions
+from streamcodec.server import Server, ServerOptions, workers
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
 from streamcodec.service.models import Outputs
 from tests.server.programs import server_here
@@ -108,6 +108,26 @@ def test_slow_windows_keep_nobody_from_working(backend: str, model: str, missing
         for wire in slow:
             assert floats(wire.response())[-1] == (COUNT if model == "count" else 2 * (COUNT - 1))
             assert wire.send(GET_LIVE).response().status == 200
+
+
+def test_threads_that_waited_end_when_they_have_nothing_to_do(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_IDLE_SECONDS", 0.4)
+    monkeypatch.setattr("anyio._backends._asyncio.WorkerThread.MAX_IDLE_TIME", 0.2)
+    monkeypatch.setattr("trio._core._thread_cache.IDLE_TIMEOUT", 0.2)
+    request = infer_request("count", count=COUNT)
+    before = threading.active_count()
+    while CALLED.acquire(blocking=False):
+        pass
+    with _serving(backend, max_windowed_requests=20) as (_, address):
+        for _ in range(2):  # since what makes them end has ended, too
+            with ExitStack() as stack:
+                slow = [stack.enter_context(Wire(address)).send(request[:-4]) for _ in range(20)]
+                assert all(CALLED.acquire(timeout=10) for _ in slow)
+                assert threading.active_count() <= before + 20 + 3, "the server's own, one for each, and one that looks"
+                for wire in slow:
+                    assert floats(wire.send(request[-4:]).response()) == [COUNT]
+            _wait_until(lambda: threading.active_count() <= before + 1 + 2)
+            time.sleep(0.9)
 
 
 def test_no_thread_is_begun_before_the_first_window_has_come(backend: str) -> None:

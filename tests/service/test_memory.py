@@ -77,7 +77,7 @@ def test_what_a_head_tells(length: int | None, declared: str | None, header_byte
     message_head = head("/v2/models/identity/infer", "POST", fields, length)
     inference = service.begin(message_head, pause_after_header=True)
     assert isinstance(inference, Inference)
-    assert (inference.header_bytes, inference.is_whole) == (header_bytes, is_whole)
+    assert (inference.header_bytes, inference.opening.is_whole) == (header_bytes, is_whole)
     assert inference.least_bytes == (int(declared or 0) if length is None else length)
 
 

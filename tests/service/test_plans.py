@@ -127,3 +127,73 @@ def test_a_header_length_beyond_the_body_is_not_planned(length: int) -> None:
     opening = service_of(_identity).open(head(TARGET, "POST", fields, 13))
     assert isinstance(opening, Opening)
     assert Plans().find(opening, b'{"inputs":[]}') is None
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize(
+    "predict",
+    [
+        _identity,
+        lambda request: {"y": request.inputs["x"].astype(">f4"), "z": request.inputs["x"][::2]},
+        lambda request: {"y": request.inputs["x"] > 3, "x": request.inputs["x"]},
+        lambda request: {"y": np.array([str(value).encode() for value in request.inputs["x"]], object)},
+    ],
+    ids=["identity", "byte order and steps", "BOOL too", "BYTES"],
+)
+def test_a_planned_answer_has_the_values_of_its_own_request(predict: Predict, is_binary: bool) -> None:
+    service, plans = service_of(predict), Plans()
+    for start in range(3):
+        x = np.arange(start, start + 6, dtype=np.float32)
+        message = encode_request([Tensor(name="x", array=x)], parameters={"binary_data_output": is_binary})
+        plan = _plan(service, message, plans)
+        assert plan is not None
+        assert answer(plan.run(_body(message))).body == infer(service, TARGET, message).body
+
+
+def test_an_answer_of_a_form_that_is_known_is_not_encoded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = 0
+    encode = Opening.encode
+
+    def counting(opening: Opening, *arguments: Any) -> EncodedMessage:  # noqa: ANN401 - passed on
+        nonlocal encoded
+        encoded += 1
+        return encode(opening, *arguments)
+
+    monkeypatch.setattr(Opening, "encode", counting)
+    service = service_of(lambda request: {"y": request.inputs["x"], "z": np.ones((2, 2))})
+    message = _message(np.arange(6, dtype=np.float32))
+    plan = _plan(service, message)
+    assert plan is not None
+    replies = [plan.run(_body(message)) for _ in range(5)]
+    assert encoded == 1
+    assert {(reply.status, reply.body_length) for reply in replies} == {(200, len(answer(replies[0]).body))}
+
+
+def test_forms_of_outputs_that_never_come_again_are_not_all_kept() -> None:
+    service = service_of(lambda request: {"y": np.zeros(int(request.inputs["x"][0]), np.uint8)})
+    plan = _plan(service, _message(np.array([1.0])))
+    assert plan is not None
+    for count in range(1, 40):
+        plan.run(_body(_message(np.array([float(count)]))))
+    assert len(plan._beginnings) == 16  # noqa: SLF001 - nothing else tells
+
+
+def test_a_message_at_the_limits_is_planned() -> None:
+    message = _message(np.zeros(2))
+    body = _body(message)
+    for limits in (Limits(max_header_bytes=message.header_length), Limits(max_message_bytes=len(body))):  # type: ignore[arg-type] # it has binary tensors
+        assert _plan(service_of(_identity, limits=limits), message) is not None
+
+
+def test_the_model_of_a_plan_gets_no_windows() -> None:
+    seen: list[object] = []
+
+    def predict(request: InferenceRequest) -> Outputs:
+        seen.append(dict(request.rows))
+        return {}
+
+    message = _message(np.zeros(2))
+    plan = _plan(service_of(predict), message)
+    assert plan is not None
+    assert answer(plan.run(_body(message))).status == 200
+    assert seen == [{}]

@@ -171,3 +171,25 @@ def test_metadata_that_no_tensor_could_meet() -> None:
         TensorMetadata("x", "fp32", ())
     with pytest.raises(LocalProtocolError, match="-1 for any"):
         TensorMetadata("x", "FP32", (-2,))
+
+
+@pytest.mark.parametrize(
+    ("target", "document"),
+    [
+        ("/v2/health/live", {"live": True}),
+        ("/v2/health/ready", {"ready": True}),
+        ("/v2/models/identity/ready", {"name": "identity", "ready": True}),
+    ],
+)
+def test_what_a_health_check_is_told(target: str, document: object) -> None:
+    assert get(Service(demo_models()), target).document == document
+
+
+def test_what_a_health_check_is_told_while_stopping() -> None:
+    service = Service(demo_models())
+    service.is_ready = False
+    assert get(service, "/v2/health/ready").error == "the server is shutting down"
+
+
+def test_what_is_told_of_a_wrong_method() -> None:
+    assert get(Service(demo_models()), "/v2", "PUT").error == "this route answers GET and HEAD, not 'PUT'"

@@ -142,7 +142,7 @@ def test_rows_are_collected_to_be_classified() -> None:
 
 def test_the_head_tells_where_the_length_of_the_body_is_declared() -> None:
     inference, body, pull = _begin(service_of(_sums), _message("x"))
-    assert (inference.memory_bytes, inference.held_bytes, inference.is_whole) == (len(body), 0, True)
+    assert (inference.memory_bytes, inference.held_bytes, inference.opening.is_whole) == (len(body), 0, True)
     found = [inference.has_header]
     inference.receive(pull())
     found.append(inference.has_header)
@@ -169,14 +169,14 @@ def test_a_header_of_unknown_length_may_be_as_long_as_it_may_be() -> None:
     service = service_of(_sums)
     inference = service.begin(head(TARGET, "POST", [], None), pause_after_header=True)
     assert isinstance(inference, Inference)
-    assert (inference.header_bytes, inference.least_bytes, inference.is_whole) == (None, 0, False)
+    assert (inference.header_bytes, inference.least_bytes, inference.opening.is_whole) == (None, 0, False)
     inference.decoder.feed(body)
     inference.decoder.receive_eof()
     event = inference.decoder.next_event()
     assert isinstance(event, HeaderReceived)
     inference.receive(event)
     taken = len(body) + 8 + 8
-    assert (inference.memory_bytes, inference.held_bytes, inference.is_whole) == (taken, taken, False)
+    assert (inference.memory_bytes, inference.held_bytes, inference.opening.is_whole) == (taken, taken, False)
 
 
 @pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
@@ -239,3 +239,15 @@ def test_a_model_that_takes_windows_and_a_header_of_unknown_length() -> None:
 
 def test_an_answer_needs_no_windows() -> None:
     assert infer(service_of(lambda request: dict(request.inputs)), TARGET, _message("x")).status == 200
+
+
+@pytest.mark.parametrize("names", [["x"], ["x", "y"], ["x", "y", "z"]])
+def test_the_end_of_the_message_comes_behind_the_last_input_however_many_there_are(names: list[str]) -> None:
+    seen: list[object] = []
+
+    def predict(request: InferenceRequest) -> Outputs:
+        seen.append(dict(request.inputs))
+        return _sums(request)
+
+    assert set(_ask(predict, *names).outputs) == set(names)
+    assert seen == [{}]

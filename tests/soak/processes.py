@@ -56,8 +56,11 @@ class ServerProcess:
         found: dict[str, Any] = json.loads(answer)
         return found
 
-    def quiet(self, *, tasks: int, seconds: float = 15) -> dict[str, Any]:
-        """Wait until it has no more than so many tasks, or until it is clear that it will not; return what it holds."""
+    def quiet(self, *, tasks: int, seconds: float = 40) -> dict[str, Any]:
+        """Wait until it has no more than so many tasks, or until it is clear that it will not; return what it holds.
+
+        One task ends threads that have had nothing to do for 10 s, and looks after that time whether there are others.
+        """
         end = time.monotonic() + seconds
         while self.held()["tasks"] > tasks and time.monotonic() < end:
             time.sleep(0.1)

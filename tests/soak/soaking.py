@@ -88,11 +88,13 @@ def soak(plan: Plan, folder: Path) -> Report:
         with HealthChecks(server.address) as health:
             _work(clients, plan, report, str(plan.seed), plan.seconds)
         stalls = server.stalls()
+        busy = server.held()
         end = _rest(server, plan, tasks=idle["tasks"])
         _judge_clients(report, plan)
         _judge_health(report, health, plan)
         _judge_stalls(report, stalls, plan)
         _judge_memory(report, warm, end, server.peak_resident(), plan)
+        _judge_threads(report, busy, end)
         _judge_rest(report, warm, end)
         _judge_end(report, server)
     return report
@@ -186,13 +188,23 @@ def _judge_memory(report: Report, warm: dict[str, Any], end: dict[str, Any], pea
 def _judge_rest(report: Report, warm: dict[str, Any], end: dict[str, Any]) -> None:
     for name in ("descriptors", "tasks", "connections", "reserved"):
         report.promise(f"no {name} are left", f"{end[name]:,}, as {warm[name]:,}", is_kept=end[name] <= warm[name])
-    options = ServerOptions()
-    most = 1 + options.max_workers + options.max_windowed_requests + _OTHER_THREADS
-    report.promise(
-        "no more threads than models may have", f"{end['threads']} of {most}", is_kept=end["threads"] <= most
-    )
     left = _more(end["alive"], warm["alive"])
     report.promise("no object of a connection is left", ", ".join(left) or "none", is_kept=not left)
+
+
+def _judge_threads(report: Report, busy: dict[str, Any], end: dict[str, Any]) -> None:
+    """Those who wait for windows may each have a thread, and when they have gone, their threads have."""
+    options = ServerOptions()
+    few = 1 + options.max_workers + _OTHER_THREADS
+    for text, found, most in (
+        (
+            "no more threads than workers and requests with windows",
+            busy["threads"],
+            few + options.max_windowed_requests,
+        ),
+        ("no more threads are left than may work", end["threads"], few),
+    ):
+        report.promise(text, f"{found} of {most}", is_kept=found <= most)
 
 
 def _more(alive: dict[str, int], before: dict[str, int]) -> Iterable[str]:

@@ -32,7 +32,10 @@ from tests.server.wire import GET_LIVE, Answer, Wire, floats, infer_request, pos
 from tests.soak.models import models
 from tests.soak.processes import server_process
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux what a process has")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux what a process has"),
+]
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 LOOPS = pytest.mark.parametrize("loop", ["asyncio", "trio"])

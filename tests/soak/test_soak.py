@@ -11,6 +11,8 @@ import pytest
 
 from tests.soak.soaking import Plan, soak
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("STREAMCODEC_SOAK_SECONDS", "0"))
 _NOT_JUDGED: dict[str, Any] = {"max_health_ms": None, "max_growth": None, "max_stall_ms": None}
 LOOP = "asyncio" if find_spec("uvloop") is None else "uvloop"

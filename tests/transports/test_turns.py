@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import socket
 import threading
+import time
 from collections.abc import Callable
 from io import BytesIO
 from itertools import count
@@ -86,6 +87,34 @@ def test_others_have_their_turn_between_two_pieces_whoever_they_are_for(run: Run
     assert all(len(between) <= 1 for between in text.split("-"))
     rounds = text.replace("-", "")
     assert all(sorted(rounds[start : start + 4]) == [*"abcd"] for start in range(0, 76, 4))
+
+
+def test_after_a_long_piece_others_have_several_turns(run: Run) -> None:
+    """So that a new connection, which needs some turns, waits for one such piece and not for one a turn."""
+    ticks: list[int] = []
+
+    def burn() -> None:
+        ticks.append(0)
+        end = time.perf_counter() + 0.004
+        while time.perf_counter() < end:
+            pass
+
+    async def main() -> None:
+        async def tick() -> None:
+            while True:
+                if ticks:
+                    ticks[-1] += 1
+                await checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tick)
+            source = Work(10, burn)
+            while source.left:
+                await turns.work(source)
+            tasks.cancel_scope.cancel()
+
+    run(main)
+    assert min(ticks) >= 5  # on trio the order within a turn is chance
 
 
 def test_compressed_bodies_are_worked_on_by_one_thread_at_a_time(run: Run) -> None:

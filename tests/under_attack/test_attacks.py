@@ -1,7 +1,7 @@
 """Whatever 16 connections do, the others are served: each attack, for a short time.
 
-Slow: run them with `-m slow`. How long the attack is, does not matter to a server that keeps its bounds; the table over
-several seconds each is `python -m tests.under_attack`.
+Times are judged: run them with `-m quiet`, on a machine that does nothing else. How long the attack is, does not matter
+to a server that keeps its bounds; the table over several seconds each is `python -m tests.under_attack`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.under_attack.attacks import ATTACKS
 from tests.under_attack.trial import attack, calm_server
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.quiet,
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux what a process has"),
 ]
 _SECONDS = 1.5

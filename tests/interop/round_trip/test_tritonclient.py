@@ -16,6 +16,8 @@ from tests.interop.round_trip.ours import Arrival, arrivals
 from tests.interop.round_trip.plain import PlainMessage, as_text, vector
 from tests.interop.round_trip.strategies import ROUND_TRIPS, Carried, outputs, requests, responses
 
+pytestmark = pytest.mark.slow
+
 SENT = Carried(tensor_parameters=False, ids=st.none() | st.text(min_size=1))
 """Requests: the client has no place for parameters of tensors, and an empty id means none."""
 READ = Carried()

@@ -1,0 +1,48 @@
+"""Leaving: whether a client has gone whose bytes nobody reads at the moment, since its request waits for memory.
+
+Its end stands behind those bytes, but the system tells of it all the same, where it has come that far: bytes that do
+not fit into the system's buffer are still with the client's system, and its end with them. A connection that was reset
+is over. One that the client has ended in its own direction is not, as it may still want its answer; unless what has
+come is less than its request, which can never be complete then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import select
+import sys
+import termios
+from typing import Final, Protocol
+
+_RESET: Final = select.POLLERR | select.POLLHUP | select.POLLNVAL
+_ENDED: Final = getattr(select, "POLLRDHUP", 0)
+"""Linux tells this without reading. Elsewhere only a connection that was reset is noticed."""
+
+_INT_BYTES: Final = 4
+
+
+class HasFileno(Protocol):
+    """A socket, or what stands for one."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+        ...
+
+
+def has_left(sock: HasFileno, missing: int | None) -> bool:
+    """Return whether a client has left before all of its request had come.
+
+    Args:
+        sock: the connection.
+        missing: bytes of the request that have not been read; None if that is unknown.
+    """
+    poll = select.poll()
+    poll.register(sock.fileno(), _ENDED)
+    found = poll.poll(0)
+    if not found:
+        return False
+    return bool(found[0][1] & _RESET) or (missing is not None and _unread_bytes(sock) < missing)
+
+
+def _unread_bytes(sock: HasFileno) -> int:
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(_INT_BYTES)), sys.byteorder)
