@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -183,18 +184,31 @@ def test_a_server_of_another_name(kind: Kind, ca: Path) -> None:
         _fails(kind, url.replace("127.0.0.1", "localhost"), ssl.SSLCertVerificationError, text, verify=ca)
 
 
+def _hang_up(sock: socket.socket) -> None:
+    sock.recv(1 << 16)
+
+
+def _reset(sock: socket.socket) -> None:
+    sock.recv(1)  # the rest stays unread
+
+
+@PLAIN_KINDS
+def test_a_certificate_that_is_no_longer_valid(kind: Kind, ca: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    past = datetime.now(UTC) - timedelta(days=1)
+    AUTHORITY.issue_cert("127.0.0.1", not_after=past).configure_cert(context)
+    with server_here(models()) as (_, address), encrypted(address, context) as url:
+        _fails(kind, url, ssl.SSLCertVerificationError, r"127.* is refused: certificate has expired$", verify=ca)
+
+
 @PLAIN_KINDS
 def test_a_server_that_speaks_no_tls(kind: Kind) -> None:
     text = r"127\.0\.0\.1:\d+ does not speak TLS there; .* http://"
     with server_here(models()) as (_, (host, port)):
         _fails(kind, f"https://{host}:{port}", ssl.SSLError, text)
-    with scripted([lambda sock: sock.close()]) as server:
-        _fails(
-            kind,
-            server.url.replace("http", "https"),
-            OSError,
-            "in the handshake: does it speak TLS",
-        )
+    for hang_up in (_hang_up, _reset):
+        with scripted([hang_up]) as server:
+            _fails(kind, server.url.replace("http", "https"), OSError, "in the handshake: does it speak TLS")
 
 
 @PLAIN_KINDS
