@@ -172,14 +172,16 @@ async def connect(host: str, port: int, *, timeout: float | None = None) -> sock
     Args:
         host: a name or an address.
         port: of the server.
-        timeout: seconds for each address; None waits for ever.
+        timeout: seconds for the name, and for each address; None waits for ever.
 
     Raises:
-        TimeoutError: the last address did not answer in time.
+        TimeoutError: the name was not found in time, or the last address did not answer in time.
         OSError: the name is unknown, or no address took the connection.
     """
     failure = OSError(f"{host!r} has no address")
-    for family, kind, protocol, _, address in await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    with anyio.fail_after(timeout):
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found:
         try:
             with new_socket(family, kind, protocol) as sock:
                 await _connect(sock, address, timeout)
