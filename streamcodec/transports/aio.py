@@ -48,7 +48,7 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
         return event
     # One scope for all reads, whose end is put off now and then: one for each would cost as much as the read.
     patience = math.inf if timeout is None else timeout
-    with anyio.fail_after(timeout) as scope:
+    with anyio.move_on_after(timeout) as scope:
         while event is NEED_DATA or event is NEED_TURN:
             if event is NEED_TURN:
                 scope.deadline = math.inf  # it is not the peer who takes this time
@@ -61,7 +61,9 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
                 scope.deadline = now + patience * 9 / 8
             await _wait_readable(sock)
             event = _take_turn(sock, source)
-    return event
+        return event
+    msg = f"nothing has moved for {patience:g} seconds"
+    raise TimeoutError(msg)
 
 
 def _take_turn(sock: Socket, source: EventSource[EventT]) -> EventT | NeedData | NeedTurn:

@@ -54,7 +54,7 @@ def test_the_time_of_writing_is_that_in_which_something_is_to_be_sent(kind: Kind
 
 @KINDS
 def test_the_time_of_reading_begins_when_all_is_sent(kind: Kind) -> None:
-    late = pytest.raises(TimeoutError)
+    late = pytest.raises(TimeoutError, match=r"nothing has moved for 0\.2 seconds")
     with scripted([b"", hung_up]) as server, kind.client(server.url, timeout=Timeout(read=SHORT)) as client, late:
         client.infer("m", INPUTS)
     with scripted([_answer_late]) as server, kind.client(server.url, timeout=Timeout(write=SHORT, read=LONG)) as client:
