@@ -30,7 +30,7 @@ from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.wire import OutOfRequestsError, Pacer, Wire
 from streamcodec.cli.arguments import count, number, rate, seconds
 from streamcodec.cli.output import complain, say
-from streamcodec.client.exchange import Address
+from streamcodec.client.address import Address
 from streamcodec.core.errors import LocalProtocolError
 
 _DESCRIPTION = """\
@@ -189,6 +189,8 @@ def _learned(options: argparse.Namespace, address: Address, wire: Wire) -> Exami
 def _address(url: str) -> Address:
     """Take the URL apart; raise CannotExamineError if its path cannot stand in a request."""
     address = Address.of(url)
+    if address.is_secure or address.credentials is not None:
+        raise CannotExamineError("plain HTTP only, without credentials, is spoken here")
     if not _PATH.fullmatch(address.prefix):
         raise CannotExamineError(f"the path of {url!r} has characters that must be percent-encoded")
     return address

@@ -1,7 +1,9 @@
 """Clients of V2 servers, blocking and asynchronous."""
 
 from streamcodec.client.aio import AsyncClient
-from streamcodec.client.exchange import InferResult, ServerError
+from streamcodec.client.errors import ServerError
+from streamcodec.client.exchange import InferResult
 from streamcodec.client.sync import Client
+from streamcodec.client.timeouts import Timeout
 
-__all__ = ["AsyncClient", "Client", "InferResult", "ServerError"]
+__all__ = ["AsyncClient", "Client", "InferResult", "ServerError", "Timeout"]

@@ -6,38 +6,32 @@ its event loop: whatever a server sends, no stretch of that is long.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
-from itertools import count
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import anyio
 import numpy as np
-from anyio.lowlevel import checkpoint
 
-from streamcodec.client.calls import Values, get, infer, infer_raw, model_path
-from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, Placing, ServerError
-from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.client.awaiting import Awaiting, within
+from streamcodec.client.calls import Values, model_path
+from streamcodec.client.common import Common
+from streamcodec.client.errors import ServerError
+from streamcodec.client.exchange import Exchange, InferResult, Placing
+from streamcodec.client.fields import Auth, Headers
+from streamcodec.client.timeouts import SECONDS, Timeout, Times
 from streamcodec.core.events import Event
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.model import RequestedOutput
 from streamcodec.core.placement import Place
-from streamcodec.http.client import ClientConnection
-from streamcodec.http.messages import HttpEvent
-from streamcodec.transports import aio
-from streamcodec.transports.duplex import AsyncDuplex
-from streamcodec.transports.sync import has_input
-from streamcodec.transports.timelimit import TimeLimit
-
-_EVENTS_IN_A_ROW: Final = 64
-"""After so many, other tasks have their turn."""
 
 
 class AsyncClient:
-    """An asynchronous client. It keeps one connection open; calls of several tasks take turns.
+    """An asynchronous client, for as many tasks of one event loop as like to call it.
 
     Example::
 
@@ -50,24 +44,35 @@ class AsyncClient:
         self,
         url: str,
         *,
-        timeout: float | None = 60.0,
+        headers: Headers | None = None,
+        auth: Auth | None = None,
+        verify: bool | str | Path = True,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout: float | Timeout | None = SECONDS,
         total_timeout: float | None = 3600.0,
+        max_connections: int = 10,
+        keepalive_expiry: float | None = 60.0,
         limits: Limits = DEFAULT_LIMITS,
         request_compression: str | None = None,
         response_compression: str | None = None,
     ) -> None:
-        """Prepare to talk to a server; the arguments are those of `Client`.
-
-        To the time of a call belongs that in which it waits for the calls of other tasks.
-        """
-        self._address = Address.of(url)
-        self._timeout = timeout
-        self._total_timeout = total_timeout
-        self._limits = limits
-        self._compression = Compression(request=request_compression, response=response_compression)
-        self._socket: socket.socket | None = None
-        self._connection = ClientConnection(limits)
-        self._turn = anyio.Lock()
+        """Prepare to talk to a server; the arguments are those of `Client`. A function as `auth` should be quick."""
+        self._common = Common(
+            url,
+            headers=headers,
+            auth=auth,
+            verify=verify,
+            ssl_context=ssl_context,
+            timeout=timeout,
+            total_timeout=total_timeout,
+            max_connections=max_connections,
+            keepalive_expiry=keepalive_expiry,
+            limits=limits,
+            request_compression=request_compression,
+            response_compression=response_compression,
+            is_paced=True,
+        )
+        self._awaiting = Awaiting(self._common)
 
     async def infer(
         self,
@@ -81,6 +86,8 @@ class AsyncClient:
         is_binary: bool = True,
         out: Mapping[str, np.ndarray[Any, Any]] | None = None,
         place: Place | None = None,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> InferResult:
         """Have a model compute its outputs; arguments, result and errors are those of `Client.infer`.
@@ -88,8 +95,8 @@ class AsyncClient:
         The windows of `Rows` may come asynchronously. Where they do not, they are made on the event loop, so each
         should be quick.
         """
-        limit = self._limit(total_timeout)
-        exchange = infer(
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.infer(
             model,
             inputs,
             outputs=outputs,
@@ -97,12 +104,11 @@ class AsyncClient:
             parameters=parameters,
             version=version,
             is_binary=is_binary,
-            limits=self._limits,
-            compression=self._compression,
             placing=Placing(out, place),
+            headers=headers,
         )
-        await self._compress(exchange, limit)
-        return (await self._call(exchange, limit)).infer_result()
+        await self._compress(exchange, times)
+        return (await self._call(exchange, times)).infer_result()
 
     @asynccontextmanager
     async def stream(
@@ -116,12 +122,14 @@ class AsyncClient:
         version: str | None = None,
         is_binary: bool = True,
         place: Place | None = None,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> AsyncIterator[AsyncIterator[Event]]:
         """Have a model compute its outputs, and take them as they come; see `Client.stream`.
 
-        The request is sent in the background, from the beginning of the `async with` block. Calls of other tasks wait
-        until its end.
+        The request is sent in the background, from the beginning of the `async with` block. That itself waits for the
+        first bytes of the answer where they show that a kept connection has not died.
 
         Example::
 
@@ -130,8 +138,8 @@ class AsyncClient:
                     if isinstance(event, WindowReceived):
                         await use(event.array)
         """
-        limit = self._limit(total_timeout)
-        exchange = infer(
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.infer(
             model,
             inputs,
             outputs=outputs,
@@ -139,52 +147,90 @@ class AsyncClient:
             parameters=parameters,
             version=version,
             is_binary=is_binary,
-            limits=self._limits,
-            compression=self._compression,
             placing=Placing(place=place),
+            headers=headers,
         )
-        await self._compress(exchange, limit)
-        async with self._exchanging(exchange, limit) as events:
+        await self._compress(exchange, times)
+        async with self._awaiting.exchanging(exchange, times) as events:
             yield events
 
     async def infer_raw(
-        self, model: str, tensor: Values, *, version: str | None = None, total_timeout: float | None = None
+        self,
+        model: str,
+        tensor: Values,
+        *,
+        version: str | None = None,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
     ) -> InferResult:
         """Have a model of one input compute its outputs, by a raw binary request; see `Client.infer_raw`."""
-        limit = self._limit(total_timeout)
-        exchange = infer_raw(model, tensor, version=version, limits=self._limits, compression=self._compression)
-        return (await self._call(exchange, limit)).infer_result()
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.infer_raw(model, tensor, version=version, headers=headers)
+        return (await self._call(exchange, times)).infer_result()
 
-    async def server_metadata(self) -> dict[str, Any]:
+    async def server_metadata(
+        self,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> dict[str, Any]:
         """Return the server's name, version and extensions."""
-        return await self._document("/v2")
+        return await self._document("/v2", headers, timeout, total_timeout)
 
-    async def model_metadata(self, model: str, version: str | None = None) -> dict[str, Any]:
+    async def model_metadata(
+        self,
+        model: str,
+        version: str | None = None,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> dict[str, Any]:
         """Return a model's inputs, outputs and versions."""
-        return await self._document(model_path(model, version))
+        return await self._document(model_path(model, version), headers, timeout, total_timeout)
 
-    async def is_server_live(self) -> bool:
+    async def is_server_live(
+        self,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> bool:
         """Tell whether the server answers."""
-        return await self._is_success("/v2/health/live")
+        return await self._is_success("/v2/health/live", headers, timeout, total_timeout)
 
-    async def is_server_ready(self) -> bool:
+    async def is_server_ready(
+        self,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> bool:
         """Tell whether the server is ready for requests."""
-        return await self._is_success("/v2/health/ready")
+        return await self._is_success("/v2/health/ready", headers, timeout, total_timeout)
 
-    async def is_model_ready(self, model: str, version: str | None = None) -> bool:
+    async def is_model_ready(
+        self,
+        model: str,
+        version: str | None = None,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> bool:
         """Tell whether a model is ready for requests."""
-        return await self._is_success(f"{model_path(model, version)}/ready")
+        return await self._is_success(f"{model_path(model, version)}/ready", headers, timeout, total_timeout)
 
     def close(self) -> None:
-        """Close the connection; the next call makes a new one."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Close all connections, those that calls are using at the end of these; the next call makes a new one."""
+        self._common.pool.close()
 
     @property
     def received_copied(self) -> int:
-        """Bytes of answers on this connection that were copied in user space; all others were received in place."""
-        return self._connection.incoming.received_copied
+        """Bytes of answers so far that were copied in user space; all others were received in place."""
+        return self._common.pool.received_copied
 
     async def __aenter__(self) -> Self:
         """Use the client in an `async with` statement."""
@@ -193,106 +239,36 @@ class AsyncClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the connection."""
+        """Close the connections."""
         self.close()
 
-    async def _document(self, path: str) -> dict[str, Any]:
-        limit = self._limit()
-        exchange = await self._call(get(path, self._limits), limit)
+    async def _document(
+        self, path: str, headers: Headers | None, timeout: float | Timeout | None, total_timeout: float | None
+    ) -> dict[str, Any]:
+        times = self._common.times(timeout, total_timeout)
+        exchange = await self._call(self._common.calls.get(path, headers), times)
         if exchange.is_quick:
             return exchange.document()
-        with _within(limit):
+        with within(times.limit):
             return await anyio.to_thread.run_sync(partial(exchange.document, in_thread=True), abandon_on_cancel=True)
 
-    async def _is_success(self, path: str) -> bool:
+    async def _is_success(
+        self, path: str, headers: Headers | None, timeout: float | Timeout | None, total_timeout: float | None
+    ) -> bool:
+        times = self._common.times(timeout, total_timeout)
         try:
-            await self._call(get(path, self._limits), self._limit())
+            await self._call(self._common.calls.get(path, headers), times)
         except ServerError:
             return False
         return True
 
-    def _limit(self, total_timeout: float | None = None) -> TimeLimit:
-        return TimeLimit(self._total_timeout if total_timeout is None else total_timeout)
-
-    async def _compress(self, exchange: Exchange, limit: TimeLimit) -> None:
-        if self._compression.request is not None:  # which may take seconds; the event loop goes on meanwhile
-            with _within(limit):
+    async def _compress(self, exchange: Exchange, times: Times) -> None:
+        if self._common.compresses:  # which may take seconds; the event loop goes on meanwhile
+            with within(times.limit):
                 await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
 
-    async def _call(self, exchange: Exchange, limit: TimeLimit) -> Exchange:
-        async with self._exchanging(exchange, limit) as events:
+    async def _call(self, exchange: Exchange, times: Times) -> Exchange:
+        async with self._awaiting.exchanging(exchange, times) as events:
             async for event in events:
                 exchange.keep(event)
         return exchange
-
-    @asynccontextmanager
-    async def _exchanging(self, exchange: Exchange, limit: TimeLimit) -> AsyncIterator[AsyncIterator[Event]]:
-        """Send a request, and yield the events of its answer."""
-        async with self._turn_of_this_task(limit):
-            with _within(limit):
-                sock = await self._connect()
-            parts = exchange.start(self._connection, self._address, paced=True)
-            duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(sock, self._connection, parts, timeout=self._timeout)
-            try:
-                async with duplex.sending(), aclosing(self._events(exchange, duplex, limit)) as events:
-                    yield events
-            finally:
-                if not (exchange.is_answered and duplex.is_sent):
-                    self.close()
-
-    async def _events(
-        self, exchange: Exchange, duplex: AsyncDuplex[HttpEvent], limit: TimeLimit
-    ) -> AsyncGenerator[Event, None]:
-        try:
-            for number in count(1):
-                if exchange.has_ended:
-                    break
-                if number % _EVENTS_IN_A_ROW == 0:  # all of which may have come with one read
-                    await checkpoint()
-                with _within(limit):
-                    http_event = await duplex.next_event()
-                event = exchange.receive(self._connection, http_event)
-                if not exchange.is_success:
-                    duplex.stop_sending()
-                if event is not None:
-                    with limit.paused():
-                        yield event
-        except (ConnectionError, RemoteProtocolError) as error:
-            raise (
-                exchange.refusal(error) or duplex.lost or error
-            ) from None  # as in Client: the answer may be there already
-        exchange.check_status()
-
-    @asynccontextmanager
-    async def _turn_of_this_task(self, limit: TimeLimit) -> AsyncIterator[None]:
-        try:
-            with _within(limit):
-                await self._turn.acquire()
-        except RuntimeError:  # it would wait for itself
-            msg = "the answer to this task's last request is still being received; leave its `async with` block"
-            raise LocalProtocolError(msg) from None
-        try:
-            yield
-        finally:
-            self._turn.release()
-
-    async def _connect(self) -> socket.socket:
-        if self._socket is not None and self._connection.is_reusable and not has_input(self._socket):
-            return self._socket
-        self.close()
-        self._socket = await aio.connect(self._address.host, self._address.port, timeout=self._timeout)
-        self._connection = ClientConnection(self._limits, paced=True)
-        return self._socket
-
-
-@contextmanager
-def _within(limit: TimeLimit) -> Iterator[None]:
-    """Wait no longer than the call may take.
-
-    Raises:
-        TimeoutError: it has taken all its time.
-    """
-    with anyio.move_on_after(limit.left) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise limit.exceeded()

@@ -1,7 +1,12 @@
-"""Calls: what can be asked of a V2 server, as exchanges that are ready to start."""
+"""Calls: what can be asked of a V2 server, as exchanges that are ready to start.
+
+Every inference request has an id, since KServe's server cannot answer in JSON without one. Where the caller gives none,
+it is the same for all requests of a client: then equal requests have equal headers, which servers may remember.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -9,9 +14,11 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
+from streamcodec.client.address import Address
 from streamcodec.client.exchange import Compression, Exchange, Placing
+from streamcodec.client.fields import Headers, RequestFields
 from streamcodec.core.elements import Elements
-from streamcodec.core.encoder import Tensor, encode_raw_request, encode_request
+from streamcodec.core.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import RequestedOutput
@@ -22,43 +29,62 @@ Values = npt.ArrayLike | Rows | Elements
 """What a tensor can be given as: what numpy makes an array of, BYTES over one buffer, or windows of rows to come."""
 
 
-def get(path: str, limits: Limits) -> Exchange:
-    """Ask for a document, or for a status alone."""
-    return Exchange("GET", path, None, limits)
+class Calls:
+    """What can be asked of one server."""
 
+    def __init__(self, address: Address, fields: RequestFields, limits: Limits, compression: Compression) -> None:
+        """Ask the server at an address, with these fields, within these limits."""
+        self._prefix = address.prefix
+        self._fields = fields
+        self._limits = limits
+        self._compression = compression
+        self._request_id = secrets.token_hex(4)
 
-def infer(
-    model: str,
-    inputs: Mapping[str, Values],
-    *,
-    outputs: Iterable[str | RequestedOutput] | None,
-    request_id: str | None,
-    parameters: Mapping[str, Any] | None,
-    version: str | None,
-    is_binary: bool,
-    limits: Limits,
-    compression: Compression,
-    placing: Placing,
-) -> Exchange:
-    """Ask a model; see `Client.infer` for the arguments."""
-    tensors = [Tensor(name=name, array=_array(value), is_binary=is_binary) for name, value in inputs.items()]
-    requested = [_with_form(output, is_binary=is_binary) for output in outputs or ()]
-    message = encode_request(
-        tensors,
-        outputs=requested or None,
-        request_id=request_id,
-        parameters={**(parameters or {}), "binary_data_output": is_binary},
-    )
-    return Exchange(
-        "POST", f"{model_path(model, version)}/infer", message, limits, compression=compression, placing=placing
-    )
+    def get(self, path: str, headers: Headers | None) -> Exchange:
+        """Ask for a document, or for a status alone."""
+        return Exchange("GET", self._prefix + path, self._fields.of_call(headers), None, self._limits)
 
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Values],
+        *,
+        outputs: Iterable[str | RequestedOutput] | None,
+        request_id: str | None,
+        parameters: Mapping[str, Any] | None,
+        version: str | None,
+        is_binary: bool,
+        placing: Placing,
+        headers: Headers | None,
+    ) -> Exchange:
+        """Ask a model; see `Client.infer` for the arguments."""
+        tensors = [Tensor(name=name, array=_array(value), is_binary=is_binary) for name, value in inputs.items()]
+        requested = [_with_form(output, is_binary=is_binary) for output in outputs or ()]
+        message = encode_request(
+            tensors,
+            outputs=requested or None,
+            request_id=self._request_id if request_id is None else request_id,
+            parameters={**(parameters or {}), "binary_data_output": is_binary},
+        )
+        return self._post(model, version, headers, message, placing)
 
-def infer_raw(model: str, tensor: Values, *, version: str | None, limits: Limits, compression: Compression) -> Exchange:
-    """Ask a model with a raw binary request; see `Client.infer_raw` for the arguments."""
-    # Its length is all that says what the tensor is; so nobody calls `compress`.
-    message = encode_raw_request(_array(tensor))
-    return Exchange("POST", f"{model_path(model, version)}/infer", message, limits, compression=compression)
+    def infer_raw(self, model: str, tensor: Values, *, version: str | None, headers: Headers | None) -> Exchange:
+        """Ask a model with a raw binary request; see `Client.infer_raw` for the arguments."""
+        # Its length is all that says what the tensor is; so nobody calls `compress`.
+        return self._post(model, version, headers, encode_raw_request(_array(tensor)), Placing())
+
+    def _post(
+        self, model: str, version: str | None, headers: Headers | None, message: EncodedMessage, placing: Placing
+    ) -> Exchange:
+        return Exchange(
+            "POST",
+            f"{self._prefix}{model_path(model, version)}/infer",
+            self._fields.of_call(headers),
+            message,
+            self._limits,
+            compression=self._compression,
+            placing=placing,
+        )
 
 
 def model_path(model: str, version: str | None) -> str:

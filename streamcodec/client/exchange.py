@@ -6,53 +6,34 @@ A client drives it: it sends what `start` returns, hands every event of the conn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
-from streamcodec import __version__
 from streamcodec.client.documents import MAX_QUICK_BYTES, read_object
+from streamcodec.client.errors import Headers, ServerError
+from streamcodec.client.fields import Field
 from streamcodec.core.compression import checked_encoding
 from streamcodec.core.decoder import response_decoder
 from streamcodec.core.deflating import compress_message
 from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Part
-from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, printable
+from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.core.events import EndOfMessage, Event, HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.core.limits import Limits
 from streamcodec.core.model import ResponseHeader, TensorSpec
 from streamcodec.core.placement import Into, Place, Placement, new_array
+from streamcodec.core.rows import Rows
 from streamcodec.http.body import Receiver
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.collector import Collector
-from streamcodec.http.heads import is_host
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 
 _MAX_ERROR_TEXT = 500
 _SUCCESS = range(200, 300)
 _FAILURE = range(500, 600)
-
-
-class ServerError(RemoteProtocolError):
-    """The server answered with an error status.
-
-    What it prints as is fit for a log or a terminal, whatever the server has said; `text` is as it came.
-
-    `status_hint` is 502, for a proxy that passes it on: to the proxy's own client, the fault is behind it.
-
-    Attributes:
-        status: HTTP status code of the answer.
-        text: the server's own words, as they came: they may hold control characters.
-    """
-
-    def __init__(self, status: int, text: str) -> None:
-        """Keep the status and the server's own words."""
-        super().__init__(f"{status}: {printable(text)}", code=ErrorCode.ERROR_RESPONSE, status_hint=502)
-        self.status = status
-        self.text = text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,45 +61,6 @@ class InferResult:
             LocalProtocolError: the output is of another datatype.
         """
         return self.tensors[name].elements
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where a server is."""
-
-    host: str
-    """Name or address."""
-    port: int
-    """Of TCP."""
-    authority: str
-    """Value of the `Host` field."""
-    prefix: str
-    """Path in front of `/v2`, without a slash at its end."""
-
-    @classmethod
-    def of(cls, url: str) -> Address:
-        """Take a URL apart.
-
-        Args:
-            url: as `http://127.0.0.1:8000`, with a path if the service is not at the server's root.
-
-        Raises:
-            LocalProtocolError: not an `http` URL with a host.
-        """
-        if set(url) & set("\t\r\n"):  # which urlsplit would take out without a word
-            raise LocalProtocolError(f"{url!r} is not a URL: it has a line end or a tab")
-        try:
-            parts = urlsplit(url)
-            port = 80 if parts.port is None else parts.port
-            (parts.hostname or "").encode("idna")
-        except ValueError as error:
-            raise LocalProtocolError(f"{url!r} is not a URL: {error}") from None
-        if parts.scheme != "http" or not parts.hostname or parts.query or parts.fragment:
-            raise LocalProtocolError(f"a server's URL looks like http://127.0.0.1:8000, unlike {url!r}")
-        authority = parts.netloc.rpartition("@")[2]
-        if not is_host(authority):
-            raise LocalProtocolError(f"{authority!r} is not the name or address of a host, in ASCII")
-        return cls(host=parts.hostname, port=port, authority=authority, prefix=parts.path.rstrip("/"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,16 +119,18 @@ class Exchange:
     def __init__(
         self,
         method: str,
-        path: str,
+        target: str,
+        fields: Sequence[Field],
         message: EncodedMessage | None,
         limits: Limits,
         *,
         compression: Compression | None = None,
         placing: Placing | None = None,
     ) -> None:
-        """Prepare a call; `path` begins with `/v2`."""
+        """Prepare a call; `fields` are those that the message does not bring with it."""
         self._method = method
-        self._path = path
+        self._target = target
+        self._fields = fields
         self._message = message
         self._limits = limits
         self._compression = compression or Compression()
@@ -206,23 +150,28 @@ class Exchange:
         if self._message is not None and self._compression.request is not None and self._message.is_compressible:
             self._message = compress_message(self._message, self._compression.request)
 
-    def start(self, connection: ClientConnection, address: Address, *, paced: bool = False) -> list[Part]:
-        """Begin on a connection; return what is to be sent.
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it can be started again: not if it sends what can be made once only, as a generator's windows."""
+        parts = () if self._message is None else self._message.parts
+        return not any(isinstance(part, Rows) and isinstance(part.windows, Iterator | AsyncIterator) for part in parts)
+
+    def start(self, connection: ClientConnection, *, paced: bool = False) -> list[Part]:
+        """Begin on a connection, of which nothing has been received yet; return what is to be sent.
 
         Args:
             connection: on which no other exchange is under way.
-            address: of the server.
             paced: whether the answer is decoded in turns; the connection should be paced, too.
         """
         self._paced = paced
-        fields = [("Host", address.authority), ("User-Agent", f"streamcodec/{__version__}")]
+        fields = [*self._fields]
         parts: tuple[Part, ...] = ()
         if self._message is not None:
             fields += self._message.headers
             if self._compression.response is not None:
                 fields.append(("Accept-Encoding", self._compression.response))
             parts = self._message.parts
-        return connection.send_request(self._method, address.prefix + self._path, fields, parts)
+        return connection.send_request(self._method, self._target, fields, parts)
 
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
         """Take an event of the connection; return it if it belongs to the answer that was hoped for."""
@@ -305,7 +254,7 @@ class Exchange:
             if self.is_success:
                 raise
             # That it has failed matters more than that its words cannot be read.
-            raise ServerError(head.status, f"no text that can be read: {error.message}") from None
+            raise self._error(head, f"no text that can be read: {error.message}") from None
 
     def _receiver(self, head: ResponseHead) -> Receiver:
         if self._message is not None and head.status in _SUCCESS:
@@ -339,7 +288,10 @@ class Exchange:
             return error
         if self._head is None or self._head.status in _SUCCESS:
             return None
-        return ServerError(self._head.status, _error_text(self._text()))
+        return self._error(self._head, _error_text(self._text()))
+
+    def _error(self, head: ResponseHead, text: str) -> ServerError:
+        return ServerError(head.status, text, Headers(head.fields.items))
 
     def _text(self) -> str:
         return "" if self._collector is None else self._collector.data.decode("utf-8", "replace")

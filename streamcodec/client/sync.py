@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Generator, Iterable, Iterator, Mapping
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from streamcodec.client.calls import Values, get, infer, infer_raw, model_path
-from streamcodec.client.connecting import connect
-from streamcodec.client.exchange import Address, Compression, Exchange, InferResult, Placing, ServerError
-from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.client.blocking import Blocking
+from streamcodec.client.calls import Values, model_path
+from streamcodec.client.common import Common
+from streamcodec.client.errors import ServerError
+from streamcodec.client.exchange import Exchange, InferResult, Placing
+from streamcodec.client.fields import Auth, Headers
+from streamcodec.client.timeouts import SECONDS, Timeout, Times
 from streamcodec.core.events import Event
 from streamcodec.core.limits import DEFAULT_LIMITS, Limits
 from streamcodec.core.model import RequestedOutput
 from streamcodec.core.placement import Place
-from streamcodec.http.client import ClientConnection
-from streamcodec.http.messages import HttpEvent
-from streamcodec.transports import sync
-from streamcodec.transports.duplex import Duplex
-from streamcodec.transports.timelimit import TimeLimit
 
 
 class Client:
-    """A blocking client. It keeps one connection open and is meant for one thread at a time.
+    """A blocking client, for as many threads as like to call it: each call has a connection of its own meanwhile.
 
     Tensors of a request are sent from the arrays' own memory; those of an answer are received straight into theirs. The
     client reads while it sends, so a refusal ends the sending, and a server may answer row by row.
@@ -42,8 +41,14 @@ class Client:
         self,
         url: str,
         *,
-        timeout: float | None = 60.0,
+        headers: Headers | None = None,
+        auth: Auth | None = None,
+        verify: bool | str | Path = True,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout: float | Timeout | None = SECONDS,
         total_timeout: float | None = 3600.0,
+        max_connections: int = 10,
+        keepalive_expiry: float | None = 60.0,
         limits: Limits = DEFAULT_LIMITS,
         request_compression: str | None = None,
         response_compression: str | None = None,
@@ -51,13 +56,23 @@ class Client:
         """Prepare to talk to a server; nothing is sent yet.
 
         Args:
-            url: as `http://127.0.0.1:8000`.
-            timeout: seconds without progress in either direction, connecting included, before giving up; None waits for
-                ever.
-            total_timeout: seconds for a whole call, whatever moves meanwhile: looking up the server's name, connecting,
-                sending, and receiving the answer. It ends what `timeout` does not, as an answer of which a byte comes
-                now and then. None for no such limit. Of `stream`, what the caller does between two events does not
-                count.
+            url: as `http://127.0.0.1:8000` or `https://example.org`. A user and a password in it are sent as Basic
+                authentication, and shown nowhere.
+            headers: fields for every request, as a mapping or in pairs; `Host` may be among them. What the message
+                needs, such as `Content-Length`, is not.
+            auth: a pair of user and password; or a bearer token; or a function without arguments that returns the
+                token, called for each request. An `Authorization` among `headers` wins over it.
+            verify: True to trust the certificates that the system trusts; the path of a file or folder of others to be
+                trusted instead; False to trust everybody, who then can read and change everything.
+            ssl_context: says that and more, as a certificate of the client.
+            timeout: seconds without progress before giving up, in each phase of a call: waiting for a connection,
+                connecting, sending and receiving; or a `Timeout`, which tells them apart. None waits for ever.
+            total_timeout: seconds for a whole call, whatever moves meanwhile: waiting for a connection, looking up the
+                server's name, connecting, sending, and receiving the answer. It ends what `timeout` does not, as an
+                answer of which a byte comes now and then. None for no such limit. Of `stream`, what the caller does
+                between two events does not count.
+            max_connections: at a time. Further calls wait until one is free.
+            keepalive_expiry: seconds for which a connection that nobody uses is kept for the next call; None for ever.
             limits: caps on every answer.
             request_compression: `gzip` or `deflate` to compress inference requests, where that makes them smaller.
                 It pays on slow networks only: of tensors, 30 to 130 MB are compressed in a second.
@@ -65,16 +80,25 @@ class Client:
                 it; what it sends is understood in any case.
 
         Raises:
-            LocalProtocolError: the URL is none of an HTTP server, or there is no such compression.
+            LocalProtocolError: the URL is none of an HTTP server, a field cannot be sent, there is no such compression,
+                or no certificates can be read.
         """
-        self._address = Address.of(url)
-        self._timeout = timeout
-        self._total_timeout = total_timeout
-        self._limits = limits
-        self._compression = Compression(request=request_compression, response=response_compression)
-        self._socket: socket.socket | None = None
-        self._connection = ClientConnection(limits)
-        self._is_busy = False
+        self._common = Common(
+            url,
+            headers=headers,
+            auth=auth,
+            verify=verify,
+            ssl_context=ssl_context,
+            timeout=timeout,
+            total_timeout=total_timeout,
+            max_connections=max_connections,
+            keepalive_expiry=keepalive_expiry,
+            limits=limits,
+            request_compression=request_compression,
+            response_compression=response_compression,
+            is_paced=False,
+        )
+        self._blocking = Blocking(self._common)
 
     def infer(
         self,
@@ -88,6 +112,8 @@ class Client:
         is_binary: bool = True,
         out: Mapping[str, np.ndarray[Any, Any]] | None = None,
         place: Place | None = None,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> InferResult:
         """Have a model compute its outputs.
@@ -97,7 +123,7 @@ class Client:
             inputs: arrays by name; the dtype says the datatype, arrays of objects or strings are BYTES. Or `Elements`;
                 or `Rows`, whose windows are asked for while they are sent, and which are never compressed.
             outputs: the outputs wanted, by name or as `RequestedOutput`, which may say a form of its own; None for all.
-            request_id: to be echoed in the answer.
+            request_id: to be echoed in the answer; None for one that is the same for all requests of the client.
             parameters: of the request, for the model.
             version: of the model; None for the server's choice.
             is_binary: whether tensors travel as bytes, both ways, or as JSON.
@@ -106,6 +132,8 @@ class Client:
                 undefined.
             place: decides whose memory the outputs that are not in `out` go to; None for new arrays. It cannot ask for
                 windows, see `stream`.
+            headers: fields for this request, besides the client's; those of the same names win.
+            timeout: for this call; None for the client's own, `math.inf` for none.
             total_timeout: seconds for this call; None for the client's own limit, `math.inf` for none.
 
         Returns:
@@ -117,10 +145,12 @@ class Client:
             LocalProtocolError: an input has no form in the protocol, windows are not what was declared, or an output
                 does not fit the memory that it was to go to.
             TimeoutError: no progress for `timeout` seconds, or no end within `total_timeout`.
-            OSError: the connection could not be made, or broke.
+            OSError: the connection could not be made, or broke; `ssl.SSLError` is one. A connection that was kept from
+                an earlier call, and breaks before anything of the answer has come, is replaced by a new one, once,
+                unless the request has `Rows` whose windows can be made once only. The server may get it twice then.
         """
-        limit = self._limit(total_timeout)
-        exchange = infer(
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.infer(
             model,
             inputs,
             outputs=outputs,
@@ -128,12 +158,11 @@ class Client:
             parameters=parameters,
             version=version,
             is_binary=is_binary,
-            limits=self._limits,
-            compression=self._compression,
             placing=Placing(out, place),
+            headers=headers,
         )
         exchange.compress()
-        return self._call(exchange, limit).infer_result()
+        return self._call(exchange, times).infer_result()
 
     @contextmanager
     def stream(
@@ -147,6 +176,8 @@ class Client:
         version: str | None = None,
         is_binary: bool = True,
         place: Place | None = None,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> Iterator[Iterator[Event]]:
         """Have a model compute its outputs, and take them as they come.
@@ -154,7 +185,7 @@ class Client:
         The events are those of a decoder: one `HeaderReceived`, then `TensorReceived` or, where `place` has asked for
         `Windows`, `WindowReceived`, and one `EndOfMessage`. The request goes out while events are waited for. When the
         `with` block is left before the last event, the connection is closed, and the server knows that nobody listens.
-        Until it is left, the client can do nothing else.
+        Until it is left, it holds one of the client's connections.
 
         Args:
             model: its name.
@@ -165,6 +196,8 @@ class Client:
             version: as for `infer`.
             is_binary: as for `infer`.
             place: decides whose memory each output goes to, as for a decoder; None for new arrays.
+            headers: as for `infer`.
+            timeout: as for `infer`.
             total_timeout: as for `infer`; the time that the caller takes between two events does not count.
 
         Yields:
@@ -178,8 +211,8 @@ class Client:
                     if isinstance(event, WindowReceived):
                         use(event.array)  # its memory is used again for the next one
         """
-        limit = self._limit(total_timeout)
-        exchange = infer(
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.infer(
             model,
             inputs,
             outputs=outputs,
@@ -187,16 +220,22 @@ class Client:
             parameters=parameters,
             version=version,
             is_binary=is_binary,
-            limits=self._limits,
-            compression=self._compression,
             placing=Placing(place=place),
+            headers=headers,
         )
         exchange.compress()
-        with closing(self._events(exchange, limit)) as events:
+        with closing(self._blocking.events(exchange, times)) as events:
             yield events
 
     def infer_raw(
-        self, model: str, tensor: Values, *, version: str | None = None, total_timeout: float | None = None
+        self,
+        model: str,
+        tensor: Values,
+        *,
+        version: str | None = None,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
     ) -> InferResult:
         """Have a model of one input compute its outputs, by a raw binary request.
 
@@ -207,6 +246,8 @@ class Client:
             model: its name.
             tensor: the input, of the datatype that the model declares; BYTES of one element.
             version: of the model; None for the server's choice.
+            headers: as for `infer`.
+            timeout: as for `infer`.
             total_timeout: as for `infer`.
 
         Raises:
@@ -214,40 +255,72 @@ class Client:
             LocalProtocolError: the tensor has no form in the protocol.
             RemoteProtocolError: as from `infer`, and so are `TimeoutError` and `OSError`.
         """
-        limit = self._limit(total_timeout)
-        exchange = infer_raw(model, tensor, version=version, limits=self._limits, compression=self._compression)
-        return self._call(exchange, limit).infer_result()
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.infer_raw(model, tensor, version=version, headers=headers)
+        return self._call(exchange, times).infer_result()
 
-    def server_metadata(self) -> dict[str, Any]:
+    def server_metadata(
+        self,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> dict[str, Any]:
         """Return the server's name, version and extensions; raises as `infer` does."""
-        return self._document("/v2")
+        return self._document("/v2", headers, timeout, total_timeout)
 
-    def model_metadata(self, model: str, version: str | None = None) -> dict[str, Any]:
+    def model_metadata(
+        self,
+        model: str,
+        version: str | None = None,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> dict[str, Any]:
         """Return a model's inputs, outputs and versions; raises as `infer` does."""
-        return self._document(model_path(model, version))
+        return self._document(model_path(model, version), headers, timeout, total_timeout)
 
-    def is_server_live(self) -> bool:
+    def is_server_live(
+        self,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> bool:
         """Tell whether the server answers; raises as `infer` does if there is none."""
-        return self._is_success("/v2/health/live")
+        return self._is_success("/v2/health/live", headers, timeout, total_timeout)
 
-    def is_server_ready(self) -> bool:
+    def is_server_ready(
+        self,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> bool:
         """Tell whether the server is ready for requests; raises as `infer` does if there is none."""
-        return self._is_success("/v2/health/ready")
+        return self._is_success("/v2/health/ready", headers, timeout, total_timeout)
 
-    def is_model_ready(self, model: str, version: str | None = None) -> bool:
+    def is_model_ready(
+        self,
+        model: str,
+        version: str | None = None,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> bool:
         """Tell whether a model is ready for requests; raises as `infer` does if there is no server."""
-        return self._is_success(f"{model_path(model, version)}/ready")
+        return self._is_success(f"{model_path(model, version)}/ready", headers, timeout, total_timeout)
 
     def close(self) -> None:
-        """Close the connection; the next call makes a new one."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Close all connections, those that calls are using at the end of these; the next call makes a new one."""
+        self._common.pool.close()
 
     @property
     def received_copied(self) -> int:
-        """Bytes of answers on this connection that were copied in user space; all others were received in place."""
-        return self._connection.incoming.received_copied
+        """Bytes of answers so far that were copied in user space; all others were received in place."""
+        return self._common.pool.received_copied
 
     def __enter__(self) -> Self:
         """Use the client in a `with` statement."""
@@ -256,56 +329,27 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the connection."""
+        """Close the connections."""
         self.close()
 
-    def _document(self, path: str) -> dict[str, Any]:
-        return self._call(get(path, self._limits), self._limit()).document()
+    def _document(
+        self, path: str, headers: Headers | None, timeout: float | Timeout | None, total_timeout: float | None
+    ) -> dict[str, Any]:
+        times = self._common.times(timeout, total_timeout)
+        return self._call(self._common.calls.get(path, headers), times).document()
 
-    def _is_success(self, path: str) -> bool:
+    def _is_success(
+        self, path: str, headers: Headers | None, timeout: float | Timeout | None, total_timeout: float | None
+    ) -> bool:
+        times = self._common.times(timeout, total_timeout)
         try:
-            self._call(get(path, self._limits), self._limit())
+            self._call(self._common.calls.get(path, headers), times)
         except ServerError:
             return False
         return True
 
-    def _limit(self, total_timeout: float | None = None) -> TimeLimit:
-        return TimeLimit(self._total_timeout if total_timeout is None else total_timeout)
-
-    def _call(self, exchange: Exchange, limit: TimeLimit) -> Exchange:
-        for event in self._events(exchange, limit):
-            exchange.keep(event)
+    def _call(self, exchange: Exchange, times: Times) -> Exchange:
+        with closing(self._blocking.events(exchange, times)) as events:
+            for event in events:
+                exchange.keep(event)
         return exchange
-
-    def _events(self, exchange: Exchange, limit: TimeLimit) -> Generator[Event, None, None]:
-        """Send a request, and yield the events of its answer."""
-        sock = self._connect(limit)
-        parts = exchange.start(self._connection, self._address)
-        duplex: Duplex[HttpEvent] = Duplex(sock, self._connection, parts, timeout=self._timeout, limit=limit)
-        self._is_busy = True
-        try:
-            while not exchange.has_ended:
-                event = exchange.receive(self._connection, duplex.next_event())
-                if not exchange.is_success:
-                    duplex.stop_sending()
-                if event is not None:
-                    with limit.paused():
-                        yield event
-        except (ConnectionError, RemoteProtocolError) as error:
-            # A server that refuses may close before it has read all; if no answer has come, this is what matters.
-            raise exchange.refusal(error) or duplex.lost or error from None
-        finally:
-            self._is_busy = False
-            if not (exchange.is_answered and duplex.is_sent):
-                self.close()
-        exchange.check_status()
-
-    def _connect(self, limit: TimeLimit) -> socket.socket:
-        if self._is_busy:
-            raise LocalProtocolError("the answer to the last request is still being received; leave its `with` block")
-        if self._socket is not None and self._connection.is_reusable and not sync.has_input(self._socket):
-            return self._socket
-        self.close()
-        self._socket = connect(self._address.host, self._address.port, timeout=self._timeout, limit=limit)
-        self._connection = ClientConnection(self._limits)
-        return self._socket

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import h11
 
 from streamcodec.core.encoder import Part
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.errors import LocalProtocolError, shown
 from streamcodec.core.rows import Rows
 
 PartT = TypeVar("PartT", bound=Part)
@@ -61,6 +61,32 @@ def _passed(connection: h11.Connection, part: PartT) -> list[bytes | PartT]:
     data: Any = _Counted(part) if isinstance(part, Rows) else part  # h11 documents that any sized object passes
     passed: Any = connection.send_with_data_passthrough(h11.Data(data=data))
     return [part if item is data else item for item in passed]
+
+
+def check_field(name: str, value: str) -> None:
+    """Refuse a field that no head can have, without quoting its value, which may be a secret.
+
+    Raises:
+        LocalProtocolError: the name is no token, or the value has a line end, another control character, a character
+            beyond ASCII, or white space at one of its ends.
+    """
+    try:
+        h11.InformationalResponse(status_code=100, headers=[(name, "")])
+    except NOT_HTTP:
+        msg = f"{shown(name)} cannot be the name of a field"
+        raise LocalProtocolError(msg) from None
+    if not _is_value(name, value):
+        msg = f"the value of the field {shown(name)} has what none may have: a line end, perhaps its last character, "
+        msg += "another control character, white space at an end, or a character beyond ASCII"
+        raise LocalProtocolError(msg)
+
+
+def _is_value(name: str, value: str) -> bool:
+    try:
+        h11.InformationalResponse(status_code=100, headers=[(name, value)])
+    except NOT_HTTP:
+        return False
+    return value.replace("\t", " ").isprintable()  # h11 lets most control characters pass
 
 
 def length_of(parts: Iterable[Part]) -> int:

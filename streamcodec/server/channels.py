@@ -22,6 +22,7 @@ from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.sync import EventSource
+from streamcodec.transports.tls import Socket
 from streamcodec.transports.vectors import Parts, async_batches
 
 _EventT = TypeVar("_EventT")
@@ -127,7 +128,7 @@ class _Patience(aio.Patience):
         super().__init__(None)
         self._taking = taking
 
-    async def wait(self, ready: Callable[[socket.socket], Awaitable[None]], sock: socket.socket) -> None:
+    async def wait(self, ready: Callable[[Socket], Awaitable[None]], sock: Socket) -> None:
         """Wait for the socket."""
         taking = self._taking
         taking.resume(anyio.current_time())

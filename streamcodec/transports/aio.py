@@ -1,9 +1,9 @@
 """Asynchronous transport: sockets of our own under anyio, on asyncio (uvloop included) and trio.
 
-anyio has no way to receive into given memory, so the socket stays ours and is never wrapped: wait until it is readable,
-then `recv_into`, or `recvmsg_into` where one read can fill several small tensors. The wait comes first, since trying
-first would cost an exception per idle turn; it is also where other tasks get their turn, so one large body does not
-hold up the rest. What a paced source has to do without bytes is done by `turns`.
+anyio has no way to receive into given memory, so the socket stays ours and is never wrapped, with TLS or without: wait
+until it is readable, then `recv_into`, or `recvmsg_into` where one read can fill several small tensors. The wait comes
+first, since trying first would cost an exception per idle turn; it is also where other tasks get their turn, so one
+large body does not hold up the rest. What a paced source has to do without bytes is done by `turns`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import anyio
 from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
 from streamcodec.transports.sync import READ_BYTES, EventSource, EventT, new_socket, receive, received
+from streamcodec.transports.tls import Socket, TlsSocket, has_pending
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 
 _TURN_READS: Final = 16
@@ -29,7 +30,7 @@ _TURN_BYTES: Final = 64 << 10
 """After so many bytes sent, other tasks get their turn, however fast the peer reads."""
 
 
-async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeout: float | None = None) -> EventT:
+async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: float | None = None) -> EventT:
     """Return the source's next event, reading from a non-blocking socket as needed.
 
     Args:
@@ -47,7 +48,7 @@ async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeou
         return event
     # One scope for all reads, whose end is put off now and then: one for each would cost as much as the read.
     patience = math.inf if timeout is None else timeout
-    with anyio.fail_after(timeout) as scope:
+    with anyio.move_on_after(timeout) as scope:
         while event is NEED_DATA or event is NEED_TURN:
             if event is NEED_TURN:
                 scope.deadline = math.inf  # it is not the peer who takes this time
@@ -58,17 +59,20 @@ async def next_event(sock: socket.socket, source: EventSource[EventT], *, timeou
             now = anyio.current_time()
             if scope.deadline - now < patience:
                 scope.deadline = now + patience * 9 / 8
-            await anyio.wait_readable(sock)
+            await _wait_readable(sock)
             event = _take_turn(sock, source)
-    return event
+        return event
+    msg = f"nothing has moved for {patience:g} seconds"
+    raise TimeoutError(msg)
 
 
-def _take_turn(sock: socket.socket, source: EventSource[EventT]) -> EventT | NeedData | NeedTurn:
+def _take_turn(sock: Socket, source: EventSource[EventT]) -> EventT | NeedData | NeedTurn:
     """Read until there is an event, or nothing more has come, or others should have their turn."""
     event: EventT | NeedData | NeedTurn = NEED_DATA
-    nbytes = READ_BYTES
+    enough = 1 if isinstance(sock, TlsSocket) else READ_BYTES  # of TLS, a read takes one record
+    nbytes = enough
     reads = 0
-    while event is NEED_DATA and nbytes >= READ_BYTES and reads < _TURN_READS:
+    while event is NEED_DATA and nbytes >= enough and reads < _TURN_READS:
         try:
             nbytes = receive(sock, source)
         except BlockingIOError:  # the last read took all, or a false alarm, which the system is free to raise
@@ -79,7 +83,15 @@ def _take_turn(sock: socket.socket, source: EventSource[EventT]) -> EventT | Nee
     return event
 
 
-async def send(sock: socket.socket, parts: Parts, *, timeout: float | None = None) -> None:
+async def _wait_readable(sock: Socket) -> None:
+    """Wait until a read may return; others have their turn in any case."""
+    if has_pending(sock):
+        await anyio.lowlevel.checkpoint()
+    else:
+        await anyio.wait_readable(sock)
+
+
+async def send(sock: Socket, parts: Parts, *, timeout: float | None = None) -> None:
     """Send the parts of a message over a non-blocking socket.
 
     Args:
@@ -100,7 +112,7 @@ async def send(sock: socket.socket, parts: Parts, *, timeout: float | None = Non
             await send_batch(sock, batch, patience)
 
 
-async def send_batch(sock: socket.socket, batch: list[memoryview], patience: Patience) -> None:
+async def send_batch(sock: Socket, batch: list[memoryview], patience: Patience) -> None:
     """Send what is there already.
 
     Raises:
@@ -108,16 +120,20 @@ async def send_batch(sock: socket.socket, batch: list[memoryview], patience: Pat
         OSError: the connection is broken.
     """
     queue = SendQueue(batch)
+    turn_bytes = 0
     while queue:
         try:
             nbytes = sock.sendmsg(queue.vectors())
         except BlockingIOError:
             await patience.wait(anyio.wait_writable, sock)
+            turn_bytes = 0
         else:
             queue.sent(nbytes)
             patience.sent += nbytes
-            if nbytes > _TURN_BYTES:
+            turn_bytes += nbytes
+            if turn_bytes > _TURN_BYTES:
                 await anyio.lowlevel.checkpoint()
+                turn_bytes = 0
 
 
 class Patience:
@@ -137,7 +153,7 @@ class Patience:
         """Begin anew: something has moved."""
         self._end = anyio.current_time() + self._timeout
 
-    async def wait(self, ready: Callable[[socket.socket], Awaitable[None]], sock: socket.socket) -> None:
+    async def wait(self, ready: Callable[[Socket], Awaitable[None]], sock: Socket) -> None:
         """Wait for the socket; whatever moves meanwhile prolongs it.
 
         Raises:
@@ -158,14 +174,16 @@ async def connect(host: str, port: int, *, timeout: float | None = None) -> sock
     Args:
         host: a name or an address.
         port: of the server.
-        timeout: seconds for each address; None waits for ever.
+        timeout: seconds for the name, and for each address; None waits for ever.
 
     Raises:
-        TimeoutError: the last address did not answer in time.
+        TimeoutError: the name was not found in time, or the last address did not answer in time.
         OSError: the name is unknown, or no address took the connection.
     """
     failure = OSError(f"{host!r} has no address")
-    for family, kind, protocol, _, address in await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    with anyio.fail_after(timeout):
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found:
         try:
             with new_socket(family, kind, protocol) as sock:
                 await _connect(sock, address, timeout)

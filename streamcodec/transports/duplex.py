@@ -11,7 +11,6 @@ There is one class for each way of waiting. What is sent, and what comes of what
 from __future__ import annotations
 
 import select
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Generic
@@ -24,6 +23,7 @@ from streamcodec.core.rows import Rows
 from streamcodec.transports import aio
 from streamcodec.transports.sync import EventSource, EventT, receive, received
 from streamcodec.transports.timelimit import TimeLimit
+from streamcodec.transports.tls import Socket, has_pending
 from streamcodec.transports.vectors import SendQueue, async_batches
 
 
@@ -37,11 +37,12 @@ class Duplex(Generic[EventT]):
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Socket,
         source: EventSource[EventT],
         parts: Sequence[Part],
         *,
-        timeout: float | None = None,
+        read_timeout: float | None = None,
+        write_timeout: float | None = None,
         limit: TimeLimit | None = None,
     ) -> None:
         """Prepare to send.
@@ -50,13 +51,15 @@ class Duplex(Generic[EventT]):
             sock: non-blocking.
             source: what has been read goes here.
             parts: to be sent; see `sync.send`.
-            timeout: seconds without progress in either direction before giving up; None waits for ever.
+            read_timeout: seconds without progress before giving up, once all has been sent; None waits for ever.
+            write_timeout: seconds without progress in either direction, as long as something is to be sent.
             limit: on the whole; None for none.
         """
         self._socket = sock
         self._source = source
         self._queue = SendQueue(parts)
-        self._timeout = timeout
+        self._read_timeout = read_timeout
+        self._write_timeout = write_timeout
         self._limit = limit or TimeLimit(None)
         self._poll = select.poll()
         self._awaited = 0
@@ -69,7 +72,7 @@ class Duplex(Generic[EventT]):
 
         Raises:
             RemoteProtocolError: what the peer has sent breaks a rule.
-            TimeoutError: neither direction has moved for `timeout` seconds, or all took longer than `limit`.
+            TimeoutError: neither direction has moved for too long, or all took longer than `limit`.
             OSError: the connection is broken.
             Exception: whatever the source of a part raises.
         """
@@ -92,16 +95,22 @@ class Duplex(Generic[EventT]):
         is_sending = bool(self._queue)
         self.is_sent = not (is_sending or self._is_stopped)
         self._await(select.POLLIN | select.POLLOUT if is_sending else select.POLLIN)
-        seconds = self._limit.at_most(self._timeout)
-        ready = self._poll.poll(None if seconds is None else seconds * 1000)
-        if not ready:
-            raise self._limit.too_long(self._timeout)
-        _, events = ready[0]
+        events = self._ready(self._write_timeout if is_sending else self._read_timeout)
         if events & select.POLLOUT:
             self._send()
         if events & ~select.POLLOUT:
             with suppress(BlockingIOError):  # a false alarm, which the system is free to raise
                 received(self._source, receive(self._socket, self._source))
+
+    def _ready(self, timeout: float | None) -> int:
+        """Wait; return what the socket is ready for."""
+        is_pending = has_pending(self._socket)
+        seconds = 0 if is_pending else self._limit.at_most(timeout)
+        ready = self._poll.poll(None if seconds is None else seconds * 1000)
+        if not (ready or is_pending):
+            raise self._limit.too_long(timeout)
+        events = ready[0][1] if ready else 0
+        return events | select.POLLIN if is_pending else events
 
     def _send(self) -> None:
         if not self._queue:
@@ -129,14 +138,20 @@ class AsyncDuplex(Generic[EventT]):
     """
 
     def __init__(
-        self, sock: socket.socket, source: EventSource[EventT], parts: Sequence[Part], *, timeout: float | None = None
+        self,
+        sock: Socket,
+        source: EventSource[EventT],
+        parts: Sequence[Part],
+        *,
+        read_timeout: float | None = None,
+        write_timeout: float | None = None,
     ) -> None:
         """Prepare to send; the arguments are those of `Duplex`. See `aio.send` for the parts."""
         self._socket = sock
         self._source = source
         self._parts = parts
-        self._timeout = timeout
-        self._patience = aio.Patience(timeout)
+        self._read_timeout = read_timeout
+        self._patience = aio.Patience(write_timeout)
         self._sending = anyio.CancelScope()
         self._reading = anyio.CancelScope()
         self._is_sending = False
@@ -170,7 +185,7 @@ class AsyncDuplex(Generic[EventT]):
                 return await aio.next_event(self._socket, _Watched(self._source, self._patience))
         if self._failure is not None:
             raise self._failure
-        return await aio.next_event(self._socket, self._source, timeout=self._timeout)
+        return await aio.next_event(self._socket, self._source, timeout=self._read_timeout)
 
     def stop_sending(self) -> None:
         """Send nothing more; the connection cannot be used again if that was not all."""

@@ -1,4 +1,4 @@
-"""Blocking transports: plain sockets and files.
+"""Blocking transports: sockets, plain or under TLS, and files.
 
 Each function drives an *event source*: a `Decoder`, a `ServerConnection`, a `ClientConnection`, or whatever has the
 same methods. The socket or file writes straight into the memory that the source hands out; where that is several small
@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from streamcodec.core.encoder import Part
 from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.transports.tls import Socket, TlsSocket
 from streamcodec.transports.vectors import SendQueue
 
 EventT = TypeVar("EventT")
@@ -64,7 +65,7 @@ class Readable(Protocol):
         ...
 
 
-def receive(sock: socket.socket, source: EventSource[object]) -> int:
+def receive(sock: Socket, source: EventSource[object]) -> int:
     """Read once, into as many of the source's buffers as bytes have come for; return how many, 0 at the end."""
     buffers = source.get_buffers()
     if len(buffers) > 1:
@@ -80,7 +81,7 @@ def received(source: EventSource[object], nbytes: int) -> None:
         source.receive_eof()
 
 
-def next_event(sock: socket.socket, source: EventSource[EventT]) -> EventT:
+def next_event(sock: Socket, source: EventSource[EventT]) -> EventT:
     """Return the source's next event, reading from a blocking socket as needed.
 
     Raises:
@@ -110,7 +111,7 @@ def next_event_from_file(file: Readable, source: EventSource[EventT]) -> EventT:
     return event
 
 
-def send(sock: socket.socket, parts: Iterable[Part]) -> None:
+def send(sock: Socket, parts: Iterable[Part]) -> None:
     """Send the parts of a message over a blocking socket.
 
     Args:
@@ -145,8 +146,13 @@ def new_socket(family: int, kind: int, protocol: int) -> Iterator[socket.socket]
         raise
 
 
-def has_input(sock: socket.socket) -> bool:
-    """Tell whether a read would return at once: with bytes, with the end, or with an error."""
+def has_input(sock: Socket) -> bool:
+    """Tell whether a read would return at once: with bytes, with the end, or with an error.
+
+    To be asked between two messages only: under TLS it takes a byte, if there is one.
+    """
+    if isinstance(sock, TlsSocket):
+        return sock.has_input
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))

@@ -68,7 +68,8 @@ class Kind:
             with Client(url, **options) as client:
                 yield Driver(client, None)
             return
-        with start_blocking_portal(self._name) as portal:
+        settings = {"use_uvloop": True} if self._name == "uvloop" else None
+        with start_blocking_portal("asyncio" if settings else self._name, settings) as portal:
             asynchronous = AsyncClient(url, **options)
             with portal.wrap_async_context_manager(asynchronous) as client_there:
                 yield Driver(client_there, portal)

@@ -277,7 +277,6 @@ def test_nobody_is_there(kind: Kind) -> None:
         "",
         "127.0.0.1:8000",
         "localhost",
-        "https://127.0.0.1",
         "ftp://127.0.0.1",
         "http://",
         "http://:8000",

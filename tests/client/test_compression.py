@@ -67,9 +67,9 @@ def test_there_and_back(kind: Kind, url: str, encoding: str, is_binary: bool) ->
 @KINDS
 @ENCODINGS
 def test_request_on_the_wire(kind: Kind, encoding: str) -> None:
-    plain = encode_request([Tensor(name="x", array=X)], parameters={"binary_data_output": True})
+    plain = encode_request([Tensor(name="x", array=X)], request_id="7", parameters={"binary_data_output": True})
     with scripted([PLAIN]) as server, kind.client(server.url, request_compression=encoding) as client:
-        client.infer("m", {"x": X})
+        client.infer("m", {"x": X}, request_id="7")
     fields, body = _taken_apart(server.requests[0])
     assert fields["content-encoding"] == encoding
     assert int(fields["content-length"]) == len(body) < plain.body_length

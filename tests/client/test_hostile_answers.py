@@ -26,7 +26,7 @@ from streamcodec import (
     encode_response,
 )
 from streamcodec.client import AsyncClient, Client, ServerError
-from streamcodec.client.exchange import Address, Exchange
+from streamcodec.client.exchange import Exchange
 from streamcodec.http import ClientConnection
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import response, scripted
@@ -41,6 +41,7 @@ CHUNKED = "Transfer-Encoding: chunked"
 GZIP = "Content-Encoding: gzip"
 INPUTS = {"x": [1.0]}
 QUESTION = encode_request([Tensor(name="x", array=np.ones(1, np.int8))])
+HOST = [("Host", "x")]
 LIMITS = Limits(max_header_bytes=200_000, max_message_bytes=1 << 20)
 
 
@@ -82,7 +83,7 @@ ENDLESS: dict[str, tuple[bytes, bytes, int]] = {
 def _taken(start: bytes, again: bytes, exchange: Exchange) -> tuple[int, Exception]:
     """Bring an endless answer until it is refused; return the bytes that were read, and why they are no more."""
     connection = ClientConnection(LIMITS)
-    exchange.start(connection, Address.of("http://x"))
+    exchange.start(connection)
     taken = 0
     try:
         for piece in chain([start], repeat(again * max(1, 60_000 // len(again)))):
@@ -102,7 +103,7 @@ def _taken(start: bytes, again: bytes, exchange: Exchange) -> tuple[int, Excepti
 @pytest.mark.parametrize("case", ENDLESS)
 def test_an_endless_answer_is_refused_after_so_many_bytes(case: str) -> None:
     start, again, most = ENDLESS[case]
-    taken, _ = _taken(start, again, Exchange("POST", "/v2/models/m/infer", QUESTION, LIMITS))
+    taken, _ = _taken(start, again, Exchange("POST", "/v2/models/m/infer", HOST, QUESTION, LIMITS))
     assert taken <= most
 
 
@@ -121,7 +122,7 @@ MAX_ERROR = (16 << 10) + LIMITS.max_drain_bytes
 @pytest.mark.parametrize("status", ["200 OK", "500 Internal Server Error"])
 def test_an_endless_document_or_error_is_refused_after_so_many_bytes(case: str, status: str) -> None:
     start, again = DOCUMENTS[case]
-    exchange = Exchange("GET", "/v2", None, LIMITS)
+    exchange = Exchange("GET", "/v2", HOST, None, LIMITS)
     taken, error = _taken(start.replace(b"200 OK", status.encode()), again, exchange)
     assert isinstance(error, LimitExceededError)
     most = MAX_DOCUMENT if status == "200 OK" else MAX_ERROR
@@ -135,8 +136,8 @@ def test_an_endless_document_or_error_is_refused_after_so_many_bytes(case: str, 
 def test_a_document_at_the_limit_is_one_and_a_byte_more_is_none() -> None:
     for excess, is_read in ((0, True), (1, False)):
         connection = ClientConnection(LIMITS)
-        exchange = Exchange("GET", "/v2", None, LIMITS)
-        exchange.start(connection, Address.of("http://x"))
+        exchange = Exchange("GET", "/v2", HOST, None, LIMITS)
+        exchange.start(connection)
         body = b"{}".ljust(MAX_DOCUMENT + excess)
         data = memoryview(response(body))
         try:
@@ -258,8 +259,8 @@ def test_bytes_that_come_after_an_answer_has_been_taken_are_not_the_next_one(kin
 
 
 def _wait_for_input(client: Client | AsyncClient) -> None:
-    sock = client._socket  # noqa: SLF001 - nobody else knows when the bytes have arrived
-    assert sock is not None
+    ((_, kept),) = client._common.pool._kept  # noqa: SLF001 - nobody else knows when the bytes have arrived
+    sock = kept.socket
     assert select.select([sock], [], [], TIMEOUT)[0]
 
 

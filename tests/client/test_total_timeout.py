@@ -7,13 +7,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
 import numpy as np
 import pytest
 
 from streamcodec import Tensor, TensorReceived, encode_response
-from streamcodec.client import AsyncClient
+from streamcodec.client import AsyncClient, Timeout
 from streamcodec.client.connecting import connect
 from streamcodec.transports.timelimit import TimeLimit
 from tests.client.drivers import KINDS, Kind
@@ -53,9 +54,9 @@ def _sip(sock: socket.socket) -> None:
 
 
 @contextmanager
-def _ends_in_time() -> Iterator[None]:
+def _ends_in_time(text: str = r"has not ended within its total_timeout of 0\.3 seconds") -> Iterator[None]:
     start = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"has not ended within its total_timeout of 0\.3 seconds"):
+    with pytest.raises(TimeoutError, match=text):
         yield
     assert SECONDS * 0.9 < time.monotonic() - start < SECONDS * 6
 
@@ -141,7 +142,17 @@ def test_without_progress_the_other_limit_ends_a_call_first(kind: Kind) -> None:
 
 
 @KINDS
-def test_looking_up_a_name_ends_with_the_total_limit(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        ({"total_timeout": SECONDS}, r"has not ended within its total_timeout of 0\.3 seconds"),
+        ({"timeout": Timeout(connect=SECONDS)}, r"no connection to nobody\.invalid:80 within 0\.3 seconds"),
+    ],
+    ids=["in all", "of connecting"],
+)
+def test_looking_up_a_name_ends_with_both_limits(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch, times: dict[str, Any], text: str
+) -> None:
     actual = socket.getaddrinfo
 
     def slow(*arguments: object, **options: object) -> object:
@@ -151,7 +162,7 @@ def test_looking_up_a_name_ends_with_the_total_limit(kind: Kind, monkeypatch: py
         raise socket.gaierror(socket.EAI_NONAME, "not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    with kind.client("http://nobody.invalid", total_timeout=SECONDS) as client, _ends_in_time():
+    with kind.client("http://nobody.invalid", **times) as client, _ends_in_time(text):
         client.infer("m", INPUTS)
 
 
@@ -198,7 +209,7 @@ def test_a_connection_attempt_that_is_interrupted_leaves_no_socket(monkeypatch: 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_waiting_for_the_calls_of_other_tasks_counts(backend: str) -> None:
     async def main(url: str) -> None:
-        async with AsyncClient(url) as client, client.stream("m", INPUTS) as events:
+        async with AsyncClient(url, max_connections=1) as client, client.stream("m", INPUTS) as events:
             await anext(events)
 
             async def other() -> None:

@@ -32,7 +32,7 @@ from streamcodec import (
     request_decoder,
     response_decoder,
 )
-from streamcodec.client.exchange import Address, Exchange
+from streamcodec.client.exchange import Exchange
 from streamcodec.core.record import field_names
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import Inference, Reply, Service, error_reply
@@ -303,8 +303,8 @@ class _Client(_Connected):
     def __init__(self, limits: Limits) -> None:
         self._connection = ClientConnection(limits)
         super().__init__(self._connection)
-        self._exchange = Exchange("POST", "/v2/models/m/infer", _QUESTION, limits)
-        self._exchange.start(self._connection, Address.of("http://x"))
+        self._exchange = Exchange("POST", "/v2/models/m/infer", [("Host", "x")], _QUESTION, limits)
+        self._exchange.start(self._connection)
 
     def _own(self, event: Any) -> None:  # noqa: ANN401 - any event
         self._exchange.receive(self._connection, event)

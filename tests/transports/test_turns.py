@@ -307,7 +307,7 @@ def test_both_directions_at_once(run: Run, pair: Pair, is_sending: bool) -> None
 
     async def main() -> None:
         source = _Slow(3)
-        duplex: AsyncDuplex[str] = AsyncDuplex(right, source, parts, timeout=0.1)
+        duplex: AsyncDuplex[str] = AsyncDuplex(right, source, parts, read_timeout=0.1, write_timeout=0.1)
         async with duplex.sending():
             with anyio.move_on_after(0.05):  # what has come is not lost
                 await duplex.next_event()
@@ -366,7 +366,7 @@ def test_a_compressed_answer_that_is_damaged(run: Run, pair: Pair) -> None:
     async def main() -> None:
         source = ClientConnection(paced=True)
         parts = source.send_request("GET", "/", [("Host", "x")])
-        duplex: AsyncDuplex[Any] = AsyncDuplex(right, source, parts, timeout=5)
+        duplex: AsyncDuplex[Any] = AsyncDuplex(right, source, parts, read_timeout=5, write_timeout=5)
         async with duplex.sending():
             assert isinstance(await duplex.next_event(), ResponseHead)
             source.receive_body(paced())

@@ -5,6 +5,7 @@ and outputs what KServe's documentation shows: `as_numpy()` in, `InferOutput` ou
 
 - `identity` and `matrix` answer each input as the output of the same name; the parameter `fail` makes them fail;
 - `seen` answers, as JSON text, what a request said;
+- `echo` is `identity` without an id of its own where the request has none;
 - `payloads` answers NaNs that KServe could not have read as such.
 """
 
@@ -46,17 +47,25 @@ class Identity(Model):  # type: ignore[misc]  # KServe is not in this environmen
     def get_output_types(self) -> list[dict[str, Any]]:
         return self.get_input_types()
 
+    def _id(self, payload: InferRequest) -> str | None:
+        return payload.id or generate_uuid()  # type: ignore[no-any-return]  # as KServe's own models
+
     def _outputs(self, payload: InferRequest) -> list[InferOutput]:
         return [output(tensor.name, tensor.datatype, tensor.as_numpy()) for tensor in payload.inputs]
 
     def _answer(self, payload: InferRequest, outputs: list[InferOutput]) -> InferResponse:
         return InferResponse(
-            response_id=payload.id or generate_uuid(),  # as KServe's own models; it answers JSON not without an id
+            response_id=self._id(payload),
             model_name=self.name,
             infer_outputs=outputs,
             use_binary_outputs=payload.use_binary_outputs,
             requested_outputs=payload.request_outputs,
         )
+
+
+class _Echo(Identity):
+    def _id(self, payload: InferRequest) -> str | None:
+        return payload.id  # type: ignore[no-any-return]  # as the documentation's examples
 
 
 class _Seen(Identity):
@@ -95,4 +104,5 @@ def serve(models: list[Model], port: int) -> None:
 
 
 if __name__ == "__main__":
-    serve([Identity("identity"), Identity("matrix"), _Seen("seen"), _Payloads("payloads")], int(sys.argv[2]))
+    models = [Identity("identity"), Identity("matrix"), _Echo("echo"), _Seen("seen"), _Payloads("payloads")]
+    serve(models, int(sys.argv[2]))

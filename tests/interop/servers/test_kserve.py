@@ -100,9 +100,13 @@ def test_binary_answer_has_neither_type_nor_length(url: str, deviation: Deviatio
 
 
 @pytest.mark.interop(feature="ids and parameters")
-def test_server_makes_up_an_id_if_there_is_none(client: Driver, deviation: Deviation) -> None:
-    assert client.infer("identity", {"x": floats()}).header.id
-    deviation("makes up an id where none was sent; handed on")
+def test_an_answer_in_json_needs_an_id_which_our_clients_always_send(
+    client: Driver, url: str, deviation: Deviation
+) -> None:
+    message = encode_request([Tensor(name="x", array=floats(), is_binary=False)])
+    assert post(url, "echo/infer", message).status == 500
+    assert np.array_equal(client.infer("echo", {"x": floats()}, is_binary=False)["x"], floats())
+    deviation("cannot answer in JSON where neither request nor model gives an id (500); our clients always send one")
 
 
 @pytest.mark.interop(feature="raw binary request")

@@ -1,0 +1,113 @@
+"""Blocking: how `Client` gets the answer to an exchange, which is all of it that waits."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+from streamcodec.client.common import Common
+from streamcodec.client.connecting import connect
+from streamcodec.client.connection import Connection
+from streamcodec.client.exchange import Exchange
+from streamcodec.client.reaching import reaching, tls_over
+from streamcodec.client.timeouts import Times
+from streamcodec.core.errors import RemoteProtocolError
+from streamcodec.core.events import Event
+from streamcodec.http.messages import HttpEvent
+from streamcodec.transports.duplex import Duplex
+from streamcodec.transports.tls import TlsSocket
+
+
+class Blocking:
+    """Waits in the thread of whoever calls."""
+
+    def __init__(self, common: Common) -> None:
+        """Work for one client."""
+        self._common = common
+
+    def events(self, exchange: Exchange, times: Times) -> Generator[Event, None, None]:
+        """Send a request, and yield the events of its answer."""
+        with self._place(times):
+            for connection in self._connections(times):
+                with self._duplex(connection, exchange, times) as duplex:
+                    try:
+                        while not exchange.has_ended:
+                            event = exchange.receive(connection.http, duplex.next_event())
+                            if not exchange.is_success:
+                                duplex.stop_sending()
+                            if event is not None:
+                                with times.limit.paused():
+                                    yield event
+                        break
+                    except (ConnectionError, RemoteProtocolError) as error:
+                        if not connection.may_have_died(exchange):
+                            raise connection.failure(exchange, error, duplex.lost) from None
+        exchange.check_status()
+
+    @contextmanager
+    def _duplex(self, connection: Connection, exchange: Exchange, times: Times) -> Iterator[Duplex[HttpEvent]]:
+        """Begin an exchange on a connection, and give that back at the end."""
+        duplex: Duplex[HttpEvent] | None = None
+        try:
+            duplex = Duplex(
+                connection.socket,
+                connection.http,
+                connection.start(exchange),
+                read_timeout=times.timeout.read,
+                write_timeout=times.timeout.write,
+                limit=times.limit,
+            )
+            yield duplex
+        finally:
+            self._common.give_back(connection, exchange, is_sent=duplex is not None and duplex.is_sent)
+
+    @contextmanager
+    def _place(self, times: Times) -> Iterator[None]:
+        """Hold a place in the pool."""
+        pool = self._common.pool
+        waiter = pool.enter(threading.Event)
+        if waiter is not None:
+            has_come = False
+            try:
+                has_come = waiter.wait(times.limit.at_most(times.timeout.pool))
+            finally:
+                if not has_come:
+                    pool.give_up(waiter)
+            if not has_come:
+                raise self._common.no_place(times)
+        try:
+            yield
+        finally:
+            pool.leave()
+
+    def _connections(self, times: Times) -> Iterator[Connection]:
+        """Yield a kept connection, if there is one, and then a new one, for whoever finds that the first has died."""
+        kept = self._common.take_kept()
+        if kept is not None:
+            yield kept
+        address, context = self._common.address, self._common.context
+        with reaching(address, times):
+            sock = connect(address.host, address.port, timeout=times.timeout.connect, limit=times.limit)
+            secured = sock if context is None else _secure(sock, context, address.host, times)
+        yield self._common.connection(secured)
+
+
+def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times: Times) -> TlsSocket:
+    """Put TLS over a connection, blocking; the socket is closed if that fails.
+
+    Raises:
+        TimeoutError: the server says nothing.
+        OSError: TLS has failed, or the connection.
+    """
+    with tls_over(sock, context, host) as tls:
+        while awaited := tls.handshake():
+            poll = select.poll()
+            poll.register(tls, awaited)
+            seconds = times.limit.at_most(times.timeout.connect)
+            if not poll.poll(None if seconds is None else seconds * 1000):
+                raise times.limit.too_long(times.timeout.connect)
+    return tls

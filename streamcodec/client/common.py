@@ -1,0 +1,113 @@
+"""Common: what both clients are made of, which is everything but the waiting."""
+
+from __future__ import annotations
+
+import math
+import ssl
+from pathlib import Path
+from time import monotonic
+
+from streamcodec.client.address import Address
+from streamcodec.client.calls import Calls
+from streamcodec.client.connection import Connection
+from streamcodec.client.exchange import Compression, Exchange
+from streamcodec.client.fields import Auth, Headers, RequestFields
+from streamcodec.client.pool import Pool
+from streamcodec.client.timeouts import Timeout, Times
+from streamcodec.core.errors import LocalProtocolError
+from streamcodec.core.limits import Limits
+from streamcodec.transports.timelimit import TimeLimit
+from streamcodec.transports.tls import Socket, client_context
+
+
+class Common:
+    """What a client is told when it is made; the arguments are those of `Client`.
+
+    Attributes:
+        address: of the server.
+        context: for TLS; None where the server is spoken to without.
+        calls: what can be asked of the server.
+        pool: the connections.
+        compresses: whether requests are to be compressed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Headers | None,
+        auth: Auth | None,
+        verify: bool | str | Path,
+        ssl_context: ssl.SSLContext | None,
+        timeout: float | Timeout | None,
+        total_timeout: float | None,
+        max_connections: int,
+        keepalive_expiry: float | None,
+        limits: Limits,
+        request_compression: str | None,
+        response_compression: str | None,
+        is_paced: bool,
+    ) -> None:
+        """Prepare; nothing is sent yet.
+
+        Raises:
+            LocalProtocolError: an argument has no meaning.
+        """
+        self.address = Address.of(url)
+        self.context = _context(self.address, ssl_context, verify=verify)
+        compression = Compression(request=request_compression, response=response_compression)
+        fields = RequestFields(self.address, headers, auth)
+        self.calls = Calls(self.address, fields, limits, compression)
+        self.pool = Pool(max_connections, math.inf if keepalive_expiry is None else keepalive_expiry)
+        self.compresses = request_compression is not None
+        self._timeout = Timeout.of(timeout)
+        self._total_timeout = total_timeout
+        self._limits = limits
+        self._is_paced = is_paced
+
+    def times(self, timeout: float | Timeout | None, total_timeout: float | None) -> Times:
+        """Return the times of a call that begins now; None stands for what the client was told.
+
+        Raises:
+            LocalProtocolError: a timeout is not greater than 0.
+        """
+        return Times(
+            timeout=self._timeout if timeout is None else Timeout.of(timeout),
+            limit=TimeLimit(self._total_timeout if total_timeout is None else total_timeout),
+        )
+
+    def take_kept(self) -> Connection | None:
+        """Return a connection that was used before and is alive, if there is one."""
+        return self.pool.take(monotonic())
+
+    def connection(self, sock: Socket) -> Connection:
+        """Return a new connection."""
+        return Connection(sock, self._limits, is_paced=self._is_paced)
+
+    def give_back(self, connection: Connection, exchange: Exchange, *, is_sent: bool) -> None:
+        """Take a connection back after an exchange, which may have ended early."""
+        self.pool.give_back(connection, monotonic(), is_good=exchange.is_answered and is_sent)
+
+    def no_place(self, times: Times) -> TimeoutError:
+        """Return the error for who has waited in vain until a connection is free."""
+        if times.limit.is_over:
+            return times.limit.exceeded()
+        return TimeoutError(
+            f"no connection was free for {times.timeout.pool} seconds: all {self.pool.max_connections} of "
+            "max_connections are in use; a stream() holds one until its `with` block is left"
+        )
+
+
+def _context(
+    address: Address, ssl_context: ssl.SSLContext | None, *, verify: bool | str | Path
+) -> ssl.SSLContext | None:
+    """Return who is trusted, if that is asked.
+
+    Raises:
+        LocalProtocolError: it is said twice, or no certificates can be read.
+    """
+    if ssl_context is not None and verify is not True:
+        raise LocalProtocolError("verify and ssl_context both say who is trusted; give one of them")
+    if not address.is_secure:
+        return None
+    return client_context(verify=verify) if ssl_context is None else ssl_context

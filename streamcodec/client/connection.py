@@ -1,0 +1,92 @@
+"""Connection: one connection of a client to its server, between two exchanges and within one.
+
+It may have died while it was kept, which nobody notices before the next request: the server's end of it and that
+request passed each other on the way. Then not a byte of an answer has come, and the request may be sent again on a new
+connection (RFC 9112, section 9.3.1), if it can be.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamcodec.client.exchange import Exchange
+from streamcodec.core.encoder import Part
+from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.core.limits import Limits
+from streamcodec.http.client import ClientConnection
+from streamcodec.transports.sync import has_input
+from streamcodec.transports.tls import Socket, TlsSocket
+
+_ALERT: Final = b"\x15\x03"
+"""How TLS says that it has not understood (RFC 8446, section 5.1)."""
+
+
+class Connection:
+    """A socket, and what is spoken there.
+
+    Attributes:
+        socket: non-blocking.
+        http: the protocol.
+        is_kept: whether an exchange has ended well here before.
+    """
+
+    def __init__(self, sock: Socket, limits: Limits, *, is_paced: bool) -> None:
+        """Begin on a socket that is connected."""
+        self.socket = sock
+        self.http = ClientConnection(limits, paced=is_paced)
+        self.is_kept = False
+        self._is_paced = is_paced
+        self._received = 0
+        self._copied = 0
+
+    def start(self, exchange: Exchange) -> list[Part]:
+        """Begin an exchange; return what is to be sent."""
+        self._received = self.http.incoming.received
+        return exchange.start(self.http, paced=self._is_paced)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the next exchange can begin, as far as one can see; to be asked between two of them only."""
+        return self.http.is_reusable and not has_input(self.socket)
+
+    def may_have_died(self, exchange: Exchange) -> bool:
+        """Tell whether an exchange that has failed here can be begun anew elsewhere."""
+        return self.is_kept and exchange.is_repeatable and self._is_silent
+
+    def failure(self, exchange: Exchange, error: Exception, lost: ConnectionError | None) -> Exception:
+        """Return what to raise for an error that has ended an exchange early.
+
+        Args:
+            exchange: that the server refuses matters more than how the connection ended.
+            error: met while receiving.
+            lost: met while sending.
+        """
+        refusal = exchange.refusal(error)
+        if refusal is not None:
+            return refusal
+        if lost is not None:
+            return lost
+        if isinstance(error, RemoteProtocolError) and self._expects_tls(error):
+            return RemoteProtocolError(f"{error.message}; the server may expect TLS: https://", code=error.code)
+        return error
+
+    def copied_since(self) -> int:
+        """Return how many bytes were copied in user space since this was last asked."""
+        before, self._copied = self._copied, self.http.incoming.received_copied
+        return self._copied - before
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether nothing has come since the exchange began."""
+        return self.http.incoming.received == self._received
+
+    def _expects_tls(self, error: RemoteProtocolError) -> bool:
+        """Tell whether a server that has not answered in HTTP behaves as one that wants TLS."""
+        if isinstance(self.socket, TlsSocket) or self.is_kept:
+            return False
+        has_hung_up = error.code is ErrorCode.CONNECTION_CLOSED and self._is_silent
+        return has_hung_up or self.http.incoming.begun(len(_ALERT)) == _ALERT

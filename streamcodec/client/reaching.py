@@ -1,0 +1,92 @@
+"""Reaching: TLS on a new connection, and what it means if a server cannot be reached, in words that say what to do."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from streamcodec.client.address import Address
+from streamcodec.client.timeouts import Times
+from streamcodec.transports.tls import TlsSocket
+
+_OTHER_NAME: Final = {62, 64}
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+
+_NOT_TRUSTED: Final = {18, 19, 20, 21}
+"""A certificate that is its own CA, or whose CA is not known."""
+
+_NOT_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
+"""What OpenSSL, of one version or another, makes of a server that answers in plain HTTP."""
+
+
+@contextmanager
+def tls_over(sock: socket.socket, context: ssl.SSLContext, host: str) -> Iterator[TlsSocket]:
+    """Put TLS over a connected socket, for a handshake in the body of the `with`; it is closed if anything fails."""
+    tls = TlsSocket.over(sock, context, host)
+    try:
+        yield tls
+    except BaseException:
+        tls.close()
+        raise
+
+
+@contextmanager
+def reaching(address: Address, times: Times) -> Iterator[None]:
+    """Make errors of connecting say where to, and what to do about them.
+
+    Raises:
+        TimeoutError: the time of the call is over, or no connection within the time for that.
+        ssl.SSLError: TLS has failed; `ssl.SSLCertVerificationError`: the server is not trusted.
+        OSError: any other error, of the same class.
+    """
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        raise _untrusted(error, address) from None
+    except ssl.SSLError as error:
+        raise _again(error, _tls_trouble(error, address)) from None
+    except ConnectionResetError as error:
+        raise _again(error, _hung_up(address)) from None
+    except socket.gaierror as error:
+        raise _again(error, f"the name {address.host!r} cannot be resolved: {error.strerror}") from None
+    except TimeoutError:
+        raise (
+            times.limit.exceeded()
+            if times.limit.is_over
+            else TimeoutError(f"no connection to {address.place} within {times.timeout.connect} seconds")
+        ) from None
+    except OSError as error:
+        raise _again(error, f"no connection to {address.place}: {error.strerror or error}") from None
+
+
+def _again(error: OSError, text: str) -> OSError:
+    """Return an error of the same class and number that says more."""
+    return type(error)(text) if error.errno is None else type(error)(error.errno, text)
+
+
+def _untrusted(error: ssl.SSLCertVerificationError, address: Address) -> ssl.SSLCertVerificationError:
+    """Return the error for a certificate, with what to do."""
+    text = f"the certificate of {address.place} is refused: {error.verify_message}"
+    if error.verify_code in _OTHER_NAME:
+        text += "; the URL has to have the name that the certificate is for"
+    elif error.verify_code in _NOT_TRUSTED:
+        text += "; if its CA is one of your own, verify=PATH names a file with the CA's certificate"
+    refusal = ssl.SSLCertVerificationError(error.errno, text)
+    refusal.verify_code, refusal.verify_message = error.verify_code, error.verify_message
+    return refusal
+
+
+def _hung_up(address: Address) -> str:
+    return f"{address.place} has ended the connection in the handshake: does it speak TLS, in an allowed version?"
+
+
+def _tls_trouble(error: ssl.SSLError, address: Address) -> str:
+    """Return what has gone wrong in a handshake."""
+    if isinstance(error, ssl.SSLEOFError):
+        return _hung_up(address)
+    if error.reason in _NOT_TLS:
+        return f"{address.place} does not speak TLS there; for a plain server, the URL begins with http://"
+    return f"TLS with {address.place} has failed: {error.reason or error}"
