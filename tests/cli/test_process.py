@@ -187,15 +187,15 @@ def test_output_that_cannot_be_written() -> None:
 @pytest.mark.parametrize(
     ("arguments", "absent"),
     [
-        (["--version"], {"numpy", "anyio", "h11", "streamcodec.codec", "streamcodec.service", "asyncio"}),
-        (["--help"], {"numpy", "anyio", "h11", "streamcodec.codec", "streamcodec.service", "asyncio"}),
-        (["serve", "--help"], {"streamcodec.client", "streamcodec.blackbox", "streamcodec.cli.demo"}),
-        (["infer", "--help"], {"streamcodec.server", "streamcodec.service", "streamcodec.blackbox"}),
-        (["fuzz", "--help"], {"streamcodec.server", "streamcodec.service"}),
+        (["--version"], ["numpy", "anyio", "h11", "streamcodec.codec", "streamcodec.service", "asyncio"]),
+        (["--help"], ["numpy", "anyio", "h11", "streamcodec.codec", "streamcodec.service", "asyncio"]),
+        (["serve", "--help"], ["streamcodec.client", "streamcodec.blackbox", "streamcodec.cli.demo"]),
+        (["infer", "--help"], ["streamcodec.server", "streamcodec.service", "streamcodec.blackbox"]),
+        (["fuzz", "--help"], ["streamcodec.server", "streamcodec.service"]),
     ],
     ids=" ".join,
 )
-def test_what_a_command_does_not_need_is_not_imported(arguments: list[str], absent: set[str]) -> None:
+def test_what_a_command_does_not_need_is_not_imported(arguments: list[str], absent: list[str]) -> None:
     code = "import sys, atexit, streamcodec.cli as cli; atexit.register(lambda: print(*sys.modules)); cli.program()"
     process = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-    assert not absent & set(process.stdout.splitlines()[-1].split())
+    assert not set(absent) & set(process.stdout.splitlines()[-1].split())
