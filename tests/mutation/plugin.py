@@ -76,6 +76,7 @@ _FILES = {
     "options": ("limits",),
     "calls": ("calls", "times", "windowed_models"),
     "outbox": ("pipelining", "floods"),
+    "patience": ("patience_rules", "times"),
     "plan": ("plans",),
     "running": ("process",),
     "server": ("misuse", "connection"),
