@@ -69,7 +69,7 @@ _WORDS = ("test_refusals.py", "test_complaints.py", "test_told.py", "test_rules.
 _FILES = {
     "body": ("bodies",),
     "collector": ("bodies", "client"),
-    "channels": ("pipelining", "times", "floods"),
+    "channels": ("channels", "pipelining", "times", "floods"),
     "connection": ("heads", "misuse", "zero_copy"),
     "driver": ("times", "budget", "limits", "admission"),
     "lingering": ("limits", "admission"),
