@@ -9,9 +9,10 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import anyio
+import numpy as np
 import pytest
 
 from streamcodec.server import ServerOptions
@@ -21,9 +22,9 @@ from streamcodec.server.express import Express
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.patience import Taking
 from streamcodec.server.session import Session, Step
-from streamcodec.service import Service
+from streamcodec.service import Model, ModelRegistry, Service
 from tests.server.models import models
-from tests.server.wire import GET_LIVE, head
+from tests.server.wire import GET_LIVE, head, infer_request
 
 ANSWER = b"HTTP/1.1 200 "
 LONG = 60.0
@@ -40,6 +41,10 @@ class Transport(asyncio.Transport):
         self.is_read = False
         self.has_closed = False
         self.calls: list[str] = []
+        self.socket: socket.socket | None = None
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as in the base class
+        return self.socket if name == "socket" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Keep none."""
@@ -71,9 +76,9 @@ class Transport(asyncio.Transport):
 class Client:
     """What sends requests to a channel, which waits for them."""
 
-    def __init__(self, options: ServerOptions | None = None) -> None:
+    def __init__(self, options: ServerOptions | None = None, *, registry: ModelRegistry | None = None) -> None:
         options = options or ServerOptions()
-        service = Service(models())
+        service = Service(registry or models())
         self.outbox = Outbox(0.0)
         self.session = Session(service, Express(service), Admission(options))
         self.taking = Taking(options)
@@ -205,6 +210,53 @@ async def test_a_client_whose_answers_wait_is_not_answered_more() -> None:
 
 
 @_on_a_loop
+async def test_so_many_bytes_of_answers_wait_for_one_client_and_one_answer_more() -> None:
+    measured = Client()
+    waiting = await measured.waited_for()
+    measured.send(GET_LIVE * 3)
+    assert measured.answers == 3
+    await _ended(waiting)
+    size = len(measured.transport.written) // 3
+    assert measured.channel.given == 3 * size
+
+    client = Client(ServerOptions(max_pipelined_bytes=5 * size))
+    waiting = await client.waited_for()
+    client.send(GET_LIVE * 2)  # two reads in one turn of the event loop
+    client.send(GET_LIVE * 10)
+    assert client.outbox.nbytes(client.transport) == 5 * size
+    assert await waiting is Step.SEND
+    assert b"".join(cast("list[bytes]", client.session.outgoing)).count(ANSWER) == 1
+
+
+@_on_a_loop
+async def test_a_large_answer_ends_the_wait_and_is_sent_by_whoever_waits() -> None:
+    registry = models()
+    registry.add(Model(name="long", predict=lambda _: {"y": np.zeros(100_000, np.uint8)}, is_inline=True))
+    client = Client(registry=registry)
+    for _ in range(2):  # the second time it is known
+        waiting = await client.waited_for()
+        client.send(infer_request("long"))
+        assert await waiting is Step.SEND
+        assert (client.answers, client.transport.is_read) == (0, False)
+        assert len(b"".join(cast("list[bytes]", client.session.outgoing))) > 100_000
+        client.session.outgoing = []
+        client.session.has_sent()
+
+
+@_on_a_loop
+async def test_where_there_is_no_memory_to_answer_the_connection_is_closed() -> None:
+    def fail() -> bool:
+        raise MemoryError
+
+    client = Client()
+    waiting = await client.waited_for()
+    client.session.answer_at_once = fail  # type: ignore[method-assign] # as where memory is short
+    client.send(GET_LIVE)
+    assert await waiting is Step.CLOSE
+    assert not client.transport.is_read
+
+
+@_on_a_loop
 async def test_what_was_answered_before_is_sent_before() -> None:
     client = Client()
     waiting = await client.waited_for()
@@ -302,6 +354,46 @@ async def test_a_connection_ends_once() -> None:
     client.channel.close()
     assert client.transport.calls == ["end", "abort"]
     assert client.channel.has_left(None)
+
+
+@pytest.mark.parametrize("kind", ["transport", "socket"])
+def test_who_has_sent_all_and_ends_its_direction_has_not_left_and_who_owes_a_byte_has(kind: str) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        client = Client()
+        client.transport.socket = ours
+        channel = client.channel if kind == "transport" else SocketChannel(ours, client.taking)
+        with ours, theirs:
+            assert not channel.has_left(100)
+            theirs.send(bytes(10))
+            theirs.shutdown(socket.SHUT_WR)
+            assert not channel.has_left(10)
+            assert channel.has_left(11)
+            assert not channel.has_left(None)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_socket_whose_client_takes_its_answer_in_pieces_is_waited_for_each_time(backend: str) -> None:
+    size = 8 << 20
+
+    async def take(sock: socket.socket) -> None:
+        left = size
+        while left:
+            await anyio.wait_readable(sock)
+            left -= len(sock.recv(1 << 20))
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        options = ServerOptions(write_timeout=LONG, request_timeout=LONG)
+        with theirs, closing(SocketChannel(ours, Taking(options))) as channel, anyio.fail_after(LONG):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(take, theirs)
+                await channel.send([bytes(size)])
+
+    anyio.run(main, backend=backend)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
