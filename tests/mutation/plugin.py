@@ -69,7 +69,8 @@ _WORDS = ("test_refusals.py", "test_complaints.py", "test_told.py", "test_rules.
 _FILES = {
     "body": ("bodies",),
     "collector": ("bodies", "client"),
-    "budget": ("budget_rates",),
+    "admission": ("bookkeeping",),
+    "budget": ("budget_rates", "bookkeeping"),
     "channels": ("channels", "pipelining", "times", "floods"),
     "connection": ("heads", "misuse", "zero_copy"),
     "driver": ("times", "budget", "limits", "admission"),
@@ -82,7 +83,7 @@ _FILES = {
     "running": ("process",),
     "server": ("misuse", "connection"),
     "serving": ("admission", "limits", "process"),
-    "session": ("requests", "limits", "budget"),
+    "session": ("bookkeeping", "requests", "limits", "budget"),
     "workers": ("worker_rules",),
 }
 """Of modules that have no file of tests of their own: whose theme is theirs."""

@@ -20,7 +20,7 @@ class Request:
         self.reservation = Reservation(self.budget)
         assert self.reservation.ask(nbytes)
         self.reservation.taken = lambda: self.taken
-        self.now = 0.0
+        self.now = 100.0
         self.reservation.look(self.now)
 
     def comes_on(self, nbytes: int, seconds: float = 1.0) -> int:
