@@ -82,7 +82,7 @@ MUTANTS: Final = (
         "server/patience.py",
         "return count == self._count + (self._phase is Phase.HEAD)",
         "return count == self._count",
-        "server/test_times.py",
+        "server/test_patience_rules.py",
     ),
     Mutant(
         "session: what is held is not offered",

@@ -69,18 +69,22 @@ _WORDS = ("test_refusals.py", "test_complaints.py", "test_told.py", "test_rules.
 _FILES = {
     "body": ("bodies",),
     "collector": ("bodies", "client"),
-    "channels": ("pipelining", "times", "floods"),
+    "admission": ("bookkeeping",),
+    "budget": ("budget_rates", "bookkeeping"),
+    "channels": ("channels", "pipelining", "times", "floods"),
     "connection": ("heads", "misuse", "zero_copy"),
     "driver": ("times", "budget", "limits", "admission"),
     "lingering": ("limits", "admission"),
     "options": ("limits",),
     "calls": ("calls", "times", "windowed_models"),
     "outbox": ("pipelining", "floods"),
+    "patience": ("patience_rules", "times"),
     "plan": ("plans",),
     "running": ("process",),
     "server": ("misuse", "connection"),
     "serving": ("admission", "limits", "process"),
-    "session": ("requests", "limits", "budget"),
+    "session": ("bookkeeping", "requests", "limits", "budget"),
+    "workers": ("worker_rules",),
 }
 """Of modules that have no file of tests of their own: whose theme is theirs."""
 

@@ -125,6 +125,8 @@ def _test(wanted: list[str], arguments: argparse.Namespace) -> None:
         "faulthandler_timeout=0",
         "--tb=native",
         "-sq",
+        "-m",
+        "not quiet",  # those that the ordinary round leaves out as slow are wanted: each is surveyed for its time
     ]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
     subprocess.run([sys.executable, "-m", "pytest", *options, f"tests/{arguments.room}"], env=environment, check=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ import pytest
 
 from streamcodec import Tensor, Windows, encode_request
 from streamcodec.server import Server, ServerOptions, open_listener
-from streamcodec.server.patience import Patience, Phase, Taking
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
 from streamcodec.service.models import Outputs
 from tests.server.models import models
@@ -34,179 +31,6 @@ LONG = 30.0
 @pytest.fixture(params=["asyncio", "uvloop", "trio"])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-# Patience itself: time is an argument
-
-
-@dataclass
-class Client:
-    """What a session tells of a client."""
-
-    phase: Phase = Phase.IDLE
-    request_count: int = 0
-    received: int = 0
-    has_lost: bool = False
-    has_work: bool = False
-
-
-OPTIONS = ServerOptions(
-    idle_timeout=100, head_timeout=20, header_timeout=30, read_timeout=10, min_rate=100, request_timeout=1000
-)
-
-
-def _seconds_until_given_up(options: ServerOptions, client: Client, act: Callable[[float], None]) -> float:
-    """Look every second from 0 on; return when it has been enough."""
-    patience = Patience(options, client)
-    for second in range(5000):
-        act(second)
-        try:
-            assert 0 < patience.look(second) <= 2.5, "a quarter of the shortest limit"
-        except TimeoutError:
-            return second
-    return -1
-
-
-def test_each_phase_has_its_limit_in_total_however_the_bytes_come() -> None:
-    client = Client()
-
-    def drip(_: float) -> None:
-        client.received += 1
-
-    def enough(_: float) -> None:
-        client.received += 100
-
-    client.phase = Phase.IDLE
-    assert _seconds_until_given_up(OPTIONS, client, lambda _: None) == 100
-    client.phase = Phase.HEAD
-    assert _seconds_until_given_up(OPTIONS, client, enough) == 20
-    client.phase = Phase.HEADER
-    assert _seconds_until_given_up(OPTIONS, client, enough) == 30
-    client.phase = Phase.BODY
-    assert _seconds_until_given_up(OPTIONS, client, enough) == 1000
-    assert _seconds_until_given_up(OPTIONS, client, drip) == 11
-
-
-@pytest.mark.parametrize("phase", [Phase.HEAD, Phase.HEADER, Phase.BODY])
-def test_silence_is_borne_for_a_shorter_time(phase: Phase) -> None:
-    assert _seconds_until_given_up(OPTIONS, Client(phase), lambda _: None) == 10
-
-
-def test_the_rate_is_an_average_and_0_is_none() -> None:
-    client = Client(Phase.BODY)
-
-    def hurry_first(now: float) -> None:
-        client.received = 5000 if now else 0
-        client.received += int(now)
-
-    # 5000 bytes are enough for 50 seconds after the first 10, those that drip in for half a second more.
-    assert _seconds_until_given_up(OPTIONS, client, hurry_first) == 61
-    none = ServerOptions(read_timeout=10, min_rate=0, head_timeout=20, header_timeout=30, request_timeout=1000)
-    assert _seconds_until_given_up(none, Client(Phase.BODY), lambda _: None) == 10
-    client = Client(Phase.BODY)
-    assert _seconds_until_given_up(none, client, hurry_first) == 1000
-
-
-def _pull_windows(client: Client, count: int, *, model_takes: float, client_takes: float) -> None:
-    """Wait for windows of 100 bytes, each with one look and no more, and work on them in between."""
-    patience = Patience(OPTIONS, client)
-    now = 0.0
-    patience.look(now)
-    patience.pause(now)
-    for _ in range(count):
-        now += model_takes
-        patience.resume()
-        patience.look(now)
-        now += client_takes
-        client.received += 100
-        patience.pause(now)
-    patience.resume()
-    patience.look(now)
-
-
-def test_time_that_nobody_waited_counts_neither_for_the_rate_nor_for_the_request() -> None:
-    _pull_windows(Client(Phase.BODY), 900, model_takes=9, client_takes=1)
-    _pull_windows(Client(Phase.BODY), 999, model_takes=9, client_takes=1)
-    with pytest.raises(TimeoutError):  # the whole request has its limit all the same
-        _pull_windows(Client(Phase.BODY), 1000, model_takes=9, client_takes=1)
-
-
-def test_waits_that_end_before_anybody_looks_again_count() -> None:
-    _pull_windows(Client(Phase.BODY), 9, model_takes=0, client_takes=2)
-    with pytest.raises(TimeoutError):  # 50 bytes per second, 100 are wanted
-        _pull_windows(Client(Phase.BODY), 10, model_takes=0, client_takes=2)
-
-
-def test_waits_that_are_looked_at_count_once() -> None:
-    client = Client(Phase.BODY)
-    patience = Patience(OPTIONS, client)
-    for second in range(1000):
-        patience.look(float(second))
-        patience.look(second + 0.5)
-        client.received += 100
-        patience.pause(second + 1.0)
-        patience.pause(second + 1.0)
-        patience.resume()
-    with pytest.raises(TimeoutError):
-        patience.look(1000.0)
-
-
-def test_each_request_has_its_own_time() -> None:
-    client = Client()
-    patience = Patience(OPTIONS, client)
-    now = 0.0
-    for number in range(1, 100):
-        for client.phase, seconds in ((Phase.HEAD, 9), (Phase.HEADER, 9), (Phase.BODY, 9)):
-            client.request_count = number - (client.phase is Phase.HEAD)
-            client.received += 1000
-            patience.look(now)
-            now += seconds
-    client.received += 1000
-    patience.look(now)
-
-
-def test_heads_that_are_answered_between_two_looks_are_not_one_long_head() -> None:
-    client = Client(Phase.HEAD)
-    patience = Patience(OPTIONS, client)
-    for second in range(1000):
-        client.request_count += 1
-        client.received += 100
-        patience.look(float(second))
-
-
-def test_a_request_that_begins_between_two_looks_has_its_whole_time() -> None:
-    client = Client(Phase.BODY, request_count=1)
-    patience = Patience(OPTIONS, client)
-    for second in range(500):
-        client.received += 100
-        patience.look(float(second))
-    client.request_count = 2
-    for second in range(500, 1499):
-        client.received += 100
-        patience.look(float(second))
-    with pytest.raises(TimeoutError):
-        patience.look(1500.0)
-
-
-def _given_up_at(client: Client, moments: dict[float, tuple[Phase, int]]) -> float:
-    """Look at a client that sends fast enough; return when it has been enough, if its requests come on like this."""
-
-    def go_on(now: float) -> None:
-        client.received += 100
-        client.phase, client.request_count = moments.get(now, (client.phase, client.request_count))
-
-    return _seconds_until_given_up(OPTIONS, client, go_on)
-
-
-def test_a_request_has_its_time_from_its_first_byte_on_whatever_phases_it_goes_through() -> None:
-    assert _given_up_at(Client(Phase.HEAD), {15: (Phase.HEADER, 1), 40: (Phase.BODY, 1)}) == 1000
-    assert _given_up_at(Client(Phase.HEADER, 1), {20: (Phase.BODY, 1)}) == 1000
-
-
-def test_the_next_request_has_its_own_time_although_nobody_has_looked_between_the_two() -> None:
-    assert _given_up_at(Client(Phase.HEAD), {15: (Phase.BODY, 2)}) == 1015, "the head that was seen is answered already"
-    assert _given_up_at(Client(Phase.BODY, 1), {500: (Phase.BODY, 2)}) == 1500
-    assert _given_up_at(Client(Phase.BODY, 1), {500: (Phase.HEADER, 2), 510: (Phase.BODY, 2)}) == 1500
 
 
 # Over sockets
@@ -496,48 +320,3 @@ def test_the_time_in_which_a_model_waits_for_its_client_is_not_its_own(backend: 
         wire.send(request[:-100])
         time.sleep(1.3)
         assert wire.send(request[-100:]).response().status == 200
-
-
-def _taken_until(taking: Taking, rate: float, pause: float = 0.0, answers: float = math.inf) -> float:
-    """Wait for a client that takes so many bytes a second; return when it has been enough, -1 for never.
-
-    Args:
-        taking: what judges.
-        rate: bytes per second.
-        pause: seconds after each for which the server has nothing to send.
-        answers: seconds of waiting for each run of answers.
-    """
-    taken = 0.0
-    for second in range(5000):
-        now = second * (1 + pause)
-        taking.resume(now)
-        try:
-            taking.look(now, int(taken))
-            taking.look(now + 0.5, int(taken + rate / 2))
-        except TimeoutError:
-            return second
-        taken += rate
-        taking.pause(now + 1)
-        if second % answers == answers - 1:
-            taking.has_all()
-    return -1
-
-
-def test_answers_are_taken_at_a_minimum_rate_and_within_a_time_in_all() -> None:
-    options = ServerOptions(write_timeout=10, min_rate=100, request_timeout=1000)
-    assert _taken_until(Taking(options), 0) == 10, "the client takes nothing"
-    assert _taken_until(Taking(options), 2) == 10, "a byte now and then"
-    assert _taken_until(Taking(options), 50) == 20, "half of what is wanted"
-    assert _taken_until(Taking(options), 100) == 1000
-    assert _taken_until(Taking(options), 100, answers=500) == -1
-    assert _taken_until(Taking(options), 50, answers=2) == 20, "what it is late by is summed up over all answers"
-    assert _taken_until(Taking(options), 100, pause=9) == 1000, "time in which nothing was there to be taken"
-    none = ServerOptions(write_timeout=10, min_rate=0, request_timeout=1000)
-    assert _taken_until(Taking(none), 2) == 1000
-
-
-def test_no_client_is_to_blame_for_work_that_waits_for_its_turn() -> None:
-    client = Client(phase=Phase.BODY, has_work=True)
-    assert _seconds_until_given_up(OPTIONS, client, lambda _: None) == -1
-    client.has_work = False
-    assert _seconds_until_given_up(OPTIONS, client, lambda _: None) == OPTIONS.read_timeout

@@ -1,0 +1,437 @@
+"""Channels by themselves: one client's turn, the wait for a slow one, and the end, over a transport that notes it all.
+
+The event loop is real, its time is not waited for where that can be avoided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from typing import Any, cast
+
+import anyio
+import numpy as np
+import pytest
+
+from streamcodec.server import ServerOptions
+from streamcodec.server.admission import Admission
+from streamcodec.server.channels import ProtocolChannel, SocketChannel
+from streamcodec.server.express import Express
+from streamcodec.server.outbox import Outbox
+from streamcodec.server.patience import Taking
+from streamcodec.server.session import Session, Step
+from streamcodec.service import Model, ModelRegistry, Service
+from tests.server.models import models
+from tests.server.wire import GET_LIVE, head, infer_request
+
+ANSWER = b"HTTP/1.1 200 "
+LONG = 60.0
+"""Seconds that nothing here takes."""
+
+
+class Transport(asyncio.Transport):
+    """Takes all, or keeps it as if the client took nothing; notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.kept = 0
+        self.is_read = False
+        self.has_closed = False
+        self.calls: list[str] = []
+        self.socket: socket.socket | None = None
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as in the base class
+        return self.socket if name == "socket" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Keep none."""
+
+    def get_write_buffer_size(self) -> int:
+        return self.kept
+
+    def is_closing(self) -> bool:
+        return self.has_closed
+
+    def write(self, data: Any) -> None:  # noqa: ANN401 - as in the base class
+        assert not self.has_closed
+        self.written += bytes(data)
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        assert not self.has_closed
+        self.is_read = True
+
+    def write_eof(self) -> None:
+        self.calls.append("end")
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+
+class Client:
+    """What sends requests to a channel, which waits for them."""
+
+    def __init__(self, options: ServerOptions | None = None, *, registry: ModelRegistry | None = None) -> None:
+        options = options or ServerOptions()
+        service = Service(registry or models())
+        self.outbox = Outbox(0.0)
+        self.session = Session(service, Express(service), Admission(options))
+        self.taking = Taking(options)
+        self.channel = ProtocolChannel(self.session, self.taking, self.outbox, options.max_pipelined_bytes)
+        self.transport = Transport()
+        self.channel.connection_made(self.transport)
+
+    async def waited_for(self) -> asyncio.Task[Step]:
+        """Have the channel wait."""
+        waiting = asyncio.create_task(self.channel.next_event(self.session, lambda _: LONG))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert self.transport.is_read
+        return waiting
+
+    def send(self, data: bytes) -> None:
+        """Let data come in one turn, as far as it is read."""
+        while data and self.transport.is_read:
+            buffer = self.channel.get_buffer(-1)
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            self.channel.buffer_updated(size)
+            data = data[size:]
+        assert not data
+
+    @property
+    def answers(self) -> int:
+        """How many have been sent."""
+        self.outbox.flush()
+        return self.transport.written.count(ANSWER)
+
+
+def _on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    return lambda: asyncio.run(test())
+
+
+async def _ended(waiting: asyncio.Task[Step]) -> None:
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+# One client's turn
+
+
+@_on_a_loop
+async def test_in_each_turn_sixteen_small_requests_of_a_client_are_answered_and_none_is_forgotten() -> None:
+    client = Client()
+    waiting = await client.waited_for()
+    client.send(GET_LIVE * 100)
+    sent = [client.answers]
+    while client.outbox.behind:
+        assert not client.transport.is_read, "nothing more is read before all that has come is answered"
+        await asyncio.sleep(0)
+        sent.append(client.answers)
+    assert sent == [16, 32, 48, 64, 80, 96, 100]
+    assert client.transport.is_read
+    await _ended(waiting)
+
+
+@_on_a_loop
+async def test_exactly_as_many_as_are_answered_in_a_turn_leave_nothing_for_the_next() -> None:
+    client = Client()
+    waiting = await client.waited_for()
+    client.send(GET_LIVE * 16)
+    assert (client.answers, len(client.outbox.behind), client.transport.is_read) == (16, 0, True)
+    await _ended(waiting)
+
+
+@_on_a_loop
+async def test_where_others_are_behind_a_client_is_answered_once_before_their_turn() -> None:
+    client, other = Client(), list[int]()
+    waiting = await client.waited_for()
+    client.outbox.later(lambda: other.append(client.answers))
+    client.send(GET_LIVE * 20)
+    assert client.answers == 1
+    await asyncio.sleep(0)
+    assert other == [1]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert client.answers == 20
+    await _ended(waiting)
+
+
+@_on_a_loop
+async def test_who_has_gone_while_it_was_behind_is_not_read_again() -> None:
+    client = Client()
+    waiting = await client.waited_for()
+    client.send(GET_LIVE * 17)
+    client.transport.has_closed = True
+    await asyncio.sleep(0)  # another turn: reading would fail
+    assert not client.outbox.behind
+    await _ended(waiting)
+
+
+@_on_a_loop
+async def test_who_is_not_waited_for_any_more_is_not_answered_behind_its_back() -> None:
+    client = Client()
+    waiting = await client.waited_for()
+    client.send(GET_LIVE * 100)
+    await _ended(waiting)
+    before = client.answers
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert client.answers == before
+    assert not client.transport.is_read
+
+
+@_on_a_loop
+async def test_a_request_that_takes_long_ends_the_wait_behind_the_answers_to_those_before_it() -> None:
+    client = Client()
+    waiting = await client.waited_for()
+    client.send(GET_LIVE * 3 + head("/v2/models/nobody", method="GET") + head("/v2/models/nobody/infer"))
+    assert not client.transport.is_read
+    assert await waiting is Step.SEND
+    assert client.answers == 3
+    assert client.session.outgoing, "it waits for whoever sends"
+
+
+@_on_a_loop
+async def test_a_client_whose_answers_wait_is_not_answered_more() -> None:
+    client = Client(ServerOptions(max_pipelined_bytes=1))
+    waiting = await client.waited_for()
+    client.channel.pause_writing()
+    client.send(GET_LIVE * 5)
+    assert await waiting is Step.SEND
+    assert client.answers == 0
+    await asyncio.sleep(0)
+
+
+@_on_a_loop
+async def test_so_many_bytes_of_answers_wait_for_one_client_and_one_answer_more() -> None:
+    measured = Client()
+    waiting = await measured.waited_for()
+    measured.send(GET_LIVE * 3)
+    assert measured.answers == 3
+    await _ended(waiting)
+    size = len(measured.transport.written) // 3
+    assert measured.channel.given == 3 * size
+
+    client = Client(ServerOptions(max_pipelined_bytes=5 * size))
+    waiting = await client.waited_for()
+    client.send(GET_LIVE * 2)  # two reads in one turn of the event loop
+    client.send(GET_LIVE * 10)
+    assert client.outbox.nbytes(client.transport) == 5 * size
+    assert await waiting is Step.SEND
+    assert b"".join(cast("list[bytes]", client.session.outgoing)).count(ANSWER) == 1
+
+
+@_on_a_loop
+async def test_a_large_answer_ends_the_wait_and_is_sent_by_whoever_waits() -> None:
+    registry = models()
+    registry.add(Model(name="long", predict=lambda _: {"y": np.zeros(100_000, np.uint8)}, is_inline=True))
+    client = Client(registry=registry)
+    for _ in range(2):  # the second time it is known
+        waiting = await client.waited_for()
+        client.send(infer_request("long"))
+        assert await waiting is Step.SEND
+        assert (client.answers, client.transport.is_read) == (0, False)
+        assert len(b"".join(cast("list[bytes]", client.session.outgoing))) > 100_000
+        client.session.outgoing = []
+        client.session.has_sent()
+
+
+@_on_a_loop
+async def test_where_there_is_no_memory_to_answer_the_connection_is_closed() -> None:
+    def fail() -> bool:
+        raise MemoryError
+
+    client = Client()
+    waiting = await client.waited_for()
+    client.session.answer_at_once = fail  # type: ignore[method-assign] # as where memory is short
+    client.send(GET_LIVE)
+    assert await waiting is Step.CLOSE
+    assert not client.transport.is_read
+
+
+@_on_a_loop
+async def test_what_was_answered_before_is_sent_before() -> None:
+    client = Client()
+    waiting = await client.waited_for()
+    client.send(GET_LIVE)
+    await client.channel.send([b"next"])
+    assert client.transport.written.startswith(ANSWER)
+    assert client.transport.written.endswith(b"next")
+    assert client.channel.given == len(client.transport.written)
+    client.send(GET_LIVE)
+    await client.channel.flush()
+    assert client.transport.written.count(ANSWER) == 2
+    await _ended(waiting)
+
+
+# Waiting
+
+
+@_on_a_loop
+async def test_a_wait_is_looked_at_as_often_as_it_asks_for_and_ends_when_it_has_been_enough() -> None:
+    client, times = Client(), list[float]()
+
+    def look(now: float) -> float:
+        times.append(now)
+        if len(times) == 4:
+            raise TimeoutError
+        return 0.01
+
+    with pytest.raises(TimeoutError):
+        await client.channel.next_event(client.session, look)
+    assert times == sorted(times)
+    assert times[-1] - times[0] >= 0.029
+    assert abs(asyncio.get_running_loop().time() - times[-1]) < LONG, "the loop's own clock"
+
+
+@_on_a_loop
+async def test_of_a_slow_client_it_is_told_what_it_has_taken_and_what_not() -> None:
+    client, taken = Client(), list[int]()
+    judge = client.taking.look
+
+    def look(now: float, nbytes: int) -> float:
+        taken.append(nbytes)
+        judge(now, nbytes)
+        if len(taken) == 2:
+            client.channel.resume_writing()
+        else:
+            client.transport.kept = 300
+        return 0.001
+
+    client.taking.look = look  # type: ignore[method-assign,assignment] # to see it
+    client.channel.pause_writing()
+    client.transport.kept = 1000
+    with anyio.fail_after(LONG):
+        await client.channel.send([bytes(1000)])
+    assert taken == [0, 700]
+
+
+@_on_a_loop
+async def test_who_takes_nothing_is_given_up() -> None:
+    client = Client(ServerOptions(write_timeout=0.05))
+    client.channel.pause_writing()
+    client.transport.kept = 10
+    with anyio.fail_after(LONG), pytest.raises(TimeoutError, match="does not take"):
+        await client.channel.send([bytes(10)])
+
+
+@_on_a_loop
+async def test_who_has_gone_is_given_up_whatever_waits() -> None:
+    client = Client()
+    client.channel.pause_writing()
+    client.channel.connection_lost(ConnectionResetError("gone"))
+    with anyio.fail_after(LONG), pytest.raises(ConnectionResetError, match="gone"):
+        await client.channel.flush()
+
+
+@_on_a_loop
+async def test_time_in_which_nobody_waits_for_the_client_is_not_its_own() -> None:
+    client = Client(ServerOptions(write_timeout=0.3, request_timeout=0.3))
+    for _ in range(6):
+        client.channel.pause_writing()
+        asyncio.get_running_loop().call_soon(client.channel.resume_writing)
+        await client.channel.send([b"x"])
+        await asyncio.sleep(0.1)  # the server's own time
+
+
+# The end
+
+
+@_on_a_loop
+async def test_a_connection_ends_once() -> None:
+    client = Client()
+    client.channel.end()
+    assert client.transport.calls == ["end"]
+    client.transport.has_closed = True
+    client.channel.end()  # the client has gone already
+    client.channel.close()
+    assert client.transport.calls == ["end", "abort"]
+    assert client.channel.has_left(None)
+
+
+@pytest.mark.parametrize("kind", ["transport", "socket"])
+def test_who_has_sent_all_and_ends_its_direction_has_not_left_and_who_owes_a_byte_has(kind: str) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        client = Client()
+        client.transport.socket = ours
+        channel = client.channel if kind == "transport" else SocketChannel(ours, client.taking)
+        with ours, theirs:
+            assert not channel.has_left(100)
+            theirs.send(bytes(10))
+            theirs.shutdown(socket.SHUT_WR)
+            assert not channel.has_left(10)
+            assert channel.has_left(11)
+            assert not channel.has_left(None)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_socket_whose_client_takes_its_answer_in_pieces_is_waited_for_each_time(backend: str) -> None:
+    size = 8 << 20
+
+    async def take(sock: socket.socket) -> None:
+        left = size
+        while left:
+            await anyio.wait_readable(sock)
+            left -= len(sock.recv(1 << 20))
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        options = ServerOptions(write_timeout=LONG, request_timeout=LONG)
+        with theirs, closing(SocketChannel(ours, Taking(options))) as channel, anyio.fail_after(LONG):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(take, theirs)
+                await channel.send([bytes(size)])
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_socket_whose_client_takes_nothing_is_given_up_in_time(backend: str) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs, closing(SocketChannel(ours, Taking(ServerOptions(write_timeout=0.1)))) as channel:
+            with anyio.fail_after(LONG), pytest.raises(TimeoutError, match="does not take"):
+                await channel.send([bytes(16 << 20)])
+            theirs.close()
+            channel.end()  # of which nobody is told any more
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_socket_is_read_for_as_long_as_it_is_looked_at(backend: str) -> None:
+    service = Service(models())
+    looks: list[float] = []
+
+    def look(now: float) -> float:
+        looks.append(now)
+        if len(looks) == 3:
+            raise TimeoutError
+        return 0.01
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        session = Session(service, Express(service), Admission(ServerOptions()))
+        with theirs, closing(SocketChannel(ours, Taking(ServerOptions()))) as channel:
+            theirs.send(GET_LIVE)
+            assert await channel.next_event(session, lambda _: LONG) is Step.SEND
+            session.outgoing = []
+            session.has_sent()
+            with anyio.fail_after(LONG), pytest.raises(TimeoutError):
+                await channel.next_event(session, look)
+        assert looks == sorted(looks)
+
+    anyio.run(main, backend=backend)
