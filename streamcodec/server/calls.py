@@ -16,7 +16,7 @@ from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from threading import current_thread, main_thread
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 
@@ -28,8 +28,8 @@ from streamcodec.core.rows import Rows, Window, Windows
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.budget import Reservation
 from streamcodec.server.workers import NoThreadError, Work, Workers
-from streamcodec.service import Inference, Reply, failure_reply, unavailable_reply
-from streamcodec.service.models import Values
+from streamcodec.service import Inference, InferenceRequest, Reply, failure_reply, unavailable_reply
+from streamcodec.service.models import Outputs, Values
 from streamcodec.service.windows import check_end, checked
 
 AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]
@@ -114,7 +114,7 @@ class Caller:
         request = inference.request(lambda spec, header: _windows_of(spec, header, pull))
         header = request.header
         try:
-            outputs = await opening.model.predict(request)  # type: ignore[misc] # as it says of itself
+            outputs = await _predicted(inference, request)
             outputs = {name: await _synchronous(value, name, header) for name, value in outputs.items()}
             if opening.is_quick(outputs, header):
                 return opening.reply(outputs, header)
@@ -259,6 +259,21 @@ async def _windows_of(spec: TensorSpec, header: RequestHeader, pull: AsyncPull) 
         is_last = event.is_last
     if spec is header.tensors[-1]:
         check_end(await pull())
+
+
+async def _predicted(inference: Inference, request: InferenceRequest) -> Outputs:
+    """Call a model that is an `async def`."""
+    watch, predict = (
+        inference.watch,
+        cast("Callable[[InferenceRequest], Awaitable[Outputs]]", inference.opening.model.predict),
+    )
+    if watch is None:
+        return await predict(request)
+    watch.call_begun(request)
+    try:
+        return await predict(request)
+    finally:
+        watch.call_ended()
 
 
 async def _synchronous(value: Values, name: str, header: RequestHeader) -> Values:

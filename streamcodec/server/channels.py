@@ -37,6 +37,11 @@ Look = Callable[[float], float]
 class Channel(Protocol):
     """A connection to a client."""
 
+    @property
+    def given(self) -> int:
+        """Bytes that the system, or the transport, was given to send."""
+        ...
+
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Return the next event of a source that bytes are read for.
 
@@ -88,6 +93,11 @@ class SocketChannel:
         """Take over the socket; `taking` says how long to wait for the client to read."""
         self._socket = sock
         self._patience = _Patience(taking)
+
+    @property
+    def given(self) -> int:
+        """Bytes that the system has taken."""
+        return self._patience.sent
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Read until there is an event."""
@@ -197,6 +207,9 @@ class ProtocolChannel(EventProtocol[Any]):
                 outbox.put(self.transport, answer)
                 self.given += len(answer)
                 nbytes += len(answer)
+                if session.observation is not None:
+                    session.observation.record.bytes_out = len(answer)
+                    session.observed()
                 count -= 1
                 if count <= 0 and not session.is_idle:
                     self._fall_behind()

@@ -8,7 +8,7 @@ unless it `is_inline`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
 import numpy as np
@@ -31,6 +31,7 @@ from streamcodec.service.classification import check_request, classify_outputs
 from streamcodec.service.memory import bytes_beside, bytes_placed
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, Values, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
+from streamcodec.service.observing import CallWatch
 from streamcodec.service.raw import raw_tensor
 from streamcodec.service.replies import Reply, error_reply, failure_reply, message_reply
 from streamcodec.service.windows import Pull, windows_of
@@ -123,14 +124,24 @@ class Opening:
         name = self.model.name
         return InferenceRequest(inputs=inputs, rows=rows, header=header, model_name=name, model_version=self.version)
 
-    def call(self, request: InferenceRequest, reply: Callable[[Outputs, RequestHeader], Reply]) -> Reply:
+    def call(
+        self, request: InferenceRequest, reply: Callable[[Outputs, RequestHeader], Reply], watch: CallWatch | None
+    ) -> Reply:
         """Call the model, and have a reply made of its outputs; whatever goes wrong is a reply, too."""
         try:
-            return reply(cast("Outputs", self.model.predict(request)), request.header)
+            outputs = self.model.predict(request) if watch is None else self._watched(request, watch)
+            return reply(cast("Outputs", outputs), request.header)
         except KeyboardInterrupt:  # may be meant for the program
             raise
         except BaseException as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
             return self.failure(error)
+
+    def _watched(self, request: InferenceRequest, watch: CallWatch) -> Outputs | Awaitable[Outputs]:
+        watch.call_begun(request)
+        try:
+            return self.model.predict(request)
+        finally:
+            watch.call_ended()
 
     def failure(self, error: BaseException) -> Reply:
         """Make the reply to a call that has failed."""
@@ -195,6 +206,7 @@ class Inference:
     Attributes:
         opening: what its head has settled.
         decoder: receives the body.
+        watch: is told of the call of the model; None at first.
     """
 
     def __init__(self, opening: Opening, *, pause_after_header: bool = False, paced: bool = False) -> None:
@@ -204,6 +216,7 @@ class Inference:
             RemoteProtocolError: the head alone is reason enough to refuse.
         """
         self.opening = opening
+        self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
         self.decoder = _decoder(opening, pause_after_header=pause_after_header and not opening.is_whole, paced=paced)
@@ -217,6 +230,11 @@ class Inference:
     def has_header(self) -> bool:
         """Whether the JSON header has come."""
         return self._header is not None
+
+    @property
+    def request_id(self) -> str | None:
+        """As the JSON header gives it; None if it gives none, or has not come."""
+        return None if self._header is None else self._header.id
 
     @property
     def memory_bytes(self) -> int:
@@ -316,7 +334,7 @@ class Inference:
                 raise LocalProtocolError(msg)
             return windows_of(spec, header, pull)
 
-        return self.opening.call(self.request(windows), self.opening.reply)
+        return self.opening.call(self.request(windows), self.opening.reply, self.watch)
 
 
 def _decoder(opening: Opening, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
