@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import ctypes
 import importlib
-import logging
 import os
 import sys
 import threading
@@ -16,6 +15,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from streamcodec.cli.arguments import Commands, count, port, seconds, size, size_or_0, size_text
+from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.core.errors import LocalProtocolError
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import Limits
@@ -61,6 +61,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("models", nargs="?", metavar="MODULE:OBJECT", help="what to serve (default: the demo models)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=port, default=8000, help="port to listen at; 0 picks one (default: %(default)s)")
+    add_logging(parser)
     _add_features(parser)
     _add_limits(parser)
     parser.set_defaults(run=run)
@@ -68,7 +69,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal."""
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
+    set_up_logging(options)
     service = Service(
         demo_models() if options.models is None else load_models(options.models),
         nonfinite=NonFiniteOutput(options.nonfinite),
@@ -84,7 +85,16 @@ def run(options: argparse.Namespace) -> None:
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
     if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
         _give_freed_memory_back()
-    if run_server(service, host=options.host, port=options.port, options=server_options, on_listening=_announce):
+    with access_log(options) as observers:
+        unfinished = run_server(
+            service,
+            host=options.host,
+            port=options.port,
+            options=server_options,
+            observer=observers,
+            on_listening=_announce,
+        )
+    if unfinished:
         os._exit(0)  # models are still running in threads, for which the interpreter would wait
     _leave_threads()
 

@@ -14,6 +14,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from streamcodec.core.errors import RemoteProtocolError
@@ -31,6 +32,12 @@ _PARTS: Final = 4
 """Parts of a request's time, by number: two of them are entered with every small request."""
 
 
+_DO_NOTHING: Final = frozenset(
+    {Observer.request_begun, Observer.call_begun, Observer.call_ended, Observer.request_ended}
+)
+"""What an observer inherits that leaves out methods: it need not be called."""
+
+
 class Observers:
     """Several observers as one. None of them ends a request, whatever it raises."""
 
@@ -38,25 +45,31 @@ class Observers:
         """Tell each of them, in this order; times are of the clock."""
         self.clock = clock
         self._has_failed = False
-        self.request_begun = self._all([observer.request_begun for observer in observers])
-        self.call_begun = self._all([observer.call_begun for observer in observers])
-        self.call_ended = self._all([observer.call_ended for observer in observers])
-        self.request_ended = self._all([observer.request_ended for observer in observers])
+        self.request_begun = self._tell([observer.request_begun for observer in observers])
+        self.call_begun = self._tell([observer.call_begun for observer in observers])
+        self.call_ended = self._tell([observer.call_ended for observer in observers])
+        self.request_ended = self._tell([observer.request_ended for observer in observers])
 
-    def _all(self, methods: list[Callable[[RequestRecord], None]]) -> Callable[[RequestRecord], None]:
-        def tell(record: RequestRecord) -> None:
-            for method in methods:
-                try:
-                    method(record)
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything, and shall not matter
-                    self._complain(method, error)
+    def _tell(self, methods: list[Callable[[RequestRecord], None]]) -> Callable[[RequestRecord], None]:
+        """Return a function that tells all who want to know."""
+        methods = [method for method in methods if getattr(method, "__func__", None) not in _DO_NOTHING]
+        return partial(self._call, methods) if methods else _nobody
 
-        return tell
+    def _call(self, methods: list[Callable[[RequestRecord], None]], record: RequestRecord) -> None:
+        for method in methods:
+            try:
+                method(record)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything, and shall not matter
+                self._complain(method, error)
 
     def _complain(self, method: Callable[[RequestRecord], None], error: BaseException) -> None:
         if not self._has_failed:
             self._has_failed = True
             logger.error("an observer failed in %r; later failures are not logged", method, exc_info=error)
+
+
+def _nobody(_: RequestRecord) -> None:
+    """Tell nobody."""
 
 
 class Observation:

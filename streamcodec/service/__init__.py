@@ -10,18 +10,22 @@ from streamcodec.service.models import (
     Predict,
     TensorMetadata,
 )
+from streamcodec.service.observing import Ending, Observer, RequestRecord
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
 from streamcodec.service.service import Service
 
 __all__ = [
     "ANY_SIZE",
+    "Ending",
     "Inference",
     "InferenceRequest",
     "Model",
     "ModelRegistry",
+    "Observer",
     "Opening",
     "Predict",
     "Reply",
+    "RequestRecord",
     "Service",
     "TensorMetadata",
     "demo_models",

@@ -57,42 +57,30 @@ class RequestRecord:
         seconds: all of it.
     """
 
-    __slots__ = (
-        "body_seconds",
-        "bytes_in",
-        "bytes_out",
-        "cause",
-        "client",
-        "code",
-        "ending",
-        "head",
-        "model",
-        "model_seconds",
-        "raw_head",
-        "request_id",
-        "seconds",
-        "send_seconds",
-        "started",
-        "status",
-        "version",
-        "waiting_seconds",
-    )
+    client: str
+    started: float
+    # What is not known stays with the class: to set all of it would take as long as the rest of the observation.
+    head: RequestHead | None = None
+    raw_head = b""
+    model: str | None = None
+    version: str | None = None
+    request_id: str | None = None
+    status: int | None = None
+    code: ErrorCode | None = None
+    cause: BaseException | None = None
+    ending = Ending.COMPLETE
+    bytes_in = 0
+    bytes_out = 0
+    body_seconds = 0.0
+    waiting_seconds = 0.0
+    model_seconds = 0.0
+    send_seconds = 0.0
+    seconds = 0.0
 
     def __init__(self, client: str, started: float) -> None:
         """Begin with a request of which nothing else is known."""
         self.client = client
         self.started = started
-        self.head: RequestHead | None = None
-        self.raw_head = b""
-        self.model: str | None = None
-        self.version: str | None = None
-        self.request_id: str | None = None
-        self.status: int | None = None
-        self.code: ErrorCode | None = None
-        self.cause: BaseException | None = None
-        self.ending = Ending.COMPLETE
-        self.bytes_in = self.bytes_out = 0
-        self.body_seconds = self.waiting_seconds = self.model_seconds = self.send_seconds = self.seconds = 0.0
 
     @property
     def method(self) -> str | None:
@@ -112,8 +100,8 @@ class RequestRecord:
         return [] if self.head is None else list(self.head.fields.values(name))
 
 
-class Observer(Protocol):
-    """Is told what happens to requests. Who inherits from it may leave out methods.
+class Observer:
+    """Is told what happens to requests: inherit from it, and leave out what is not wanted.
 
     All methods but those around a call are called on the event loop, where everybody waits for them: they should take
     microseconds. Of an observer that raises, the first exception is logged, and that is all that comes of it.

@@ -55,7 +55,18 @@ class Program:
 @contextmanager
 def serving(*arguments: str, cwd: Path = ROOT) -> Iterator[Program]:
     """Run `python -m streamcodec serve`, with warnings as errors, until the block ends."""
-    command = [sys.executable, "-W", "error", "-m", "streamcodec", "serve", "--port", "0", *arguments]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "streamcodec",
+        "serve",
+        "--port",
+        "0",
+        "--no-access-log",
+        *arguments,
+    ]
     with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
