@@ -15,6 +15,7 @@ import anyio
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.calls import Caller
 from streamcodec.server.channels import Channel
+from streamcodec.server.departures import Departures
 from streamcodec.server.lingering import Rest
 from streamcodec.server.observation import BODY, MODEL
 from streamcodec.server.options import ServerOptions
@@ -37,8 +38,9 @@ class Driver:
         taking: says how long its channel waits for the client to read.
     """
 
-    def __init__(self, session: Session, workers: Workers, options: ServerOptions) -> None:
+    def __init__(self, session: Session, workers: Workers, departures: Departures, options: ServerOptions) -> None:
         """Prepare to serve."""
+        self._departures = departures
         self.session = session
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
@@ -70,7 +72,8 @@ class Driver:
                 session.refuse_for_memory()
             if step is Step.CALL and session.inference is not None:
                 pull = partial(self._pull, channel)
-                session.answer(await self._caller.call(session.inference, pull))
+                watch = partial(self._departures.watch, channel, session.connection)
+                session.answer(await self._caller.call(session.inference, pull, watch))
             outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
             if session.observation is None:
                 await channel.send(outgoing)

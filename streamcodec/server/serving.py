@@ -28,6 +28,7 @@ from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending
 from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
 from streamcodec.server.dates import Dates
+from streamcodec.server.departures import Departures
 from streamcodec.server.driver import Driver
 from streamcodec.server.express import Express, response_head
 from streamcodec.server.lingering import refuse
@@ -71,6 +72,7 @@ class Server:
         self._express = Express(service)
         self._admission = Admission(options, service.pool)
         self._workers = Workers(options.max_workers, options.max_windowed_requests)
+        self._departures = Departures()
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
         self._refusal = _Refusal(service)
@@ -107,7 +109,7 @@ class Server:
         if self.is_stopping:
             self._accepting.cancel()
         async with open_tasks() as watchers:
-            self._workers.watchers = watchers
+            self._workers.watchers = self._departures.tasks = watchers
             async with open_tasks() as connections:
                 with listener, self._accepting:
                     await self._accept(listener, connections)
@@ -143,7 +145,7 @@ class Server:
         observers = self._observers
         observe = None if observers is None else partial(Observation, observers, client_of(sock))
         session = Session(self._service, self._express, self._admission, self._dates, observe)
-        driver = Driver(session, self._workers, self._options)
+        driver = Driver(session, self._workers, self._departures, self._options)
         return driver if self._admission.enter(session, driver) else None
 
     async def _refuse(self, sock: socket.socket) -> None:

@@ -14,7 +14,6 @@ more than that either, and when it is refused nothing: its answer may take long 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
@@ -31,6 +30,7 @@ from streamcodec.server.admission import Admission
 from streamcodec.server.budget import Reservation
 from streamcodec.server.dates import Dates
 from streamcodec.server.express import Express, response_head
+from streamcodec.server.failures import log_failure
 from streamcodec.server.observation import Observation
 from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, Service, error_reply, unavailable_reply
@@ -47,8 +47,6 @@ _PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON hea
 
 Observe = Callable[[int], Observation]
 """Begins an observation of a request, before which so many bytes have come."""
-
-logger = logging.getLogger(__name__)
 
 
 class Step(Enum):
@@ -314,7 +312,7 @@ class Session:
 
     def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
         if reply.cause is not None:
-            logger.error("a model failed", exc_info=reply.cause)
+            log_failure(reply.cause, reply.call)
         return self._service.finish(reply, head)
 
     def _take(self, event: HttpEvent) -> Step | None:

@@ -18,11 +18,12 @@ from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decod
 from streamcodec.core.deflating import compress_message
 from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import EncodedMessage, Tensor, encode_response
-from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError, out_of_memory
+from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError, out_of_memory, shown
 from streamcodec.core.events import HeaderReceived, TensorReceived
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.model import RequestedOutput, RequestHeader, TensorSpec
 from streamcodec.core.placement import Place
+from streamcodec.core.record import replaced
 from streamcodec.core.remembered import RememberedHeaders
 from streamcodec.core.rows import Rows
 from streamcodec.core.rows import Windows as AnyWindows
@@ -134,7 +135,7 @@ class Opening:
         except KeyboardInterrupt:  # may be meant for the program
             raise
         except BaseException as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
-            return self.failure(error)
+            return self.failure(error, request.header.id)
 
     def _watched(self, request: InferenceRequest, watch: CallWatch) -> Outputs | Awaitable[Outputs]:
         watch.call_begun(request)
@@ -143,15 +144,22 @@ class Opening:
         finally:
             watch.call_ended()
 
-    def failure(self, error: BaseException) -> Reply:
-        """Make the reply to a call that has failed."""
+    def failure(self, error: BaseException, request_id: str | None) -> Reply:
+        """Make the reply to a call that has failed.
+
+        Args:
+            error: what the model has raised.
+            request_id: of the request, for the server's log.
+        """
         if isinstance(error, RemoteProtocolError):
             return error_reply(error)
         if isinstance(error, MemoryError):
             return error_reply(out_of_memory(f"there is no memory for model {self.model.name!r} to answer"))
         if isinstance(error, NotRepresentableError):
             return failure_reply(str(error), status=400)
-        return _failure_reply(self.model, error)
+        reply = _failure_reply(self.model, error)
+        call = f"model {shown(self.model.name)} version {shown(self.version)}"
+        return replaced(reply, call=call if request_id is None else f"{call}, request {shown(request_id)}")
 
     def is_quick(self, outputs: Outputs, header: RequestHeader) -> bool:
         """Whether `reply` makes its answer of these outputs so quickly that an event loop can do it.

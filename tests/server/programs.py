@@ -7,15 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from anyio.from_thread import start_blocking_portal
 
 from streamcodec.server import Server, ServerOptions, open_listener
-from streamcodec.service import ModelRegistry, Service
+from streamcodec.service import ModelRegistry, Observer, Service
 
 ROOT = Path(__file__).parents[2]
 MODELS = "tests.server.models:MODELS"
@@ -83,6 +84,7 @@ def server_here(
     *,
     backend: str = "asyncio",
     listener: socket.socket | None = None,
+    observer: Observer | Iterable[Observer] = (),
 ) -> Iterator[tuple[Server, tuple[str, int]]]:
     """Run a server in a thread of this process; stop it, and wait for it, when the block ends.
 
@@ -93,7 +95,7 @@ def server_here(
     address = listener.getsockname()
     settings = {"use_uvloop": True} if backend == "uvloop" else None
     with start_blocking_portal("asyncio" if settings else backend, settings) as portal:
-        server = portal.call(Server, service, options)
+        server = portal.call(partial(Server, service, options, observer=observer))
         serving_task = portal.start_task_soon(server.serve, listener)
         try:
             yield server, address
