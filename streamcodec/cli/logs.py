@@ -26,10 +26,10 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
         help="the least important messages that are logged; the access log is of level info (default: %(default)s)",
     )
     parser.add_argument(
-        "--no-access-log",
-        dest="access_log",
-        action="store_false",
-        help="do not log a line for each request to standard error: time, client, method, path, model, version, id, "
+        "--access-log",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="log a line for each request to standard error: time, client, method, path, model, version, id, "
         "status, bytes in and out, seconds, and the code of a refusal",
     )
     parser.add_argument(

@@ -144,9 +144,11 @@ class AccessLog(Observer):
         if self._thread is None:
             self._is_closing = False
             thread = threading.Thread(target=self._run, name="streamcodec access log", daemon=True)
-            with suppress(RuntimeError):  # there is no thread to be had; the next request tries again
+            try:
                 thread.start()
-                self._thread = thread
+            except RuntimeError:  # there is none to be had; the next request tries again
+                return
+            self._thread = thread
         self._wake.set()
 
     def _run(self) -> None:

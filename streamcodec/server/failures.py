@@ -12,10 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-import streamcodec
 from streamcodec.core.errors import LocalProtocolError
 
-_OURS: Final = str(Path(streamcodec.__file__).parent) + os.sep
+_OURS: Final = str(Path(__file__).parents[1]) + os.sep
 
 logger = logging.getLogger(__name__)
 

@@ -258,9 +258,9 @@ class Session:
             return
         incoming = self.connection.incoming
         nbytes = incoming.received - observation.offset
-        if observation.has_begun or observation.record.status is not None:
+        if observation.has_begun:
             nbytes -= incoming.kept
-        elif not incoming.kept:  # no request has begun
+        elif observation.record.status is None and not incoming.kept:  # no request has begun
             return
         observation.record.bytes_in = nbytes
         if is_whole:

@@ -7,7 +7,6 @@ from email.utils import formatdate, parsedate_to_datetime
 
 import pytest
 
-from streamcodec.server import ServerOptions
 from streamcodec.server.dates import Dates, http_date
 from tests.server.models import models
 from tests.server.programs import server_here
@@ -37,7 +36,7 @@ def test_every_answer_has_one(backend: str) -> None:
         "quick": GET_LIVE,
         "quick inference": infer_request(),
         "ordinary": infer_request("sleep", count=1),
-        "failing": infer_request("broken"),
+        "failing": infer_request("break"),
         "large": infer_request(count=100_000),
         "not found": head("/v3", method="GET"),
         "no head": b"GET \x01\r\n\r\n",
@@ -51,8 +50,9 @@ def test_every_answer_has_one(backend: str) -> None:
 
 
 def test_so_has_a_refused_connection() -> None:
-    with server_here(models(), ServerOptions(max_connections=1)) as (server, address), Wire(address) as wire:
+    with server_here(models()) as (server, address):
         server._admission.enter = lambda *_: False  # type: ignore[method-assign]  # noqa: SLF001 - as if all were taken
-        answer = wire.send(GET_LIVE).response()
+        with Wire(address) as wire:
+            answer = wire.send(GET_LIVE).response()
     assert answer.status == 503
     assert "date" in answer.fields
