@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from streamcodec.core.errors import printable
 from streamcodec.service.observing import Ending, Observer, RequestRecord
@@ -44,22 +44,15 @@ Write = Callable[[list[str]], None]
 """Takes lines, without their ends."""
 
 
-class Line(NamedTuple):
-    """What is kept of a request until its line is written; the fields of the JSON form are named like this."""
+Line = tuple[
+    float, str, str | None, str | None, str | None, str | None, str | None, int | None, int, int, float, str | None, str
+]
+"""What is kept of a request until its line is written: the values of `_NAMES`."""
 
-    time: float
-    client: str
-    method: str | None
-    path: str | None
-    model: str | None
-    version: str | None
-    id: str | None
-    status: int | None
-    bytes_in: int
-    bytes_out: int
-    seconds: float
-    code: str | None
-    ending: str
+_NAMES: Final = (
+    *("time", "client", "method", "path", "model", "version", "id", "status"),
+    *("bytes_in", "bytes_out", "seconds", "code", "ending"),
+)
 
 
 def to_logger(lines: list[str]) -> None:
@@ -113,7 +106,7 @@ class AccessLog(Observer):
             return
         head, code, request_id = request.head, request.code, request.request_id
         self._waiting.append(
-            Line(
+            (
                 request.started,
                 request.client,
                 None if head is None else head.method[:_LONGEST],
@@ -124,7 +117,7 @@ class AccessLog(Observer):
                 request.status,
                 request.bytes_in,
                 request.bytes_out,
-                request.seconds,
+                round(request.seconds, 6),
                 None if code is None else code.value,
                 request.ending.value,
             )
@@ -133,16 +126,14 @@ class AccessLog(Observer):
             self._begin()
 
     def close(self) -> None:
-        """Have the lines written that wait, for a second at most."""
-        thread, self._thread = self._thread, None
+        """Have the lines written that wait, for a second at most; later ones are not."""
         self._is_closing = True
         self._wake.set()
-        if thread is not None:
-            thread.join(_CLOSING_SECONDS)
+        if self._thread is not None:
+            self._thread.join(_CLOSING_SECONDS)
 
     def _begin(self) -> None:
         if self._thread is None:
-            self._is_closing = False
             thread = threading.Thread(target=self._run, name="streamcodec access log", daemon=True)
             try:
                 thread.start()
@@ -172,12 +163,10 @@ class AccessLog(Observer):
 
 def _text(line: Line) -> str:
     """Write the columns of a line; what is unknown is `-`."""
-    second, fraction = divmod(line.time, 1.0)
+    started, client, method, path, model, version, name, status, bytes_in, bytes_out, seconds, code, ending = line
     return (
-        f"{_second(int(second))}.{int(fraction * 1000):03}Z {line.client or '-'} "
-        f"{_shown(line.method)} {_shown(line.path)} "
-        f"{_shown(line.model)} {_shown(line.version)} {_column(line.id)} {line.status or '-'} "
-        f"{line.bytes_in} {line.bytes_out} {line.seconds:.6f} {line.code or _ENDINGS[line.ending]}"
+        f"{_time(started)} {client or '-'} {_shown(method)} {_shown(path)} {_shown(model)} {_shown(version)} "
+        f"{_column(name)} {status or '-'} {bytes_in} {bytes_out} {seconds:.6f} {code or _ENDINGS[ending]}"
     )
 
 
@@ -185,17 +174,21 @@ _ENDINGS: Final = {ending.value: "-" if ending is Ending.COMPLETE else ending.va
 
 
 def _json(line: Line) -> str:
-    second, fraction = divmod(line.time, 1.0)
-    document = line._asdict()
-    document["time"] = f"{_second(int(second))}.{int(fraction * 1000):03}Z"
-    document["seconds"] = round(line.seconds, 6)
+    document = dict(zip(_NAMES, line, strict=True))
+    document["time"] = _time(line[0])
     return json.dumps(document)
 
 
 def _dropped(count: int, *, is_json: bool) -> str:
     """Write how many lines were left out."""
-    now = f"{_second(int(time.time()))}Z"
+    now = _time(time.time())
     return json.dumps({"time": now, "dropped": count}) if is_json else f"{now} dropped {count} lines"
+
+
+def _time(seconds: float) -> str:
+    """Write a time of UTC, with milliseconds."""
+    second = int(seconds)
+    return f"{_second(second)}.{int((seconds - second) * 1000):03}Z"
 
 
 @lru_cache(maxsize=16)

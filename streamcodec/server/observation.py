@@ -50,10 +50,10 @@ class Observers:
         self.call_ended = self._tell([observer.call_ended for observer in observers])
         self.request_ended = self._tell([observer.request_ended for observer in observers])
 
-    def _tell(self, methods: list[Callable[[RequestRecord], None]]) -> Callable[[RequestRecord], None]:
-        """Return a function that tells all who want to know."""
+    def _tell(self, methods: list[Callable[[RequestRecord], None]]) -> Callable[[RequestRecord], None] | None:
+        """Return a function that tells all who want to know; None if nobody does."""
         methods = [method for method in methods if getattr(method, "__func__", None) not in _DO_NOTHING]
-        return partial(self._call, methods) if methods else _nobody
+        return partial(self._call, methods) if methods else None
 
     def _call(self, methods: list[Callable[[RequestRecord], None]], record: RequestRecord) -> None:
         for method in methods:
@@ -66,10 +66,6 @@ class Observers:
         if not self._has_failed:
             self._has_failed = True
             logger.error("an observer failed in %r; later failures are not logged", method, exc_info=error)
-
-
-def _nobody(_: RequestRecord) -> None:
-    """Tell nobody."""
 
 
 class Observation:
@@ -99,7 +95,8 @@ class Observation:
             self.has_begun = True
             self.record.head = head
             self.record.raw_head = raw_head
-            self._observers.request_begun(self.record)
+            if (tell := self._observers.request_begun) is not None:
+                tell(self.record)
 
     def enter(self, part: int) -> None:
         """Go on to another part of the request; the time since the last call was the part's before."""
@@ -126,34 +123,40 @@ class Observation:
         record.model = request.model_name
         record.version = request.model_version
         record.request_id = request.header.id
-        self._observers.call_begun(record)
+        if (tell := self._observers.call_begun) is not None:
+            tell(record)
         self.enter(MODEL)
 
     def call_ended(self) -> None:
         """Tell that the model has returned, or raised."""
         if self._part == MODEL:  # else it was given up
             self.enter(SENDING)
-        self._observers.call_ended(self.record)
+        if (tell := self._observers.call_ended) is not None:
+            tell(self.record)
 
     def answered(self, reply: Reply) -> None:
         """Tell what is answered, which is sent next."""
         record = self.record
         record.status = reply.status
-        if reply.refusal is not None:
-            record.code = reply.refusal.code
-        record.cause = reply.cause
+        if (refusal := reply.refusal) is not None:
+            record.code = refusal.code
+        if reply.cause is not None:
+            record.cause = reply.cause
         if self._part != SENDING:
             self.enter(SENDING)
 
     def end(self, ending: Ending = Ending.COMPLETE) -> None:
         """Tell that the request is over."""
-        self.begin(None)
+        if not self.has_begun:
+            self.begin(None)
         self.enter(SENDING)
         record = self.record
-        record.ending = ending
+        if ending is not Ending.COMPLETE:
+            record.ending = ending
         record.body_seconds, record.waiting_seconds, record.model_seconds, record.send_seconds = self._seconds
         record.seconds = self._since - self._began
-        self._observers.request_ended(record)
+        if (tell := self._observers.request_ended) is not None:
+            tell(record)
 
     def break_off(self, error: BaseException | None) -> None:
         """Tell that the request is over, and its answer was not sent to the end.
