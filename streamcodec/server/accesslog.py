@@ -45,7 +45,19 @@ Write = Callable[[list[str]], None]
 
 
 Line = tuple[
-    float, str, str | None, str | None, str | None, str | None, str | None, int | None, int, int, float, str | None, str
+    float,
+    str,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    int | None,
+    int,
+    int,
+    float,
+    str | None,
+    Ending,
 ]
 """What is kept of a request until its line is written: the values of `_NAMES`."""
 
@@ -104,7 +116,7 @@ class AccessLog(Observer):
         if len(self._waiting) >= self._max_waiting:
             self._dropped += 1
             return
-        head, code, request_id = request.head, request.code, request.request_id
+        head, request_id = request.head, request.request_id
         self._waiting.append(
             (
                 request.started,
@@ -117,9 +129,9 @@ class AccessLog(Observer):
                 request.status,
                 request.bytes_in,
                 request.bytes_out,
-                round(request.seconds, 6),
-                None if code is None else code.value,
-                request.ending.value,
+                request.seconds,
+                request.code,
+                request.ending,
             )
         )
         if not self._wake.is_set():
@@ -164,36 +176,33 @@ class AccessLog(Observer):
 def _text(line: Line) -> str:
     """Write the columns of a line; what is unknown is `-`."""
     started, client, method, path, model, version, name, status, bytes_in, bytes_out, seconds, code, ending = line
+    end = code or ("-" if ending is Ending.COMPLETE else ending.value)
     return (
-        f"{_time(started)} {client or '-'} {_shown(method)} {_shown(path)} {_shown(model)} {_shown(version)} "
-        f"{_column(name)} {status or '-'} {bytes_in} {bytes_out} {seconds:.6f} {code or _ENDINGS[ending]}"
+        f"{_time(int(started * 1000))} {client or '-'} {_shown(method)} {_shown(path)} "
+        f"{_shown(model)} {_shown(version)} {_column(name)} {status or '-'} "
+        f"{bytes_in} {bytes_out} {seconds:.6f} {end}"
     )
-
-
-_ENDINGS: Final = {ending.value: "-" if ending is Ending.COMPLETE else ending.value for ending in Ending}
 
 
 def _json(line: Line) -> str:
     document = dict(zip(_NAMES, line, strict=True))
-    document["time"] = _time(line[0])
+    document["time"] = _time(int(line[0] * 1000))
+    document["seconds"] = round(line[10], 6)
+    document["ending"] = line[12].value
     return json.dumps(document)
 
 
 def _dropped(count: int, *, is_json: bool) -> str:
     """Write how many lines were left out."""
-    now = _time(time.time())
+    now = _time(int(time.time() * 1000))
     return json.dumps({"time": now, "dropped": count}) if is_json else f"{now} dropped {count} lines"
 
 
-def _time(seconds: float) -> str:
-    """Write a time of UTC, with milliseconds."""
-    second = int(seconds)
-    return f"{_second(second)}.{int((seconds - second) * 1000):03}Z"
-
-
-@lru_cache(maxsize=16)
-def _second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+@lru_cache(maxsize=64)
+def _time(milliseconds: int) -> str:
+    """Write a time of UTC, which many lines have in common."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03}Z"
 
 
 def _column(text: str | None) -> str:

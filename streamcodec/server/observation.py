@@ -28,7 +28,6 @@ BODY: Final = 0
 WAITING: Final = 1
 MODEL: Final = 2
 SENDING: Final = 3
-_PARTS: Final = 4
 """Parts of a request's time, by number: two of them are entered with every small request."""
 
 
@@ -77,14 +76,13 @@ class Observation:
         has_begun: whether there has been a head.
     """
 
-    __slots__ = ("_began", "_observers", "_part", "_seconds", "_since", "has_begun", "offset", "record")
+    __slots__ = ("_began", "_observers", "_part", "_since", "has_begun", "offset", "record")
 
     def __init__(self, observers: Observers, client: str, offset: int = 0) -> None:
         """Begin with the first bytes of a request."""
         self._observers = observers
         self.offset = offset
         self.record = RequestRecord(client, time.time())
-        self._seconds = [0.0] * _PARTS
         self._part = BODY
         self.has_begun = False
         self._began = self._since = observers.clock()
@@ -101,7 +99,15 @@ class Observation:
     def enter(self, part: int) -> None:
         """Go on to another part of the request; the time since the last call was the part's before."""
         now = self._observers.clock()
-        self._seconds[self._part] += now - self._since
+        seconds, record, before = now - self._since, self.record, self._part
+        if before == BODY:
+            record.body_seconds += seconds
+        elif before == MODEL:
+            record.model_seconds += seconds
+        elif before == SENDING:
+            record.send_seconds += seconds
+        else:
+            record.waiting_seconds += seconds
         self._since = now
         self._part = part
 
@@ -153,7 +159,6 @@ class Observation:
         record = self.record
         if ending is not Ending.COMPLETE:
             record.ending = ending
-        record.body_seconds, record.waiting_seconds, record.model_seconds, record.send_seconds = self._seconds
         record.seconds = self._since - self._began
         if (tell := self._observers.request_ended) is not None:
             tell(record)
