@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamcodec import NEED_TURN, ErrorCode, Rows
+from streamcodec import NEED_TURN, ErrorCode, Rows, Windows
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
@@ -342,3 +342,20 @@ def test_a_client_of_ipv6() -> None:
         served, _ = listener.accept()
         with served:
             assert client_of(served) == f"[::1]:{client.getsockname()[1]}"
+
+
+@BACKENDS
+def test_a_model_does_not_pay_for_the_windows_that_it_waits_for(backend: str) -> None:
+    def predict(request: InferenceRequest) -> Mapping[str, Any]:
+        return {"y": np.float32(sum(float(window.sum()) for window in request.rows["x"].windows))}
+
+    recording = Recording()
+    registry = ModelRegistry.of([Model(name="m", predict=predict, windows=Windows(max_window_bytes=1 << 16))])
+    message = infer_request("m", count=1 << 16)
+    with server_here(registry, backend=backend, observer=recording) as (_, address), Wire(address) as wire:
+        wire.send(message[:-8])
+        threading.Event().wait(0.3)
+        assert wire.send(message[-8:]).response().status == 200
+        record = recording.next()
+    assert recording.of(record) == CALL
+    assert record.body_seconds > 0.2 > record.model_seconds > 0
