@@ -7,9 +7,9 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import numpy as np
@@ -347,7 +347,8 @@ def test_a_client_of_ipv6() -> None:
 @BACKENDS
 def test_a_model_does_not_pay_for_the_windows_that_it_waits_for(backend: str) -> None:
     def predict(request: InferenceRequest) -> Mapping[str, Any]:
-        return {"y": np.float32(sum(float(window.sum()) for window in request.rows["x"].windows))}
+        windows = cast("Iterable[np.ndarray[Any, Any]]", request.rows["x"].windows)
+        return {"y": np.float32(sum(window.sum() for window in windows))}
 
     recording = Recording()
     registry = ModelRegistry.of([Model(name="m", predict=predict, windows=Windows(max_window_bytes=1 << 16))])
