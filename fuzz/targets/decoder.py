@@ -219,7 +219,7 @@ def _check_header(case: Case, header: Header, tensors: Sequence[TensorReceived],
     """Ask a parser that is not ours what the header says."""
     length = taken - sum(spec.nbytes for spec in header.tensors)
     assert case.header_length in {None, length}
-    root = json.loads(str(case.stream[:length], "utf-8"), object_pairs_hook=_unique_members)
+    root = json.loads(str(case.stream[:length], "utf-8"), object_pairs_hook=_unique_members, parse_int=_integer)
     assert root.get("id") == header.id
     entries = root["inputs" if case.kind is Kind.REQUEST else "outputs"]
     assert len({entry["name"] for entry in entries}) == len(entries)
@@ -228,12 +228,26 @@ def _check_header(case: Case, header: Header, tensors: Sequence[TensorReceived],
     for entry, tensor in zip(entries, tensors, strict=True):
         spec = tensor.spec
         assert (entry["name"], entry["datatype"], entry["shape"]) == (spec.name, spec.datatype.name, list(spec.shape))
-        assert all(type(size) is int and size >= 0 for size in entry["shape"])
+        assert all(type(size) in {int, _NegativeZero} and size >= 0 for size in entry["shape"])
         assert (entry.get("data") is None) == spec.is_binary
         if not spec.is_binary:
             _check_values(entry["data"], tensor.array, null_is_nan=case.kind is Kind.RESPONSE)
         elif not spec.datatype.is_bytes:
             assert tensor.array.nbytes == spec.nbytes
+
+
+class _NegativeZero(int):
+    """The integer -0, which is 0, but -0.0 where it is the value of a float."""
+
+    def __float__(self) -> float:
+        return -0.0
+
+    def __repr__(self) -> str:
+        return "0"
+
+
+def _integer(text: str) -> int:
+    return _NegativeZero() if text == "-0" else int(text)
 
 
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -248,7 +262,7 @@ def _check_values(data: object, array: np.ndarray[Any, Any], *, null_is_nan: boo
     match array.dtype.kind:
         case "f":
             values = [math.nan if value is None and null_is_nan else value for value in values]
-            assert all(type(value) in {int, float} for value in values)
+            assert all(type(value) in {int, float, _NegativeZero} for value in values)
             wanted = np.array([float(value) for value in values], np.float64)
             assert np.array_equal(np.isfinite(wanted), np.isfinite(array).reshape(-1))
             assert wanted.astype(array.dtype).tobytes() == array.tobytes()

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import ctypes
 import errno
-import logging
 import os
 import socket
 import sys
@@ -23,6 +22,7 @@ from typing import Any, Final
 from streamcodec.cli.arguments import count, port, seconds, size, size_or_0, size_text
 from streamcodec.cli.description import describe
 from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
+from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.output import complain, drop, say
 from streamcodec.cli.reloading import Watcher, joined, supervise, wait
 from streamcodec.core.errors import LocalProtocolError
@@ -30,7 +30,7 @@ from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.limits import Limits
 from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server
-from streamcodec.service import Service, demo_models
+from streamcodec.service import Service, StatisticsObserver, demo_models
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.service import MAX_POOL_BYTES
@@ -100,6 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="start anew when a file that MODULE imports has changed; for development: a look at the files every third "
         "of a second, and requests under way have three seconds",
     )
+    add_logging(parser)
     _add_features(parser)
     _add_limits(parser)
     parser.set_defaults(run=run, fail=parser.error)
@@ -107,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal."""
-    _set_up_logging()
+    set_up_logging(options)
     loaded = _loaded_anew(options) if options.reload else _loaded(options)
     service = _service(loaded, options)
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
@@ -122,9 +123,15 @@ def run(options: argparse.Namespace) -> None:
             drop(sys.stdout)
 
     try:
-        unfinished = run_server(
-            service, host=options.host, port=options.port, options=server_options, on_listening=announce
-        )
+        with access_log(options) as observers:
+            unfinished = run_server(
+                service,
+                host=options.host,
+                port=options.port,
+                options=server_options,
+                observer=[*observers, StatisticsObserver(service.models)] if observers else (),
+                on_listening=announce,
+            )
     except OSError as error:
         raise _cannot_listen(error, options) from None
     if unfinished:
@@ -152,10 +159,6 @@ def _loaded_anew(options: argparse.Namespace) -> Loaded:
         wait()
     watcher.look()
     return loaded
-
-
-def _set_up_logging() -> None:
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
 
 
 def _service(loaded: Loaded, options: argparse.Namespace) -> Service:

@@ -85,6 +85,7 @@ class Incoming:
         has_work: whether the last event was that others should have their turn: it is not the peer who is waited for.
         is_eof: whether the peer has said that it will send no more.
         received: bytes that have come, in all.
+        head_bytes: of the last head that was read.
         received_direct: tensor bytes that the transport wrote straight into their memory.
         received_copied: bytes of bodies that were copied there from scratch memory.
     """
@@ -109,6 +110,7 @@ class Incoming:
         self.is_eof = False
         self.has_work = False
         self.received = 0
+        self.head_bytes = 0
         self._body: Body | None = None
         self.state = State.HEAD
         self.received_direct = 0
@@ -271,7 +273,7 @@ class Incoming:
             return None
         head = bytes(self._scratch[:end])
         check_head(head, self._limits)
-        self._start = end
+        self._start = self.head_bytes = end
         self.state = State.DECIDE
         return head
 

@@ -27,6 +27,7 @@ from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_message
 
 _PHRASES: Final = {int(status): status.phrase.encode() for status in HTTPStatus}
 _BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+_CONTINUE: Final = h11.InformationalResponse(status_code=100, headers=[], reason=_PHRASES[100])
 _HEAD_METHOD: Final = b"HEAD "
 
 
@@ -138,8 +139,7 @@ class ServerConnection:
         self.incoming.receive_body(receiver, self._head)
         if has_begun or not (self._h11.they_are_waiting_for_100_continue and receiver.needs_data):
             return b""
-        interim = h11.InformationalResponse(status_code=100, headers=[], reason=_PHRASES[100])
-        return self._h11.send(interim) or b""
+        return self._h11.send(_CONTINUE) or b""
 
     def send_response(
         self,
@@ -199,6 +199,20 @@ class ServerConnection:
         if self._is_answering:
             self._is_answering = False
             self._go_on(self._unread())
+
+    def interim(self) -> bytes:
+        """Return `100 Continue`, to be sent once more or for the first time; nothing to a client of HTTP/1.0.
+
+        Whoever sends it learns whether the client is still there. It says nothing that a client would have to mind (RFC
+        9110, section 15.2: who does not expect it may discard it).
+
+        Raises:
+            LocalProtocolError: no request is waiting for its answer.
+        """
+        self._unread()
+        if self._h11.their_http_version != b"1.1":
+            return b""
+        return self._h11.send(_CONTINUE) or b""
 
     def give_up(self, failure: RemoteProtocolError) -> None:
         """Refuse the request for a reason of the owner's, such as time; `send_response` then closes the connection."""

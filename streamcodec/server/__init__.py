@@ -1,7 +1,8 @@
 """The bundled server: the V2 service on sockets, by one call (`run`) or in a program's own event loop (`Server`)."""
 
+from streamcodec.server.accesslog import AccessLog, to_descriptor, to_logger
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.running import open_listener, run
 from streamcodec.server.serving import Server
 
-__all__ = ["Server", "ServerOptions", "open_listener", "run"]
+__all__ = ["AccessLog", "Server", "ServerOptions", "open_listener", "run", "to_descriptor", "to_logger"]

@@ -16,7 +16,7 @@ from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from threading import current_thread, main_thread
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 
@@ -27,13 +27,17 @@ from streamcodec.core.model import RequestHeader, TensorSpec
 from streamcodec.core.rows import Rows, Window, Windows
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.budget import Reservation
+from streamcodec.server.departures import Call
 from streamcodec.server.workers import NoThreadError, Work, Workers
-from streamcodec.service import Inference, Reply, failure_reply, unavailable_reply
-from streamcodec.service.models import Values
+from streamcodec.service import Inference, InferenceRequest, Reply, failure_reply, unavailable_reply
+from streamcodec.service.models import Outputs, Values
 from streamcodec.service.windows import check_end, checked
 
 AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]
 """Waits for the next event of a request."""
+
+Watch = Callable[[anyio.CancelScope], Call]
+"""Begins to look at a client, by whose leaving the scope is cancelled."""
 
 _T = TypeVar("_T")
 
@@ -54,32 +58,41 @@ class Caller:
         self._timeout = timeout
         self._time = _Time(timeout, Work(reservation))
 
-    async def call(self, inference: Inference, pull: AsyncPull) -> Reply:
+    async def call(self, inference: Inference, pull: AsyncPull, watch: Watch) -> Reply:
         """Have the model of a request called.
 
         Args:
             inference: the request.
             pull: for a model that takes windows; the time that this takes is not the model's.
+            watch: whether the client leaves while an `async def` works that has all of the request.
 
         Returns:
             The model's reply. In its place, 504 if the model has not answered in time: it is what this server asks in
             turn, and to ask again at once would not help. 503, which would, if no thread was free so long, or none can
             be started.
+
+        Raises:
+            ConnectionResetError: the client has left, and the model was cancelled.
         """
+        client: Call | None = None
         work = Work(self._reservation)
         time = _Time(self._timeout, work)
         pull = partial(time.uncounted, pull)
         try:
-            with time.limit():
+            with time.limit() as scope:
                 if inference.opening.model.is_async:
                     work.has_begun = True
-                    reply = await self._await(inference, pull)
+                    client = None if inference.is_windowed else watch(scope)
+                    reply = await self._await(inference, pull, client)
                 else:
                     reply = await self._in_worker(inference, time, pull)
                 self._time = time  # which its rows have, too
                 return reply
         except NoThreadError as error:
             return unavailable_reply(str(error), retry_after=1)
+        if client is not None and client.has_left:
+            msg = "the client has left while its model worked"
+            raise ConnectionResetError(msg)
         if not work.has_begun:
             return unavailable_reply("all threads for models are taken", retry_after=1)
         msg = f"model {inference.opening.model.name!r} has not answered within {self._timeout:g} seconds"
@@ -102,19 +115,23 @@ class Caller:
             try:
                 pull = _again(await pull(), pull)
             except RemoteProtocolError as error:  # as if the model had pulled, and let it pass
-                return inference.opening.failure(error)
+                return inference.opening.failure(error, inference.request_id)
 
         def wait() -> HttpEvent:
             return anyio.from_thread.run(self._workers.wait, time.work, pull)
 
         return await self._workers.run(time.work, partial(_run, inference, wait))
 
-    async def _await(self, inference: Inference, pull: AsyncPull) -> Reply:
+    async def _await(self, inference: Inference, pull: AsyncPull, client: Call | None) -> Reply:
         opening = inference.opening
         request = inference.request(lambda spec, header: _windows_of(spec, header, pull))
         header = request.header
         try:
-            outputs = opening.checked(await opening.model.predict(request))  # type: ignore[misc] # as it says of itself
+            try:
+                outputs = opening.checked(await _predicted(inference, request))
+            finally:
+                if client is not None:
+                    client.forget()
             outputs = {name: await _synchronous(value, name, header) for name, value in outputs.items()}
             if opening.is_quick(outputs, header):
                 return opening.reply(outputs, header)
@@ -124,7 +141,7 @@ class Caller:
         except BaseException as error:
             if is_ending(error):
                 raise
-            return opening.failure(error)
+            return opening.failure(error, header.id)
 
     async def _in_thread(self, function: Callable[[], _T]) -> _T:
         self._time.work = Work(self._reservation)
@@ -237,7 +254,7 @@ def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:
     try:
         return inference.run(pull)
     except KeyboardInterrupt as error:  # the model's own: Ctrl-C comes to the main thread
-        return inference.opening.failure(error)
+        return inference.opening.failure(error, inference.request_id)
 
 
 def _again(event: HttpEvent, pull: AsyncPull) -> AsyncPull:
@@ -259,6 +276,21 @@ async def _windows_of(spec: TensorSpec, header: RequestHeader, pull: AsyncPull) 
         is_last = event.is_last
     if spec is header.tensors[-1]:
         check_end(await pull())
+
+
+async def _predicted(inference: Inference, request: InferenceRequest) -> Outputs:
+    """Call a model that is an `async def`."""
+    watch, predict = (
+        inference.watch,
+        cast("Callable[[InferenceRequest], Awaitable[Outputs]]", inference.opening.model.predict),
+    )
+    if watch is None:
+        return await predict(request)
+    watch.call_begun(request)
+    try:
+        return await predict(request)
+    finally:
+        watch.call_ended()
 
 
 async def _synchronous(value: Values, name: str, header: RequestHeader) -> Values:

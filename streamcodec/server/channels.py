@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import anyio
 
 from streamcodec.core.events import NEED_DATA
-from streamcodec.server.leaving import has_left
+from streamcodec.server.leaving import has_ended, has_left, takes_more
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.patience import Taking
 from streamcodec.server.session import Session, Step
@@ -37,6 +37,11 @@ Look = Callable[[float], float]
 
 class Channel(Protocol):
     """A connection to a client."""
+
+    @property
+    def given(self) -> int:
+        """Bytes that the system, or the transport, was given to send."""
+        ...
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Return the next event of a source that bytes are read for.
@@ -73,6 +78,14 @@ class Channel(Protocol):
         """Whether the client has gone, of whose request so many bytes have not been read; see `leaving.has_left`."""
         ...
 
+    def has_ended(self) -> bool:
+        """Whether the client will send nothing more, and may have gone."""
+        ...
+
+    def probe(self, data: bytes) -> None:
+        """Send a few bytes if they can go at once: a client that has gone answers them with a reset."""
+        ...
+
     def end(self) -> None:
         """Tell the client that nothing more will be sent."""
         ...
@@ -89,6 +102,11 @@ class SocketChannel:
         """Take over the socket; `taking` says how long to wait for the client to read."""
         self._socket = sock
         self._patience = _Patience(taking)
+
+    @property
+    def given(self) -> int:
+        """Bytes that the system has taken."""
+        return self._patience.sent
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Read until there is an event."""
@@ -108,6 +126,16 @@ class SocketChannel:
     def has_left(self, missing: int | None) -> bool:
         """Ask the system."""
         return has_left(self._socket, missing)
+
+    def has_ended(self) -> bool:
+        """Ask the system."""
+        return has_ended(self._socket)
+
+    def probe(self, data: bytes) -> None:
+        """Send them if the system has room, which is for more than these."""
+        if takes_more(self._socket):
+            with suppress(OSError):  # it has gone
+                self._socket.send(data)
 
     def end(self) -> None:
         """Close one direction."""
@@ -198,6 +226,9 @@ class ProtocolChannel(EventProtocol[Any]):
                 outbox.put(self.transport, answer)
                 self.given += len(answer)
                 nbytes += len(answer)
+                if session.observation is not None:
+                    session.observation.record.bytes_out = len(answer)
+                    session.observed()
                 count -= 1
                 if count <= 0 and not session.is_idle:
                     self._fall_behind()
@@ -243,6 +274,16 @@ class ProtocolChannel(EventProtocol[Any]):
     def has_left(self, missing: int | None) -> bool:
         """Ask the system, unless the transport knows."""
         return self.transport.is_closing() or has_left(self.transport.get_extra_info("socket"), missing)
+
+    def has_ended(self) -> bool:
+        """Ask the system, unless the transport knows."""
+        return self.transport.is_closing() or has_ended(self.transport.get_extra_info("socket"))
+
+    def probe(self, data: bytes) -> None:
+        """Send them behind all other answers."""
+        self._outbox.flush()
+        self.transport.write(data)
+        self.given += len(data)
 
     def end(self) -> None:
         """Close one direction."""

@@ -15,12 +15,16 @@ import anyio
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.calls import Caller
 from streamcodec.server.channels import Channel
+from streamcodec.server.departures import Departures
 from streamcodec.server.lingering import Rest
+from streamcodec.server.observation import BODY, MODEL
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience, Taking
 from streamcodec.server.session import Session, Step
 from streamcodec.server.workers import Workers
+from streamcodec.service.observing import RequestRecord
 from streamcodec.transports import turns
+from streamcodec.transports.vectors import Parts
 
 _PRESS_SECONDS: Final = 0.25
 """So often those who keep memory are looked at while somebody waits for it."""
@@ -34,8 +38,9 @@ class Driver:
         taking: says how long its channel waits for the client to read.
     """
 
-    def __init__(self, session: Session, workers: Workers, options: ServerOptions) -> None:
+    def __init__(self, session: Session, workers: Workers, departures: Departures, options: ServerOptions) -> None:
         """Prepare to serve."""
+        self._departures = departures
         self.session = session
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
@@ -67,9 +72,13 @@ class Driver:
                 session.refuse_for_memory()
             if step is Step.CALL and session.inference is not None:
                 pull = partial(self._pull, channel)
-                session.answer(await self._caller.call(session.inference, pull))
+                watch = partial(self._departures.watch, channel, session.connection)
+                session.answer(await self._caller.call(session.inference, pull, watch))
             outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
-            await channel.send(outgoing)
+            if session.observation is None:
+                await channel.send(outgoing)
+            else:
+                await _counted(channel, outgoing, session.observation.record)
             del outgoing  # whose memory the next request may need
             session.has_sent()
             self._caller.end()
@@ -137,6 +146,9 @@ class Driver:
             RemoteProtocolError: it breaks a rule, comes too slowly, or ends with its connection.
         """
         self._patience.resume()
+        observation = self.session.observation
+        if observation is not None:
+            observation.enter(BODY)
         try:
             return await channel.next_event(self.session.connection, self._patience.look)
         except TimeoutError:
@@ -145,9 +157,20 @@ class Driver:
             raise self.session.lost() from None
         finally:
             self._patience.pause(anyio.current_time())
+            if observation is not None:
+                observation.enter(MODEL)
 
     async def _linger(self, channel: Channel) -> None:
         """Let the client read the response before the connection closes on what it is still sending."""
         self._is_waiting = True
         with anyio.move_on_after(self._options.linger_timeout) as self._waiting:
             await channel.next_event(Rest(), lambda _: math.inf)
+
+
+async def _counted(channel: Channel, parts: Parts, record: RequestRecord) -> None:
+    """Send parts of an answer, and count what the system has taken, also where it breaks off."""
+    before = channel.given
+    try:
+        await channel.send(parts)
+    finally:
+        record.bytes_out += channel.given - before

@@ -27,7 +27,9 @@ from streamcodec.core.remembered import Remembered
 from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
 from streamcodec.http.server import ServerConnection
+from streamcodec.server.observation import Observation
 from streamcodec.service import Opening, Reply, Service
+from streamcodec.service.observing import CallWatch
 from streamcodec.service.plan import Plans
 
 _HEAD_END: Final = b"\r\n\r\n"
@@ -46,6 +48,8 @@ that stays a part of the head."""
 _OTHER_LINES: Final = 2
 """Lines of a head that are no fields: the first one and the last, which is blank."""
 
+_ANY_DATE: Final = "the date"
+
 _PLAIN_METHODS: Final = {"GET", "POST"}
 _KEEPING: Final = {b"keep-alive"}
 """Values of `Connection` that change nothing."""
@@ -60,8 +64,12 @@ class Express:
         self._models = service.models
         self._forget()
 
-    def reply(self, incoming: Incoming) -> tuple[RequestHead, Reply] | None:
+    def reply(self, incoming: Incoming, observation: Observation | None = None) -> tuple[RequestHead, Reply] | None:
         """Have the next request answered, if it has come whole and needs no time.
+
+        Args:
+            incoming: the request.
+            observation: is told of it; it goes on where the request goes the ordinary way.
 
         Returns:
             The request's head and the reply; the request is then taken out of `incoming`. None if it has to go the
@@ -80,8 +88,12 @@ class Express:
         size = end + (head.content_length or 0)
         if len(data) < size:
             return None
+        if observation is not None:
+            observation.begin(head, data[:end])
         outcome = (
-            self._service.open(known) if isinstance(known, RequestHead) else _infer(known, self._plans, data[end:size])
+            self._service.open(known)
+            if isinstance(known, RequestHead)
+            else _infer(known, self._plans, data[end:size], observation)
         )
         if not isinstance(outcome, Reply):
             return None
@@ -135,14 +147,15 @@ def _plain_head(data: bytes, service: Service) -> RequestHead | None:
     return head if is_kept and not fields.values(b"expect") and not fields.values(b"content-encoding") else None
 
 
-def _infer(opening: Opening, plans: Plans, body: bytes) -> Reply | None:
+def _infer(opening: Opening, plans: Plans, body: bytes, watch: CallWatch | None) -> Reply | None:
     """Have the model called with a whole body; None if that takes time, or the body is refused."""
     if not opening.is_inline(len(body)):
         return None
     try:
         if (plan := plans.find(opening, body)) is not None:
-            return plan.run(body)
+            return plan.run(body, watch)
         inference = opening.begin()
+        inference.watch = watch
         inference.decoder.feed(body)
         while not ((event := inference.decoder.next_event()) is NEED_DATA or event is NEED_TURN):
             inference.receive(event)
@@ -154,9 +167,11 @@ def _infer(opening: Opening, plans: Plans, body: bytes) -> Reply | None:
 
 
 @lru_cache(maxsize=_MAX_HEADS)
-def response_head(status: int, headers: tuple[tuple[str, str], ...], nbytes: int) -> bytes:
-    """Return the head of a response to a plain request, as a connection writes it."""
+def response_head(status: int, headers: tuple[tuple[str, str], ...], nbytes: int) -> tuple[bytes, bytes]:
+    """Return the head of a response to a plain request, as a connection writes it: before its date, and after."""
     connection = ServerConnection()
     connection.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     connection.next_event()
-    return bytes(connection.send_response(status, headers, (bytes(nbytes),))[0])
+    head = bytes(connection.send_response(status, (*headers, ("Date", _ANY_DATE)), (bytes(nbytes),))[0])
+    beginning, _, rest = head.rpartition(_ANY_DATE.encode())
+    return beginning, rest

@@ -29,6 +29,20 @@ class HasFileno(Protocol):
         ...
 
 
+def has_ended(sock: HasFileno) -> bool:
+    """Return whether a client has ended its direction of a connection, or all of it: from here both look the same."""
+    poll = select.poll()
+    poll.register(sock.fileno(), _ENDED)
+    return bool(poll.poll(0))
+
+
+def takes_more(sock: HasFileno) -> bool:
+    """Return whether the system takes a few bytes for a connection at once."""
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLOUT)
+    return bool(poll.poll(0))
+
+
 def has_left(sock: HasFileno, missing: int | None) -> bool:
     """Return whether a client has left before all of its request had come.
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 from _thread import start_new_thread
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -24,6 +24,7 @@ from streamcodec.server.loops import new_loop
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.serving import Server
 from streamcodec.service import Service
+from streamcodec.service.observing import Observer
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -42,6 +43,7 @@ def run(
     host: str = "127.0.0.1",
     port: int = 8000,
     options: ServerOptions | None = None,
+    observer: Observer | Iterable[Observer] = (),
     on_listening: Callable[[str, int], None] | None = None,
 ) -> int:
     """Serve until SIGINT or SIGTERM.
@@ -56,6 +58,7 @@ def run(
         host: address to listen at.
         port: port to listen at; 0 picks a free one.
         options: how.
+        observer: is told of all requests; or several, which are told in turn.
         on_listening: called with address and port once connections are accepted and signals are minded.
 
     Returns:
@@ -67,7 +70,7 @@ def run(
     """
     collect_seldom()
     options = options or ServerOptions()
-    server = Server(service, options)
+    server = Server(service, options, observer=observer)
     watchdog = _Watchdog(options.shutdown_timeout)
     with open_listener(host, port) as listener:
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Iterable
 from contextlib import closing
+from functools import partial
 from typing import Final, cast
 
 import anyio
@@ -25,15 +27,19 @@ from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending
 from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
+from streamcodec.server.dates import Dates
+from streamcodec.server.departures import Departures
 from streamcodec.server.driver import Driver
 from streamcodec.server.express import Express, response_head
 from streamcodec.server.lingering import refuse
+from streamcodec.server.observation import Observation, Observers, client_of
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Session
 from streamcodec.server.tasks import Tasks, open_tasks
 from streamcodec.server.workers import Workers
 from streamcodec.service import Service, unavailable_reply
+from streamcodec.service.observing import Observer
 
 logger = logging.getLogger(__name__)
 
@@ -44,16 +50,32 @@ _LINGERING_AT_ONCE: Final = 64
 class Server:
     """Serves connections from one listening socket. For programs with an event loop of their own; else see `run`."""
 
-    def __init__(self, service: Service, options: ServerOptions | None = None) -> None:
-        """Prepare to serve; nothing happens before `serve`."""
+    def __init__(
+        self,
+        service: Service,
+        options: ServerOptions | None = None,
+        *,
+        observer: Observer | Iterable[Observer] = (),
+    ) -> None:
+        """Prepare to serve; nothing happens before `serve`.
+
+        Args:
+            service: what is served.
+            options: how.
+            observer: is told of all requests; or several, which are told in turn.
+        """
+        observers = list(observer) if isinstance(observer, Iterable) else [observer]
+        self._observers = Observers(observers) if observers else None
+        self._dates = Dates()
         self._service = service
         self._options = options = options or ServerOptions()
         self._express = Express(service)
         self._admission = Admission(options, service.pool)
         self._workers = Workers(options.max_workers, options.max_windowed_requests)
+        self._departures = Departures()
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
-        self._refusal = _refusal(service)
+        self._refusal = _Refusal(service)
         self._lingering = 0
 
     @property
@@ -87,7 +109,7 @@ class Server:
         if self.is_stopping:
             self._accepting.cancel()
         async with open_tasks() as watchers:
-            self._workers.watchers = watchers
+            self._workers.watchers = self._departures.tasks = watchers
             async with open_tasks() as connections:
                 with listener, self._accepting:
                     await self._accept(listener, connections)
@@ -110,7 +132,7 @@ class Server:
     async def _connection(self, sock: socket.socket, outbox: Outbox | None) -> None:
         with closing(sock):
             try:
-                driver = self._enter()
+                driver = self._enter(sock)
             except MemoryError:
                 driver = None
             if driver is None:
@@ -118,19 +140,29 @@ class Server:
             else:
                 await self._serve(sock, driver, outbox)
 
-    def _enter(self) -> Driver | None:
+    def _enter(self, sock: socket.socket) -> Driver | None:
         """Return who serves a new connection; None if there is no place for it."""
-        session = Session(self._service, self._express, self._admission)
-        driver = Driver(session, self._workers, self._options)
+        observers = self._observers
+        observe = None if observers is None else partial(Observation, observers, client_of(sock))
+        session = Session(self._service, self._express, self._admission, self._dates, observe)
+        driver = Driver(session, self._workers, self._departures, self._options)
         return driver if self._admission.enter(session, driver) else None
 
     async def _refuse(self, sock: socket.socket) -> None:
+        self._observe_refusal(sock)
         lingers = self._lingering < _LINGERING_AT_ONCE
         self._lingering += 1
         try:
-            await refuse(sock, self._refusal, self._options.linger_timeout if lingers else 0.0)
+            await refuse(sock, self._refusal.encoded(self._dates), self._options.linger_timeout if lingers else 0.0)
         finally:
             self._lingering -= 1
+
+    def _observe_refusal(self, sock: socket.socket) -> None:
+        if self._observers is not None:
+            observation = Observation(self._observers, client_of(sock))
+            observation.answered(self._refusal.reply)
+            observation.record.bytes_out = len(self._refusal.encoded(self._dates))
+            observation.end()
 
     async def _serve(self, sock: socket.socket, driver: Driver, outbox: Outbox | None) -> None:
         try:
@@ -141,12 +173,14 @@ class Server:
             with closing(channel):
                 await driver.serve(channel)
         except (OSError, RemoteProtocolError) as error:  # the client has gone, takes nothing, or fails its own answer
+            driver.session.observed(error, is_whole=False)
             logger.debug("connection lost: %s", error)
         except MemoryError:
             logger.warning("connection closed: out of memory")
         except BaseException as error:  # a bug of ours, or of a model; the other connections shall not pay for it
             if is_ending(error):
                 raise
+            driver.session.observed(error, is_whole=False)
             logger.exception("connection failed")
         finally:
             self._drivers.discard(driver)
@@ -156,6 +190,7 @@ class Server:
                 self._forget(driver)
 
     def _forget(self, driver: Driver) -> None:
+        driver.session.observed(is_whole=False)
         driver.close()
         self._admission.forget(driver.session)
 
@@ -181,8 +216,16 @@ async def _open_channel(
     return channel
 
 
-def _refusal(service: Service) -> bytes:
-    """Return what a connection is answered that there is no place for, whatever it asks."""
-    reply = service.finish(unavailable_reply("the server has no place for another connection", retry_after=1), None)
-    head = response_head(reply.status, (*reply.headers, ("Connection", "close")), reply.body_length)
-    return b"".join((head, *cast("tuple[bytes, ...]", reply.buffers)))
+class _Refusal:
+    """What a connection is answered that there is no place for, whatever it asks."""
+
+    def __init__(self, service: Service) -> None:
+        reply = unavailable_reply("the server has no place for another connection", retry_after=1)
+        self.reply = reply = service.finish(reply, None)
+        fields = (*reply.headers, ("Connection", "close"))
+        self._beginning, rest = response_head(reply.status, fields, reply.body_length)
+        self._rest = b"".join((rest, *cast("tuple[bytes, ...]", reply.buffers)))
+
+    def encoded(self, dates: Dates) -> bytes:
+        """Return it with the date of now."""
+        return b"".join((self._beginning, dates.encoded(), self._rest))

@@ -14,7 +14,6 @@ more than that either, and when it is refused nothing: its answer may take long 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
@@ -29,7 +28,10 @@ from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
 from streamcodec.server.budget import Reservation
+from streamcodec.server.dates import Dates
 from streamcodec.server.express import Express, response_head
+from streamcodec.server.failures import log_failure
+from streamcodec.server.observation import Observation
 from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, Service, error_reply, unavailable_reply
 from streamcodec.service.routes import Resource, find_route
@@ -43,7 +45,8 @@ _HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
 _PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
 
-logger = logging.getLogger(__name__)
+Observe = Callable[[int], Observation]
+"""Begins an observation of a request, before which so many bytes have come."""
 
 
 class Step(Enum):
@@ -69,9 +72,17 @@ class Session:
         reservation: the memory of the current request.
         request_count: requests whose head has come.
         is_small: whether that is all there and so little that it may be joined, after `answer_at_once`.
+        observation: of the current request, until its answer has been sent; None if nobody wants to know.
     """
 
-    def __init__(self, service: Service, express: Express, admission: Admission) -> None:
+    def __init__(
+        self,
+        service: Service,
+        express: Express,
+        admission: Admission,
+        dates: Dates | None = None,
+        observe: Observe | None = None,
+    ) -> None:
         """Begin before the first request.
 
         Args:
@@ -79,10 +90,15 @@ class Session:
             express: answers what is small and known; of the same service.
             admission: is asked before each request whether this connection is served; if not, it is told so and closed.
                 A health check is answered in any case.
+            dates: tell the time for responses.
+            observe: begins the observation of a request, if there are observers.
         """
         self._service = service
         self._express = express
         self._admission = admission
+        self._dates = dates or Dates()
+        self._observe = observe
+        self.observation: Observation | None = None
         self._head: RequestHead | None = None
         self._once_granted: Callable[[], Step | None] | None = None
         self._memory_bytes: int | None = None
@@ -146,17 +162,23 @@ class Session:
             Whether there was such a request.
         """
         incoming = self.connection.incoming
-        if incoming.state is not State.HEAD or not incoming.has_input or not self._admission.keeps_another(self):
+        if incoming.state is not State.HEAD or not incoming.has_input:
             return False
-        answer = self._express.reply(incoming)
+        observation = None if self._observe is None else self._watched(self._observe)
+        if not self._admission.keeps_another(self):
+            return False
+        answer = self._express.reply(incoming, observation)
         if answer is None:
             return False
         self.request_count += 1
         self._admission.used(self)
         head, reply = answer
         reply = self._finished(reply, head)
-        self.outgoing = [response_head(reply.status, tuple(reply.headers), reply.body_length), *reply.buffers]
+        beginning, rest = response_head(reply.status, tuple(reply.headers), reply.body_length)
+        self.outgoing = [beginning, self._dates.encoded(), rest, *reply.buffers]
         self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
+        if observation is not None:
+            observation.answered(reply)
         return True
 
     @property
@@ -170,9 +192,12 @@ class Session:
         Where there is no memory, the request is refused and its connection closed, if need be without an answer.
         """
         try:
-            return self._next_step()
+            step = self._next_step()
         except MemoryError:
-            return self.break_off()
+            step = self.break_off()
+        if self.observation is not None:
+            self.observation.goes_on(is_waiting=step is Step.WAIT or step is Step.CALL)
+        return step
 
     def _next_step(self) -> Step | NeedData | NeedTurn:
         if self.answer_at_once():
@@ -196,7 +221,11 @@ class Session:
         if reply.refusal is not None:  # whoever keeps it would keep, by its traceback, the connection with its memory
             reply.refusal.__traceback__ = None
         reply = self._finished(reply, self._head)
-        headers = reply.headers if self._admission.keeps(self) else [*reply.headers, ("Connection", "close")]
+        if self._observe is not None:
+            self._answered(reply, self._watched(self._observe))
+        headers = [*reply.headers, ("Date", self._dates.now())]
+        if not self._admission.keeps(self):
+            headers.append(("Connection", "close"))
         self.outgoing = [*self.connection.send_response(reply.status, headers, reply.buffers)]
         self._head = self.inference = self._once_granted = None
         return Step.SEND
@@ -214,6 +243,30 @@ class Session:
         if self.inference is None:
             self.reservation.release()
             self._admission.used(self, is_last=self.connection.has_unread_body)
+            if self.observation is not None:
+                self.observed()
+
+    def observed(self, error: BaseException | None = None, *, is_whole: bool = True) -> None:
+        """Tell observers that the request is over.
+
+        Args:
+            error: what has ended it, or the answer to it.
+            is_whole: whether all of the answer has been sent.
+        """
+        observation, self.observation = self.observation, None
+        if observation is None:
+            return
+        incoming = self.connection.incoming
+        nbytes = incoming.received - observation.offset
+        if observation.has_begun:
+            nbytes -= incoming.kept
+        elif observation.record.status is None and not incoming.kept:  # no request has begun
+            return
+        observation.record.bytes_in = nbytes
+        if is_whole:
+            observation.end()
+        else:
+            observation.break_off(error)
 
     def give_up(self) -> Step:
         """Refuse a request that does not come to its end: the driver has waited long enough for more of it.
@@ -244,9 +297,22 @@ class Session:
         self.connection.give_up(error)
         return error
 
+    def _watched(self, observe: Observe) -> Observation:
+        """Return the observation of the current request, or of the one that begins with the bytes at hand."""
+        if self.observation is None:
+            incoming = self.connection.incoming
+            begun = 0 if incoming.state is State.HEAD else incoming.head_bytes
+            self.observation = observe(incoming.received - incoming.kept - begun)
+        return self.observation
+
+    def _answered(self, reply: Reply, observation: Observation) -> None:
+        observation.answered(reply)
+        if self.inference is not None:
+            observation.record.request_id = self.inference.request_id
+
     def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
         if reply.cause is not None:
-            logger.error("a model failed", exc_info=reply.cause)
+            log_failure(reply.cause, reply.call)
         return self._service.finish(reply, head)
 
     def _take(self, event: HttpEvent) -> Step | None:
@@ -264,6 +330,8 @@ class Session:
     def _begin(self, head: RequestHead) -> Step | None:
         self._head = head
         self.request_count += 1
+        if self._observe is not None:
+            self._watched(self._observe).begin(head)
         admission = self._admission
         if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
             return self.answer(unavailable_reply("the server has as many connections as it may have", retry_after=1))
@@ -271,6 +339,8 @@ class Session:
         if isinstance(outcome, Reply):
             return self.answer(outcome)
         self.inference = outcome
+        if self.observation is not None:
+            self.observation.asks(outcome)
         self.reservation.taken = self._taken
         if outcome.opening.is_whole:
             return self._with_memory(outcome, self._receive_body)

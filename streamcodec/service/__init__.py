@@ -1,5 +1,6 @@
 """The V2 inference service, sans-IO: models, routes, metadata, output selection, error bodies."""
 
+from streamcodec.service.counting import StatisticsObserver
 from streamcodec.service.demo import demo_models
 from streamcodec.service.inference import Inference, Opening
 from streamcodec.service.models import (
@@ -9,6 +10,7 @@ from streamcodec.service.models import (
     Predict,
     TensorMetadata,
 )
+from streamcodec.service.observing import Ending, Observer, RequestRecord
 from streamcodec.service.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
 from streamcodec.service.service import Service
@@ -16,15 +18,19 @@ from streamcodec.service.statistics import ModelStatistics
 
 __all__ = [
     "ANY_SIZE",
+    "Ending",
     "Inference",
     "InferenceRequest",
     "Model",
     "ModelRegistry",
     "ModelStatistics",
+    "Observer",
     "Opening",
     "Predict",
     "Reply",
+    "RequestRecord",
     "Service",
+    "StatisticsObserver",
     "TensorMetadata",
     "demo_models",
     "error_reply",

@@ -8,7 +8,7 @@ unless it `is_inline`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
 import numpy as np
@@ -18,11 +18,12 @@ from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decod
 from streamcodec.core.deflating import compress_message
 from streamcodec.core.elements import Elements
 from streamcodec.core.encoder import Encodable, EncodedMessage, Tensor, encode_response
-from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError, out_of_memory
+from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError, out_of_memory, shown
 from streamcodec.core.events import HeaderReceived, TensorReceived
 from streamcodec.core.jsonoutput import NonFiniteOutput
 from streamcodec.core.model import RequestedOutput, RequestHeader, TensorSpec
 from streamcodec.core.placement import Place
+from streamcodec.core.record import replaced
 from streamcodec.core.remembered import RememberedHeaders
 from streamcodec.core.rows import Rows
 from streamcodec.core.rows import Windows as AnyWindows
@@ -32,6 +33,7 @@ from streamcodec.service.extensions import check_extensions
 from streamcodec.service.memory import bytes_beside, bytes_placed
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, Values, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
+from streamcodec.service.observing import CallWatch
 from streamcodec.service.raw import raw_tensor
 from streamcodec.service.replies import Reply, error_reply, failure_reply, message_reply
 from streamcodec.service.windows import Pull, windows_of
@@ -118,16 +120,18 @@ class Opening:
         name = self.model.name
         return InferenceRequest(inputs=inputs, rows=rows, header=header, model_name=name, model_version=self.version)
 
-    def call(self, request: InferenceRequest, reply: Callable[[Outputs, RequestHeader], Reply]) -> Reply:
+    def call(
+        self, request: InferenceRequest, reply: Callable[[Outputs, RequestHeader], Reply], watch: CallWatch | None
+    ) -> Reply:
         """Call the model, and have a reply made of its outputs; whatever goes wrong is a reply, too."""
         try:
-            outputs = self.model.predict(request)
+            outputs = self.model.predict(request) if watch is None else self._watched(request, watch)
             # Nearly always it is a dictionary; to ask what else it is takes time.
             return reply(outputs if type(outputs) is dict else self.checked(outputs), request.header)
         except KeyboardInterrupt:  # may be meant for the program
             raise
         except BaseException as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
-            return self.failure(error)
+            return self.failure(error, request.header.id)
 
     def checked(self, outputs: object) -> Outputs:
         """Return what the model has returned, if that is a mapping.
@@ -140,15 +144,29 @@ class Opening:
             raise LocalProtocolError(msg)
         return cast("Outputs", outputs)
 
-    def failure(self, error: BaseException) -> Reply:
-        """Make the reply to a call that has failed."""
+    def _watched(self, request: InferenceRequest, watch: CallWatch) -> Outputs | Awaitable[Outputs]:
+        watch.call_begun(request)
+        try:
+            return self.model.predict(request)
+        finally:
+            watch.call_ended()
+
+    def failure(self, error: BaseException, request_id: str | None) -> Reply:
+        """Make the reply to a call that has failed.
+
+        Args:
+            error: what the model has raised.
+            request_id: of the request, for the server's log.
+        """
         if isinstance(error, RemoteProtocolError):
             return error_reply(error)
         if isinstance(error, MemoryError):
             return error_reply(out_of_memory(f"there is no memory for model {self.model.name!r} to answer"))
         if isinstance(error, NotRepresentableError):
             return failure_reply(str(error), status=400)
-        return _failure_reply(self.model, error)
+        reply = _failure_reply(self.model, error)
+        call = f"model {shown(self.model.name)} version {shown(self.version)}"
+        return replaced(reply, call=call if request_id is None else f"{call}, request {shown(request_id)}")
 
     def is_quick(self, outputs: Outputs, header: RequestHeader) -> bool:
         """Whether `reply` makes its answer of these outputs so quickly that an event loop can do it.
@@ -214,11 +232,13 @@ class Inference:
     Attributes:
         opening: what its head has settled.
         decoder: receives the body.
+        watch: is told of the call of the model; None at first.
     """
 
     def __init__(self, opening: Opening, *, pause_after_header: bool = False, paced: bool = False) -> None:
         """Prepare for the body."""
         self.opening = opening
+        self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
         self.decoder = _decoder(opening, pause_after_header=pause_after_header and not opening.is_whole, paced=paced)
@@ -232,6 +252,11 @@ class Inference:
     def has_header(self) -> bool:
         """Whether the JSON header has come."""
         return self._header is not None
+
+    @property
+    def request_id(self) -> str | None:
+        """As the JSON header gives it; None if it gives none, or has not come."""
+        return None if self._header is None else self._header.id
 
     @property
     def memory_bytes(self) -> int:
@@ -331,7 +356,7 @@ class Inference:
                 raise LocalProtocolError(msg)
             return windows_of(spec, header, pull)
 
-        return self.opening.call(self.request(windows), self.opening.reply)
+        return self.opening.call(self.request(windows), self.opening.reply, self.watch)
 
 
 def _decoder(opening: Opening, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:

@@ -25,6 +25,7 @@ from streamcodec.core.record import record
 from streamcodec.core.remembered import Remembered, is_immutable
 from streamcodec.service.inference import Arrays, Opening
 from streamcodec.service.models import Outputs
+from streamcodec.service.observing import CallWatch
 from streamcodec.service.replies import Reply, message_reply
 
 _UNPLANNED_KINDS: Final = "Ob"
@@ -97,10 +98,10 @@ class Plan:
         self.body_length = body_length
         self._beginnings: dict[tuple[Any, ...], _Beginning] = {}
 
-    def run(self, body: bytes) -> Reply:
-        """Call the model with the tensors of a whole body, and make the reply."""
+    def run(self, body: bytes, watch: CallWatch | None = None) -> Reply:
+        """Call the model with the tensors of a whole body, and make the reply; `watch` is told of the call."""
         inputs = {spec.name: _tensor(spec, body) for spec in self.header.tensors}
-        return self._opening.call(self._opening.request(self.header, inputs, {}), self._reply)
+        return self._opening.call(self._opening.request(self.header, inputs, {}), self._reply, watch)
 
     def _reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply, whose beginning depends on nothing but the form of the outputs."""

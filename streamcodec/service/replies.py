@@ -35,6 +35,8 @@ class Reply:
     """Bytes of the body, also of what does not exist yet."""
     cause: BaseException | None = None
     """What the model raised, for the server's log; it is not part of the response."""
+    call: str = ""
+    """Which model, version and request that was, in words for the same log."""
     refusal: RemoteProtocolError | None = None
     """What was wrong with the request, for logs and metrics; its text is in the response."""
 

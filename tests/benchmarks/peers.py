@@ -140,7 +140,7 @@ class Peers:
 
 @contextmanager
 def _ours(options: Iterable[str]) -> Iterator[Running]:
-    command = [sys.executable, "-m", "streamcodec", "serve", _MODELS, "--port", "0", *options]
+    command = [sys.executable, "-m", "streamcodec", "serve", _MODELS, "--port", "0", "--no-access-log", *options]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             url = announced(process.stdout or ())

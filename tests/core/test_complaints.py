@@ -194,7 +194,7 @@ COMPLAINTS: Final[list[tuple[str, Callable[[], object]]]] = [
         lambda: compress_message(encode_request([Tensor(name="x", array=Rows("INT8", (1,), []))]), "gzip"),
     ),
     (
-        "numpy dtype complex128 has no datatype in the V2 protocol; convert the array first",
+        "tensor 'x': numpy dtype complex128 has no datatype in the V2 protocol; convert the array first",
         lambda: _write(np.zeros(1, complex)),
     ),
     (
@@ -213,17 +213,17 @@ COMPLAINTS: Final[list[tuple[str, Callable[[], object]]]] = [
         ),
         lambda: _write(FLOATS, name="\ud800"),
     ),
-    ("names of parameters are str", lambda: _write(FLOATS, parameters={3: 4})),
+    ("tensor 'x': names of parameters are str", lambda: _write(FLOATS, parameters={3: 4})),
     (
-        "a parameter has no form in JSON: Object of type object is not JSON serializable",
+        "tensor 'x': a parameter has no form in JSON: Object of type object is not JSON serializable",
         lambda: _write(FLOATS, parameters={"a": object()}),
     ),
     ("a raw binary request holds one BYTES element, not 2", lambda: encode_raw_request(np.array([b"a", b"b"], object))),
     (
-        "an element of a BYTES tensor is a str with a lone surrogate, which has no UTF-8 form",
+        "tensor 'x': an element of a BYTES tensor is a str with a lone surrogate, which has no UTF-8 form",
         lambda: _write(np.array(["\ud800"], object)),
     ),
-    ("elements of a BYTES tensor are bytes or str, not int", lambda: _write(np.array([b"a", 3], object))),
+    ("tensor 'x': elements of a BYTES tensor are bytes or str, not int", lambda: _write(np.array([b"a", 3], object))),
     (
         "an element of a BYTES tensor has 4294967296 bytes; the length prefix ends at 4 GiB",
         lambda: check_length(1 << 32),

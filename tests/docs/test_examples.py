@@ -95,7 +95,7 @@ def test_pipe_to_npy_needs_numpy_alone() -> None:
 @contextmanager
 def _windowed_model() -> Iterator[tuple[str, int]]:
     """Serve the model as its first lines say; yield the URL and the process's number."""
-    command = [sys.executable, "-m", "streamcodec", "serve", "windowed_model:MODEL", "--port", "0"]
+    command = [sys.executable, "-m", "streamcodec", "serve", "windowed_model:MODEL", "--port", "0", "--no-access-log"]
     with subprocess.Popen(command, cwd=_EXAMPLES, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

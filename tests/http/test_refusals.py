@@ -14,7 +14,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.http import Collector, ConnectionClosed, RequestHead, ServerConnection
-from tests.http.driver import Driver, refuses, server, triad
+from tests.http.driver import Driver, raises_local, refuses, server, triad
 from tests.http.messages import BODY, GET, IHCL, chunked, length, post
 
 MAX_DRAIN = DEFAULT_LIMITS.max_drain_bytes
@@ -269,3 +269,22 @@ def test_an_unknown_encoding_is_415_and_the_body_is_dropped(encoding: bytes) -> 
     drain(connection, 5, 1)
     connection.feed(GET)
     assert isinstance(connection.next_event(), RequestHead)
+
+
+@pytest.mark.parametrize("fields", [(), (EXPECT,)])
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_interim_response_asks_whether_the_client_is_there(fields: tuple[bytes, ...], times: int) -> None:
+    connection = asked(IHCL, length(BODY), *fields)
+    assert [connection.interim() for _ in range(times)] == [CONTINUE] * times
+    assert connection.send_response(400)[0].startswith(b"HTTP/1.1 400 ")
+
+
+def test_http_1_0_knows_none() -> None:
+    connection = ServerConnection()
+    connection.feed(post(IHCL, length(BODY)).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    connection.next_event()
+    assert connection.interim() == b""
+
+
+def test_nor_is_there_one_without_a_request() -> None:
+    assert "no request" in raises_local(ServerConnection().interim)

@@ -16,7 +16,18 @@ from tests.processes import announced
 
 _ROOT = Path(__file__).parents[2]
 # Warnings are on, so that a socket the server forgets is a complaint.
-_COMMAND = (sys.executable, "-W", "error", "-m", "streamcodec", "serve", "tests.interop.models:models", "--port", "0")
+_COMMAND = (
+    sys.executable,
+    "-W",
+    "error",
+    "-m",
+    "streamcodec",
+    "serve",
+    "tests.interop.models:models",
+    "--port",
+    "0",
+    "--no-access-log",
+)
 _START_SECONDS = 30
 _STOP_SECONDS = 10
 

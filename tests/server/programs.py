@@ -7,15 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from anyio.from_thread import start_blocking_portal
 
 from streamcodec.server import Server, ServerOptions, open_listener
-from streamcodec.service import ModelRegistry, Service
+from streamcodec.service import ModelRegistry, Observer, Service
 from tests.processes import announced
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,18 @@ class Program:
 @contextmanager
 def serving(*arguments: str, cwd: Path = ROOT) -> Iterator[Program]:
     """Run `python -m streamcodec serve`, with warnings as errors, until the block ends."""
-    command = [sys.executable, "-W", "error", "-m", "streamcodec", "serve", "--port", "0", *arguments]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "streamcodec",
+        "serve",
+        "--port",
+        "0",
+        "--no-access-log",
+        *arguments,
+    ]
     with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -69,6 +81,7 @@ def server_here(
     *,
     backend: str = "asyncio",
     listener: socket.socket | None = None,
+    observer: Observer | Iterable[Observer] = (),
 ) -> Iterator[tuple[Server, tuple[str, int]]]:
     """Run a server in a thread of this process; stop it, and wait for it, when the block ends.
 
@@ -79,7 +92,7 @@ def server_here(
     address = listener.getsockname()
     settings = {"use_uvloop": True} if backend == "uvloop" else None
     with start_blocking_portal("asyncio" if settings else backend, settings) as portal:
-        server = portal.call(Server, service, options)
+        server = portal.call(partial(Server, service, options, observer=observer))
         serving_task = portal.start_task_soon(server.serve, listener)
         try:
             yield server, address

@@ -221,7 +221,9 @@ def test_a_model_may_raise_anything(backend: str, error: type[BaseException], ca
             answer = wire.send(infer_request(model, count=count)).response()
             assert (answer.status, answer.is_last) == (500, False)
             assert answer.error == f"model '{model}' failed with {error.__name__}"
-    assert {record.getMessage() for record in caplog.records} == {"a model failed"}
+    assert {record.getMessage() for record in caplog.records} == {
+        f"model {name!r} version '1' failed" for name in ("m", "later")
+    }
 
 
 @pytest.mark.parametrize("error", ANYTHING)

@@ -15,6 +15,7 @@ import pytest
 from streamcodec import DATATYPES, NEED_DATA, NEED_TURN, Tensor, encode_request
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
+from streamcodec.server.dates import Dates
 from streamcodec.server.express import Express
 from streamcodec.server.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
@@ -23,13 +24,16 @@ from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import request_of, service_for
 from tests.server.wire import GET_LIVE, head, infer_request
 
+FIXED = Dates(lambda: 0.0)
+"""All is answered in the same second, so that answers can be compared."""
+
 CASES = [pytest.param(case, id=str(case)) for case in read_corpus() if case.kind in {"request", "http-request"}]
 
 
 class OrdinaryWay(Express):
     """No short cut."""
 
-    def reply(self, incoming: object) -> None:
+    def reply(self, incoming: object, observation: object = None) -> None:
         """Leave everything to the ordinary way."""
 
 
@@ -38,16 +42,16 @@ class Counting(Express):
 
     count = 0
 
-    def reply(self, incoming):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - as it is
+    def reply(self, *arguments):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN201 - as it is
         """Count what is answered."""
-        answer = super().reply(incoming)
+        answer = super().reply(*arguments)
         self.count += answer is not None
         return answer
 
 
 def answers(service: Service, express: Express, message: bytes) -> list[bytes]:
     """Send a request over a connection of its own, and the end after it; return what is sent, step by step."""
-    session = Session(service, express, Admission(ServerOptions(max_connections=1)))
+    session = Session(service, express, Admission(ServerOptions(max_connections=1)), FIXED)
     sent, taken = [], 0
     while True:
         step = session.next_event()
@@ -101,7 +105,7 @@ def test_requests_in_one_write_are_answered_one_by_one(field: str) -> None:
 def test_a_request_in_two_pieces_is_answered_by_either_way(cut: int) -> None:
     service = Service(demo_models())
     express, message = Counting(service), infer_request()
-    session = Session(service, express, Admission(ServerOptions(max_connections=1)))
+    session = Session(service, express, Admission(ServerOptions(max_connections=1)), FIXED)
     assert session.connection.feed(message[:cut]) == cut
     assert session.next_event() is NEED_DATA
     session.connection.feed(message[cut:])
@@ -113,7 +117,7 @@ def test_a_model_that_is_not_quick_is_left_to_the_ordinary_way() -> None:
     service = Service(demo_models())
     service.models.add(Model(name="slow", predict=lambda request: request.inputs))
     express = Counting(service)
-    session = Session(service, express, Admission(ServerOptions(max_connections=1)))
+    session = Session(service, express, Admission(ServerOptions(max_connections=1)), FIXED)
     session.connection.feed(infer_request("slow"))
     assert session.next_event() is Step.CALL
     assert express.count == 0

@@ -177,7 +177,7 @@ def forms_of(message: ExpectedMessage) -> set[str]:
 def test_messages_take_every_form() -> None:
     seen: set[str] = set()
 
-    @settings(max_examples=examples(250), deadline=None, derandomize=True, phases=[Phase.generate])
+    @settings(max_examples=250, deadline=None, derandomize=True, phases=[Phase.generate])
     @given(messages())
     def look(message: ExpectedMessage) -> None:
         seen.update(forms_of(message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_tail_of_the_wrong_size_is_refused_and_the_next_request_works(
 ) -> None:
     answer = client.infer({"x": floats()}, framing=framing, surplus=surplus)
     assert answer.status == 400
-    found, needed = (int(word) for word in answer.error.split() if word.isdecimal())
+    found, needed = map(int, re.findall(r"\d+", answer.error)[:2])
     assert found - needed == surplus
     _assert_works(client)
 

@@ -1,0 +1,39 @@
+"""Failures: what the log says of a model that has raised.
+
+Who reads it has written the model, not this package: so the traceback begins with the model's own code. Where there is
+none, since what the model has returned cannot be sent, the words say all, and there is no traceback.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from streamcodec.core.errors import LocalProtocolError
+
+_OURS: Final = str(Path(__file__).parents[1]) + os.sep
+
+logger = logging.getLogger(__name__)
+
+
+def log_failure(cause: BaseException, call: str) -> None:
+    """Log that a model failed.
+
+    Args:
+        cause: what it has raised.
+        call: which model, version and request.
+    """
+    traceback = users_part(cause.__traceback__)
+    if traceback is None and not isinstance(cause, LocalProtocolError):  # a bug of ours, perhaps
+        traceback = cause.__traceback__
+    logger.error("%s failed", call, exc_info=(type(cause), cause, traceback))
+
+
+def users_part(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of this package that it begins with; None if it has no others."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OURS):
+        traceback = traceback.tb_next
+    return traceback

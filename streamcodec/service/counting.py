@@ -1,0 +1,31 @@
+"""Counting: an observer that keeps the statistics of models, which clients ask for by Triton's extension."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from streamcodec.service.observing import Observer, RequestRecord
+from streamcodec.service.registry import ModelRegistry
+
+
+class StatisticsObserver(Observer):
+    """Counts the requests to the models of a registry. Without it, all of their statistics are zero."""
+
+    def __init__(self, models: ModelRegistry) -> None:
+        """Count for these models, and for those that are added later."""
+        self._models = models
+
+    def request_ended(self, request: RequestRecord) -> None:
+        """Count a request to a model, unless the model has been removed meanwhile."""
+        if request.model is None or request.version is None:
+            return
+        statistics = self._models.statistics(request.model, request.version)
+        if statistics is not None:
+            statistics.count(
+                is_success=request.status == HTTPStatus.OK,
+                waiting=request.waiting_seconds,
+                body=request.body_seconds,
+                model=request.model_seconds,
+                send=request.send_seconds,
+                ended=request.started + request.seconds,
+            )

@@ -1,0 +1,37 @@
+"""Counting: what observers are told becomes the statistics of models."""
+
+from __future__ import annotations
+
+from streamcodec.service import Model, ModelRegistry, RequestRecord, StatisticsObserver
+
+
+def _record(model: str | None, status: int | None) -> RequestRecord:
+    record = RequestRecord("127.0.0.1:1", 1000.0)
+    record.model, record.version, record.status = model, None if model is None else "1", status
+    record.body_seconds, record.model_seconds, record.send_seconds, record.seconds = 0.25, 0.5, 0.125, 0.875
+    return record
+
+
+def test_requests_to_models_are_counted_by_their_status() -> None:
+    models = ModelRegistry.of([Model(name="m", predict=lambda request: request.inputs)])
+    observer = StatisticsObserver(models)
+    for status in (200, 200, 400, None):
+        observer.request_ended(_record("m", status))
+    statistics = models.statistics("m", "1")
+    assert statistics is not None
+    document = statistics.document("m", "1")
+    assert document["inference_count"] == 2
+    assert document["last_inference"] == 1_000_875
+    assert document["inference_stats"]["success"] == {"count": 2, "ns": 1_750_000_000}
+    assert document["inference_stats"]["fail"] == {"count": 2, "ns": 1_750_000_000}
+    assert document["inference_stats"]["compute_infer"] == {"count": 2, "ns": 1_000_000_000}
+
+
+def test_requests_to_no_model_and_to_one_that_has_gone_are_nobodys() -> None:
+    models = ModelRegistry.of([Model(name="m", predict=lambda request: request.inputs)])
+    observer = StatisticsObserver(models)
+    observer.request_ended(_record(None, 200))
+    observer.request_ended(_record("gone", 200))
+    statistics = models.statistics("m", "1")
+    assert statistics is not None
+    assert statistics.document("m", "1")["inference_count"] == 0
