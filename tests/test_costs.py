@@ -21,7 +21,7 @@ from tests.attacks import ATTACKS, Attack
 from tests.forms import FORMS, IN_FORMS, receive
 from tests.hostile import TEXTS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.quiet
 
 _SCALE = 2
 _GROWTH = 4

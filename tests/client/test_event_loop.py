@@ -20,7 +20,7 @@ from streamcodec.client import AsyncClient
 from streamcodec.client.documents import read_object
 from tests.client.scripted import response, scripted
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.quiet
 
 MAX_SECONDS = 0.01
 COUNT = 4_000

@@ -16,7 +16,7 @@ from tests.processes import announced
 from tests.under_attack.attacker import attacker_process
 from tests.under_attack.attacks import ATTACKS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.quiet
 
 _SHUTDOWN_SECONDS = 2.0
 _GRACE_SECONDS = 1.5
