@@ -402,6 +402,7 @@ def data_of(datatype: str, count: int, values: str, shape: str | None = None) ->
     return with_data(f"[{values}]", datatype, shape or f"[{count}]")
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("name", STEPS)
 def test_no_piece_of_work_is_long(name: str) -> None:
     """The quickest of three runs counts, since others may use the machine; `test_pieces` has many more shapes."""

@@ -18,6 +18,8 @@ import pytest
 from streamcodec import Decoder, EndOfMessage, RemoteProtocolError, RequestHeader, request_decoder
 from tests.stalls import STALL_SECONDS, slowness
 
+pytestmark = pytest.mark.quiet
+
 _SMALL: Final = 1_000_000
 _LARGE: Final = 30_000_000
 

@@ -72,6 +72,7 @@ def _ticking(backend: str, seconds: list[float]) -> Iterator[Address]:
             assert wire.response().status == 200
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("kind", PIPELINED)
 def test_no_turn_is_long_however_many_requests_come_at_once(backend: str, kind: str) -> None:
     seconds: list[float] = []

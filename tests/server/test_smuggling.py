@@ -100,7 +100,7 @@ LINES = {
     "markup": "<script>alert(1)</script>",
 }
 FIELDS = {
-    "content-type", "content-length", "inference-header-content-length", "connection", "allow", "accept-encoding",
+    "date", "content-type", "content-length", "inference-header-content-length", "connection", "allow", "accept-encoding",
     "access-control-allow-origin", "access-control-expose-headers", "vary",
 }  # fmt: skip
 
