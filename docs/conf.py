@@ -54,12 +54,12 @@ napoleon_use_rtype = False
 
 # Names of other projects, which only a download of their indexes could turn into links.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(numpy|np|npt|h11|hypothesis|socket|collections|types|enum|typing|typing_extensions|asyncio)\..*"),
+    (r"py:.*", r"(numpy|np|npt|h11|hypothesis|socket|ssl|pathlib|collections|types|enum|typing|typing_extensions|asyncio)\..*"),
     (r"py:.*", r"(ndarray|dtype|ArrayLike|Connection|OSError|TimeoutError|TracebackType)"),
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),
     # Type variables and private names of our own: they have no page.
     (r"py:.*", r"(.*\.)?(EventT|EventT_co|HeaderT|PartT|_NeedData|_NeedData\.NEED_DATA|_Path)"),
-    (r"py:.*", r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit)"),
+    (r"py:.*", r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit|Offer|CallWatch)"),
 ]
 
 _PUBLIC_MODULES = (
@@ -107,7 +107,7 @@ _PLACES, _VALUES = _find_public()
 
 # Aliases keep their names in signatures.
 autodoc_type_aliases = {name: name for name in ("Buffer", "Event", "HttpEvent", "Place", "Predict")}
-nitpick_ignore_regex.append((r"py:.*", r"Buffer|HttpEvent|Part"))  # unions without a page of their own
+nitpick_ignore_regex.append((r"py:.*", r"Buffer|HttpEvent|Part|Encodable"))  # unions without a page of their own
 
 
 def _attribute_docs(module: str) -> dict[tuple[str, str], str]:

@@ -102,7 +102,7 @@ def _round_trip(client: Client, tensor: np.ndarray[Any, Any], *, is_binary: bool
 @contextmanager
 def _server() -> Iterator[tuple[str, int]]:
     """Run the demo server in a process of its own; yield its URL and process id."""
-    command = [sys.executable, "-m", "streamcodec", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "streamcodec", "serve", "--port", "0", "--no-access-log"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own program
         try:
             lines = process.stdout or ()

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from streamcodec import NEED_DATA, LimitExceededError, RemoteProtocolError
-from tests.core.messages import Message, binary, json_message, jsonic, message, request
+from streamcodec import NEED_DATA, ErrorCode, LimitExceededError, RemoteProtocolError
+from tests.core.messages import Message, binary, json_message, jsonic, message, request, response
 from tests.core.triad import refuse
 
 ONE = binary("UINT8", [2], 2)
@@ -524,3 +524,15 @@ def test_a_peers_words_are_shown_up_to_60_characters(length: int, shown: str) ->
     assert str(refuse(request(tensor, tensor, payload=b"ab"))) == f"the name {shown} is used twice ($.inputs[1].name)"
     unknown = binary("n" * length, [1], 1)
     assert f"{shown} is not a datatype of the protocol" in str(refuse(request(unknown, payload=b"a")))
+
+
+def test_tensors_behind_a_long_response_say_that_its_length_is_missing() -> None:
+    undeclared = replace(response(LONG, payload=b"\0\0"), header_length=None)
+    assert refuse(undeclared).message.endswith(UNDECLARED)
+
+
+def test_an_input_in_memory_that_is_shared_is_told_that_it_is_not_read() -> None:
+    region = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
+    error = refuse(request({"name": "x", "datatype": "INT8", "shape": [4], "parameters": region}))
+    assert (error.code, error.path) == (ErrorCode.MISSING_MEMBER, "$.inputs[0]")
+    assert error.message.endswith("; memory that is shared with a client is not read")
