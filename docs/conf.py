@@ -54,7 +54,10 @@ napoleon_use_rtype = False
 
 # Names of other projects, which only a download of their indexes could turn into links.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(numpy|np|npt|h11|hypothesis|socket|ssl|pathlib|collections|types|enum|typing|typing_extensions|asyncio)\..*"),
+    (
+        r"py:.*",
+        r"(numpy|np|npt|h11|hypothesis|socket|ssl|pathlib|collections|types|enum|typing|typing_extensions|asyncio)\..*",
+    ),
     (r"py:.*", r"(ndarray|dtype|ArrayLike|Connection|OSError|TimeoutError|TracebackType)"),
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),
     # Type variables and private names of our own: they have no page.
