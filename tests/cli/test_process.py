@@ -126,7 +126,7 @@ def test_a_server_whose_words_nobody_reads_serves() -> None:
         number = listener.getsockname()[1]
     reading, writing = os.pipe()
     os.close(reading)
-    command = [*COMMAND, "serve", "--port", str(number)]
+    command = [*COMMAND, "serve", "--no-access-log", "--port", str(number)]
     with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True) as process:
         os.close(writing)
         end = time.monotonic() + 30

@@ -536,3 +536,9 @@ def test_an_input_in_memory_that_is_shared_is_told_that_it_is_not_read() -> None
     error = refuse(request({"name": "x", "datatype": "INT8", "shape": [4], "parameters": region}))
     assert (error.code, error.path) == (ErrorCode.MISSING_MEMBER, "$.inputs[0]")
     assert error.message.endswith("; memory that is shared with a client is not read")
+
+
+def test_a_long_text_that_is_no_data_of_a_tensor_is_refused() -> None:
+    error = refuse(request(ONE | {"comment": "c" * (64 << 10)}, payload=b"\0\0").under(max_json_text_bytes=40 << 10))
+    assert isinstance(error, LimitExceededError)
+    assert (error.limit, error.path) == ("max_json_text_bytes", "$.inputs[0]")
