@@ -341,7 +341,7 @@ class Session:
         self.inference = outcome
         if self.observation is not None:
             self.observation.asks(outcome)
-        self.reservation.taken = self._taken
+        self.reservation.taken = self._brought
         if outcome.opening.is_whole:
             return self._with_memory(outcome, self._receive_body)
         return self._with_little_memory(outcome)
@@ -390,6 +390,10 @@ class Session:
         if inference is None or inference.is_windowed or inference.decoder.is_complete:
             return None
         return inference.taken_bytes + self.connection.incoming.unsettled
+
+    def _brought(self) -> int | None:
+        """Return how much memory the client has filled; None if it is not the client who is waited for."""
+        return None if self.has_work else self._taken()
 
     def _after_header(self, inference: Inference) -> Step | None:
         return Step.CALL if inference.is_windowed else None

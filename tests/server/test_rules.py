@@ -254,6 +254,29 @@ def test_what_is_compressed_is_worked_off_in_turns() -> None:
     assert session.next_event() is NEED_TURN
 
 
+def test_who_waits_for_a_turn_does_not_lose_its_memory_to_others() -> None:
+    """The client has sent all; that its body is decompressed late, beside others, is not its fault."""
+    desk = Admission(ServerOptions(max_memory_bytes=4 * MIB))
+    service = Service(models())
+    session = Session(service, Express(service), desk)
+    text = json.dumps({"inputs": [{"name": "x", "shape": [3 * MIB], "datatype": "UINT8", "data": []}]}).encode()
+    text = text.replace(b'"data": []', b'"parameters": {"binary_data_size": %d}' % (3 * MIB))
+    body = gzip.compress(text + bytes(3 * MIB), mtime=0)
+    fields = (f"Content-Length: {len(body)}", f"Inference-Header-Content-Length: {len(text)}")
+    session.connection.feed(head("/v2/models/identity/infer", "Content-Encoding: gzip", *fields) + body)
+    while session.reservation.nbytes < 3 * MIB:
+        assert session.next_event() is NEED_TURN
+        session.work()
+    assert session.next_event() is NEED_TURN
+    other = Reservation(desk.budget)
+    assert not other.ask(2 * MIB)
+    before = session.reservation.nbytes
+    for seconds in range(20):
+        desk.budget.look(100.0 + seconds)
+    assert not session.has_lost
+    assert session.reservation.nbytes == before
+
+
 # What is told
 
 
