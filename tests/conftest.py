@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from streamcodec.core import jsontext
-from tests.effort import IS_EXHAUSTIVE, examples
+from tests.effort import IS_EXHAUSTIVE, examples, thinned
 
 settings.register_profile("round", max_examples=examples(100))
 settings.load_profile("round")
 
-_LESS = "fewer cuts and examples: STREAMCODEC_EXHAUSTIVE=1 tries all of them"
+_LESS = "cuts and examples: STREAMCODEC_EXHAUSTIVE=1 tries all of them"
+_FEWER = "parameter sets of tests with many: so does a round of one folder or file, as in `pytest tests/core`"
 _ORDINARY = "not slow and not quiet"
 _SLOW_TESTS = "tests that take long: -m 'not quiet' runs them, too; those that want a quiet machine: -m quiet"
 
@@ -27,6 +29,20 @@ def json_parser(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have a round of everything try some parameter sets of each test."""
+    if IS_EXHAUSTIVE or not _is_of_everything(config):
+        return
+    items[:], left_out = thinned((item.nodeid.partition("[")[0], item) for item in items)
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _is_of_everything(config: pytest.Config) -> bool:
+    """Whether no folder, file or test was asked for by name."""
+    everything = {config.rootpath, *(config.rootpath / path for path in config.getini("testpaths"))}
+    return everything.issuperset(Path(config.invocation_params.dir, argument).resolve() for argument in config.args)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what this round has left out, one line for each reason, and how to run it."""
     reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
@@ -35,6 +51,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         lines.append(_SLOW_TESTS)
     if not IS_EXHAUSTIVE:
         lines.append(_LESS)
+        if _is_of_everything(config):
+            lines.append(_FEWER)
     if lines:
         terminalreporter.section("left out")
         for line in lines:

@@ -1,30 +1,54 @@
 """Effort: how much a round of the tests tries.
 
 The ordinary round is for whoever has changed something, and takes a minute or two. It cuts each message in two at a few
-places, and tries each property with a few examples. With `STREAMCODEC_EXHAUSTIVE=1` in the environment, messages are
-cut at every place, and properties get as many examples as their tests ask for. `.ci/run` does both.
+places, tries each property with a few examples, and each test with a few of its parameter sets. A round of one folder
+or file has all parameter sets. With `STREAMCODEC_EXHAUSTIVE=1` in the environment every round has them, messages are
+cut at every place, and properties get as many examples as their tests ask for. `.ci/run` does all of this.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, TypeVar
 
 IS_EXHAUSTIVE: Final = os.environ.get("STREAMCODEC_EXHAUSTIVE", "0") not in {"", "0"}
 
 _PLACES: Final = 12
 _EXAMPLES: Final = 25
+_PARAMETER_SETS: Final = 12
+
+_T = TypeVar("_T")
 
 
 def places(cuts: Sequence[int]) -> Sequence[int]:
     """Return where to cut a message: at each of these places, or at some, of which are the first and the last."""
-    if IS_EXHAUSTIVE or len(cuts) <= _PLACES:
-        return cuts
-    last = len(cuts) - 1
-    return [cuts[index * last // (_PLACES - 1)] for index in range(_PLACES)]
+    return cuts if IS_EXHAUSTIVE else _some(cuts, _PLACES)
 
 
 def examples(count: int) -> int:
     """Return how many examples a property is tried with, of those that its test asks for."""
     return count if IS_EXHAUSTIVE else min(count, _EXAMPLES)
+
+
+def thinned(tests: Iterable[tuple[Hashable, _T]]) -> tuple[list[_T], list[_T]]:
+    """Return the tests of a round, and those it leaves out: of each function, some parameter sets are tried.
+
+    Args:
+        tests: function and test, in order.
+    """
+    of_function: dict[Hashable, list[_T]] = defaultdict(list)
+    for function, test in tests:
+        of_function[function].append(test)
+    kept = [test for group in of_function.values() for test in _some(group, _PARAMETER_SETS)]
+    identities = {id(test) for test in kept}
+    return kept, [test for group in of_function.values() for test in group if id(test) not in identities]
+
+
+def _some(things: Sequence[_T], count: int) -> Sequence[_T]:
+    """Return at most so many things, of which are the first and the last."""
+    if len(things) <= count:
+        return things
+    last = len(things) - 1
+    return [things[index * last // (count - 1)] for index in range(count)]

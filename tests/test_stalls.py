@@ -49,6 +49,7 @@ def _metered(loop: str) -> Meter:
     return meter
 
 
+@pytest.mark.slow
 @LOOPS
 def test_what_holds_up_the_loop_is_seen_and_what_others_do_is_not(loop: str) -> None:
     if loop != "asyncio":

@@ -114,6 +114,7 @@ FLAWS: dict[str, tuple[Kind, str, str, Flaw]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_flaw_is_found(flaw: str) -> None:
     kind, name, detail, behave = FLAWS[flaw]
@@ -199,6 +200,7 @@ def test_server_that_is_not_well_afterwards_is_found() -> None:
     assert result.finding.detail.endswith("then health: 503: not well")
 
 
+@pytest.mark.slow
 def test_server_that_answers_nobody_meanwhile_is_found() -> None:
     spoiled = threading.Event()
 
@@ -236,6 +238,7 @@ def test_other_probes_are_not_blamed_for_a_server_that_is_broken() -> None:
     assert [result.state for result in results] == [State.FOUND, State.NOT_RUN, State.NOT_RUN]
 
 
+@pytest.mark.slow
 def test_probes_go_on_when_the_server_comes_back() -> None:
     """Its health is bad for three requests, as of one that is started anew."""
     left = [3]

@@ -45,6 +45,7 @@ def results(address: tuple[str, int]) -> dict[str, Result]:
     return {result.probe.name: result for result in mixed.examine(probes)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [probe.name for probe in PROBES])
 def test_probe_finds_nothing(results: dict[str, Result], name: str) -> None:
     result = results[name]
@@ -52,6 +53,7 @@ def test_probe_finds_nothing(results: dict[str, Result], name: str) -> None:
     assert result.state is (State.NOT_APPLICABLE if name in NOT_FOR_ANY_MODEL else State.PASSED), result.note
 
 
+@pytest.mark.slow
 def test_mutations_find_nothing(results: dict[str, Result]) -> None:
     mutated = [result for name, result in results.items() if name.startswith("mutations/")]
     assert len(mutated) == 50
@@ -59,6 +61,7 @@ def test_mutations_find_nothing(results: dict[str, Result]) -> None:
     assert {result.note.partition(":")[0] for result in mutated} >= {"200", "400"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "of"),
     [

@@ -96,6 +96,7 @@ def test_bf16_is_written_as_its_bits(url: str, tmp_path: Path) -> None:
     assert np.array_equal(bits.view(bfloat16).astype(np.float32), values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_infer_with_compression(encoding: str, tmp_path: Path) -> None:
     array = np.arange(10_000)
@@ -177,6 +178,7 @@ def test_wrong_arguments(
     assert "error:" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_servers_words_are_on_standard_error(url: str, tmp_path: Path) -> None:
     item = _save(tmp_path, "x", [1.0])
     for model, words in {"nobody": "404: there is no model 'nobody'", "declared": "400: the datatype is FP64"}.items():
@@ -189,6 +191,7 @@ def test_the_servers_words_are_on_standard_error(url: str, tmp_path: Path) -> No
     assert not (tmp_path / "y.npy").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url_", "model"),
     [
@@ -205,6 +208,7 @@ def test_failures_are_one_line(url_: str, model: str | bytes, tmp_path: Path) ->
     assert _is_one_line(result), result.stderr
 
 
+@pytest.mark.slow
 def test_a_timeout(url: str, tmp_path: Path) -> None:
     item = _save(tmp_path, "x", 1.0)
     result = _run("infer", url, "sleep", "--input", item, "--timeout", "0.2", cwd=tmp_path)
@@ -212,6 +216,7 @@ def test_a_timeout(url: str, tmp_path: Path) -> None:
     assert _is_one_line(result)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_sent_or_written(url: str, tmp_path: Path) -> None:
     complex_item = _save(tmp_path, "x", np.ones(1, complex))
     result = _run("infer", url, "identity", "--input", complex_item, cwd=tmp_path)

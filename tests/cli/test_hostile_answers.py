@@ -123,6 +123,7 @@ def test_what_the_terminal_has_no_character_for_is_escaped(tmp_path: Path, monke
     assert terminal.read().startswith(r"gr\xf6\xdfe: FP64 [1] -> ")
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_on_for_ever_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def again(sock: Any) -> None:  # noqa: ANN401 - a socket
         for _ in range(200):

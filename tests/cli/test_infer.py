@@ -153,6 +153,7 @@ def test_file_systems_without_links(number: int, folder: Path, monkeypatch: pyte
     assert not list(folder.glob("*.part"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_forced", [False, True])
 def test_a_disk_that_is_full_leaves_nothing_and_what_was_there(is_forced: bool, url: str, folder: Path) -> None:
     np.save("x.npy", np.zeros(1 << 16, np.float64))
@@ -171,6 +172,7 @@ def test_a_disk_that_is_full_leaves_nothing_and_what_was_there(is_forced: bool, 
     assert [path.read_text() for path in (folder / "out").iterdir()] == ["precious"] * is_forced
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_a_file_leaves_nothing(url: str, folder: Path) -> None:
     """A file system that takes its time stands for a large file: `np.save` is interrupted before its end."""
     code = """
@@ -202,6 +204,7 @@ streamcodec.cli.program()
     assert list((folder / "out").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_files_are_written_although_nobody_reads_what_is_said(url: str, folder: Path) -> None:
     inputs = [word for number in range(20) for word in ("--input", f"x{number}=x.npy")]
     reading, writing = os.pipe()

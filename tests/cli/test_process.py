@@ -103,6 +103,7 @@ def _shell(line: str) -> subprocess.CompletedProcess[str]:
     return process
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_had_enough(url: str) -> None:
     shown = _shell("run fuzz --list | head -1").stdout.splitlines()
     assert shown[0].startswith("| probe ")
@@ -174,6 +175,7 @@ def test_complaints_that_nobody_reads() -> None:
     assert _shell("run infer http://127.0.0.1:1 m 2>&1 >/dev/null | (exec <&-; sleep 2)").stdout == "status 1\n"
 
 
+@pytest.mark.slow
 def test_output_that_is_closed(url: str) -> None:
     assert _shell("run fuzz --list >&-").stdout == "status 0\n"
     assert _shell(f"run infer {url} m 2>&-").stdout == "status 1\n"
@@ -184,6 +186,7 @@ def test_output_that_cannot_be_written() -> None:
     assert process.stdout == "streamcodec: [Errno 28] No space left on device\nstatus 1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "absent"),
     [

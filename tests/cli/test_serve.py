@@ -231,6 +231,7 @@ def _output_of(*arguments: str, cwd: Path, count: int) -> list[str]:
             it.terminate()
 
 
+@pytest.mark.slow
 def test_what_is_served_is_said_before_where(folder: Path) -> None:
     first, *models, last = _output_of(cwd=folder, count=4)
     assert first == "serving the demo models:"

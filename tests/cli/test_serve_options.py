@@ -46,6 +46,7 @@ def _headerless() -> bytes:
     return post(json.dumps(document).encode() + np.arange(2, dtype="<f4").tobytes())
 
 
+@pytest.mark.slow
 def test_nonfinite(plain: Program, optioned: Program) -> None:
     request = _json_request([1.0, float("nan")], {})
     assert b"NaN" in _send(plain, request).body
@@ -56,6 +57,7 @@ def test_nonfinite(plain: Program, optioned: Program) -> None:
     assert "binary" in answer.error
 
 
+@pytest.mark.slow
 def test_cors_origin(plain: Program, optioned: Program) -> None:
     for app in APPS:
         request = head("/v2", f"Origin: {app}", method="GET")
@@ -76,6 +78,7 @@ def test_compress(plain: Program, optioned: Program) -> None:
         assert np.array_equal(client.infer("identity", {"x": x})["x"], x)
 
 
+@pytest.mark.slow
 def test_compressed_requests(plain: Program) -> None:
     zeros = np.zeros(1 << 20, np.uint8)
     with Client(plain.url, request_compression="gzip") as client:
@@ -107,6 +110,7 @@ def test_no_headerless(plain: Program, optioned: Program) -> None:
         client.infer("nobody", {"x": [1]})
 
 
+@pytest.mark.slow
 def test_limits() -> None:
     limits = ("--max-header", "1K", "--max-tensor", "512", "--max-message", "1200", "--max-connections", "1")
     with serving("--max-memory", "1M", "--max-workers", "1", "--model-timeout", "5", *limits) as program:
@@ -142,6 +146,7 @@ def test_sizes(text: str, nbytes: int) -> None:
     assert (size(text), size(text.lower()), size_text(nbytes)) == (nbytes, nbytes, text)
 
 
+@pytest.mark.slow
 def test_allowed_host() -> None:
     """Also by the short cut, which knows heads again."""
     request = infer_request()

@@ -247,6 +247,7 @@ def _stall(sock: socket.socket) -> None:
         pass
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize(
     "steps",

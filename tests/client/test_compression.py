@@ -50,6 +50,7 @@ def _taken_apart(request: bytes) -> tuple[dict[str, str], bytes]:
     return {name.lower(): value for name, value in pairs}, body
 
 
+@pytest.mark.slow
 @KINDS
 @ENCODINGS
 @pytest.mark.parametrize("is_binary", [True, False])

@@ -20,6 +20,7 @@ def _metadata(count: int) -> bytes:
     return json.dumps(document).encode()
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("count", [2_000, 6_500])
 def test_metadata_of_a_large_model(kind: Kind, count: int) -> None:

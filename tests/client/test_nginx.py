@@ -94,6 +94,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 assert process.wait(_SECONDS) == 0, (folder / "errors").read_text()
 
 
+@pytest.mark.slow
 @KINDS
 def test_with_the_token_and_the_authority(kind: Kind, url: str, ca: Path) -> None:
     values = np.arange(500_000, dtype=np.float32)
@@ -154,6 +155,7 @@ def test_a_redirection_is_not_followed(kind: Kind, url: str, ca: Path) -> None:
     assert "308: the server redirects to https://example.org/elsewhere" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_sixteen_threads(url: str, ca: Path) -> None:
     def ask(number: int) -> list[float]:
         return [float(client.infer("identity", {"x": 100.0 * number + turn})["x"]) for turn in range(20)]

@@ -43,6 +43,7 @@ def _answer_late(sock: socket.socket) -> None:
         sock.sendall(GOOD)
 
 
+@pytest.mark.slow
 @KINDS
 def test_the_time_of_writing_is_that_in_which_something_is_to_be_sent(kind: Kind) -> None:
     late = pytest.raises(TimeoutError, match=r"nothing has moved for 0\.2 seconds")
@@ -52,6 +53,7 @@ def test_the_time_of_writing_is_that_in_which_something_is_to_be_sent(kind: Kind
         assert np.array_equal(client.infer("m", LARGE)["y"], VALUES)
 
 
+@pytest.mark.slow
 @KINDS
 def test_the_time_of_reading_begins_when_all_is_sent(kind: Kind) -> None:
     late = pytest.raises(TimeoutError, match=r"nothing has moved for 0\.2 seconds")
@@ -61,6 +63,7 @@ def test_the_time_of_reading_begins_when_all_is_sent(kind: Kind) -> None:
         assert np.array_equal(client.infer("m", INPUTS)["y"], VALUES)
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("timeout", [LONG, math.inf, Timeout(read=LONG), Timeout(read=None)])
 def test_a_call_may_have_another_time_than_its_client(kind: Kind, timeout: float | Timeout) -> None:

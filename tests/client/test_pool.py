@@ -81,6 +81,7 @@ def test_threads_that_share_a_client(address: tuple[str, int]) -> None:
     assert 2 <= max(counts) <= 5
 
 
+@pytest.mark.slow
 @LOOPS
 def test_tasks_that_share_a_client(address: tuple[str, int], backend: str, options: dict[str, bool]) -> None:
     answers: dict[int, float] = {}
@@ -107,6 +108,7 @@ def test_calls_of_threads_are_made_at_the_same_time(address: tuple[str, int]) ->
     assert max(counts) == 4
 
 
+@pytest.mark.slow
 @LOOPS
 def test_calls_of_tasks_are_made_at_the_same_time(
     address: tuple[str, int], backend: str, options: dict[str, bool]
@@ -121,6 +123,7 @@ def test_calls_of_tasks_are_made_at_the_same_time(
     assert max(counts) == 4
 
 
+@pytest.mark.slow
 @KINDS
 def test_waiting_for_a_connection_has_a_time_of_its_own_and_belongs_to_the_call(kind: Kind) -> None:
     for times, text in (
@@ -137,6 +140,7 @@ def test_waiting_for_a_connection_has_a_time_of_its_own_and_belongs_to_the_call(
         assert server.accepted == 1
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_connection_that_was_kept_for_too_long_is_not_used_again(kind: Kind) -> None:
     for expiry, accepted in ((0.05, 2), (5, 1), (None, 1)):
@@ -248,6 +252,7 @@ def test_windows_that_are_made_once_are_not_sent_again(kind: Kind) -> None:
     assert made == [1]
 
 
+@pytest.mark.slow
 @KINDS
 def test_time_that_is_over_is_not_given_once_more(kind: Kind) -> None:
     with scripted([GOOD, b"", 0.4]) as server, kind.client(server.url, timeout=0.2) as client:

@@ -202,6 +202,7 @@ def test_time_without_progress_is_limited(kind: Kind, url: str) -> None:
         assert client.infer("identity", {"x": [1]})["x"] == 1
 
 
+@pytest.mark.slow
 @KINDS
 def test_the_server_closed_the_idle_connection(kind: Kind) -> None:
     options = ServerOptions(idle_timeout=0.1)

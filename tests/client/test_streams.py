@@ -76,6 +76,7 @@ def _in_windows(_: TensorSpec) -> Placement:
     return Windows(max_window_bytes=3 << 20)
 
 
+@pytest.mark.slow
 @KINDS
 def test_an_answer_that_grows_while_the_request_is_being_sent(kind: Kind) -> None:
     """Somebody who sends all before reading would wait for ever, and so would the server."""
@@ -377,6 +378,7 @@ def _slowly(sock: socket.socket) -> None:
     _read_to_the_end(sock)
 
 
+@pytest.mark.slow
 @KINDS
 def test_progress_in_either_direction_is_progress(kind: Kind) -> None:
     with scripted([_slowly]) as server, kind.client(server.url, timeout=0.35) as client:
@@ -388,6 +390,7 @@ def _stall(sock: socket.socket) -> None:
     _read_to_the_end(sock)
 
 
+@pytest.mark.slow
 @KINDS
 def test_no_progress_in_both_directions(kind: Kind) -> None:
     late = pytest.raises(TimeoutError, match=r"nothing has moved for 0\.2 seconds")

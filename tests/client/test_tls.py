@@ -45,6 +45,7 @@ def url() -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 @KINDS
 def test_tensors_of_all_sizes_there_and_back(kind: Kind, url: str, ca: Path) -> None:
     inputs: dict[str, Any] = {
@@ -258,6 +259,7 @@ def test_a_server_that_asks_for_a_certificate_of_the_client(kind: Kind) -> None:
         _fails(kind, url, ConnectionError, "TLS failed: .*CERTIFICATE_REQUIRED", ssl_context=client_side())
 
 
+@pytest.mark.slow
 @PLAIN_KINDS
 def test_a_handshake_in_which_nothing_comes(kind: Kind) -> None:
     def silent(sock: socket.socket) -> None:

@@ -72,6 +72,7 @@ TRICKLES: dict[str, list[Step]] = {
 }
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("case", TRICKLES)
 def test_what_comes_now_and_then_ends_with_the_total_limit(kind: Kind, case: str) -> None:
@@ -79,6 +80,7 @@ def test_what_comes_now_and_then_ends_with_the_total_limit(kind: Kind, case: str
         client.infer("m", INPUTS)
 
 
+@pytest.mark.slow
 @KINDS
 def test_documents_and_health_checks_have_the_total_limit_too(kind: Kind) -> None:
     script = TRICKLES["interim responses"]
@@ -87,6 +89,7 @@ def test_documents_and_health_checks_have_the_total_limit_too(kind: Kind) -> Non
             client.call(method)
 
 
+@pytest.mark.slow
 @KINDS
 def test_what_is_taken_now_and_then_ends_with_the_total_limit(kind: Kind) -> None:
     large = np.zeros(64 << 20, np.uint8)
@@ -94,6 +97,7 @@ def test_what_is_taken_now_and_then_ends_with_the_total_limit(kind: Kind) -> Non
         client.infer("m", {"x": large})
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_call_can_have_a_limit_of_its_own(kind: Kind) -> None:
     with scripted(TRICKLES["a head"]) as server, kind.client(server.url) as client, _ends_in_time():
@@ -116,6 +120,7 @@ def test_there_need_be_no_limit(kind: Kind, total_timeout: float | None) -> None
         assert client.infer("m", INPUTS, total_timeout=math.inf)["y"].tolist() == VALUES.tolist()
 
 
+@pytest.mark.slow
 @KINDS
 def test_the_time_that_the_caller_takes_between_two_events_does_not_count(kind: Kind) -> None:
     found = []
@@ -130,6 +135,7 @@ def test_the_time_that_the_caller_takes_between_two_events_does_not_count(kind: 
     assert found == ["y", "z"]
 
 
+@pytest.mark.slow
 @KINDS
 def test_without_progress_the_other_limit_ends_a_call_first(kind: Kind) -> None:
     with (
@@ -141,6 +147,7 @@ def test_without_progress_the_other_limit_ends_a_call_first(kind: Kind) -> None:
     assert "total_timeout" not in str(caught.value)
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize(
     ("times", "text"),
@@ -166,6 +173,7 @@ def test_looking_up_a_name_ends_with_both_limits(
         client.infer("m", INPUTS)
 
 
+@pytest.mark.slow
 @KINDS
 def test_connecting_ends_with_the_total_limit(kind: Kind) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:

@@ -225,6 +225,7 @@ def test_output_that_is_much_longer_than_a_piece_comes_whole(form: Form) -> None
     assert inflate(encoding, [compress(plain)], Limits(max_compression_ratio=1100)) == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 5])
 def test_output_at_the_borders_of_pieces(form: Form, size: int) -> None:
     encoding, compress = form

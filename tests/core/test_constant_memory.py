@@ -62,6 +62,7 @@ except MemoryError:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the size of the process is read from /proc")
 @pytest.mark.parametrize("buffer_count", [1, 2])
 def test_a_gibibyte_passes_through_an_address_space_of_64_mebibytes_more_than_the_import(buffer_count: int) -> None:

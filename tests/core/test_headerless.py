@@ -153,6 +153,7 @@ def test_the_size_of_a_body_is_compared_before_any_tensor_is_placed() -> None:
     assert not placed
 
 
+@pytest.mark.slow
 @both_lengths
 def test_a_body_that_ends_early_is_truncated(body_length: bool) -> None:
     for end in range(1, len(ONE.body)):

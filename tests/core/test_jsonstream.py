@@ -429,6 +429,7 @@ def longest_piece(text: bytes) -> float:
     return longest
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text() -> None:
     count = 400_000
     text = data_of("FP32", count, "1.2345678901," * (count - 1) + "1")

@@ -130,6 +130,7 @@ def test_text_that_is_not_json(text: bytes, offset: int) -> None:
     assert (error.code, error.offset, error.path, error.status_hint) == (ErrorCode.INVALID_JSON, offset, None, 400)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [b"9" * 4301, b"[-" + b"1" * 80_000 + b"]"], ids=["4301", "80000"])
 def test_integer_of_thousands_of_digits(value: bytes) -> None:
     error = refuse(message(in_place_of(value))) if len(value) < 5000 else decode(message(in_place_of(value))).error

@@ -88,6 +88,7 @@ def test_message_at_a_limit_passes_and_one_beyond_is_refused(
     assert error.status_hint == (400 if limit == "max_json_depth" else 413)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "length", "size"),
     [("binary", 200, 4_099), ("binary", 5, 1 << 30), ("JSON", 200, 1 << 30), ("JSON", 5, 4_099)],

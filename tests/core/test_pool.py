@@ -395,6 +395,7 @@ def test_a_truncated_message_leaves_the_pool_whole_although_its_error_is_kept() 
     assert pool.idle_bytes == VALUES.nbytes
 
 
+@pytest.mark.slow
 def test_the_interpreter_ends_in_silence_while_arrays_are_around() -> None:
     code = """
 import atexit, sys, numpy, threading
@@ -447,6 +448,7 @@ print(sorted(ends))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("_testcapi") is None, reason="this interpreter has no way to let allocations fail")
 def test_no_allocation_that_fails_ends_the_process() -> None:
     run = subprocess.run([sys.executable, "-c", NO_MEMORY], capture_output=True, text=True, check=True)

@@ -71,6 +71,7 @@ def _ends(unit: str, *, reserves: bool) -> int:
     return subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=False).returncode
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="an address space that is bounded, and known")
 @pytest.mark.parametrize("unit", ["[[[1]]],", '"a",', '"LONG",'])
 def test_no_limit_of_the_address_space_ends_the_process(unit: str) -> None:

@@ -116,6 +116,7 @@ def test_windows_that_fail_at_the_very_end_leave_nothing_behind_that_looks_whole
     assert sum(sent) < message.body_length
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_one_window_however_large_the_tensor() -> None:
     window = np.zeros((1, 1 << 16), np.uint8)
     message = request_of(Rows("UINT8", (1 << 16, 1 << 16), repeat(window, 1 << 16)))

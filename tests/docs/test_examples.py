@@ -111,6 +111,7 @@ def _call_windowed_model(url: str, rows: int) -> list[str]:
     return result.stdout.replace(",", "").split()
 
 
+@pytest.mark.slow
 def test_windowed_model() -> None:
     """Rows of any number come back as they should, also such as do not fill a window."""
     with _windowed_model() as (url, _), Client(url) as client:
@@ -121,6 +122,7 @@ def test_windowed_model() -> None:
             client.infer("double", {"x": np.zeros((1, 3), np.float32)})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process has had")
 def test_windowed_model_needs_windows_only() -> None:
     """64 MiB go through either process in the memory of a few windows of 1 MiB."""
@@ -133,6 +135,7 @@ def test_windowed_model_needs_windows_only() -> None:
     assert peak - peak_before < 16
 
 
+@pytest.mark.slow
 def test_your_decoder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"]
     path = shutil.copy(_EXAMPLES / "test_your_decoder.py", tmp_path)

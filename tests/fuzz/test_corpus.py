@@ -23,6 +23,7 @@ def test_every_committed_input_passes(target: str) -> None:
     assert failures(target, CORPORA[target].items()) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", make_corpus.TARGETS)
 def test_every_case_and_capture_of_the_repository_passes(target: str) -> None:
     assert failures(target, _repository_inputs(target)) == {}
@@ -112,6 +113,7 @@ def test_http_corpus_reaches_accepted_and_refused_messages_on_both_ends() -> Non
     assert min(seen.values()) >= 5
 
 
+@pytest.mark.slow
 def test_every_name_for_differing_from_h11_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     used = _recorded(http, ["stricter_name", "laxer_name"], monkeypatch)
     assert failures("http", [*CORPORA["http"].items(), *_repository_inputs("http")]) == {}

@@ -17,6 +17,7 @@ _SLOW_SECONDS = 1.2e-6
 _TEXT = header_target.Case(text=b'{"inputs":[],"parameters":{"a":[' + b"1," * 10_000 + b"1]}}").write()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", RATES)
 def test_committed_inputs_are_within_their_bounds(target: str) -> None:
     dear = {name: str(cost) for name, data in CORPORA[target].items() if (cost := cost_of(target, data)).share > 1}
@@ -54,6 +55,7 @@ def test_what_keeps_too_much_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cost_of("header", _TEXT).share > 1
 
 
+@pytest.mark.slow
 def test_a_hunt_finds_what_costs_most(monkeypatch: pytest.MonkeyPatch) -> None:
     _make_slow(monkeypatch)
     search = hunt.Hunt("header", [_TEXT], seed=1)
@@ -63,6 +65,7 @@ def test_a_hunt_finds_what_costs_most(monkeypatch: pytest.MonkeyPatch) -> None:
     assert search.worst[0].cost.share > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", RATES)
 def test_a_hunt_makes_inputs_of_every_target(target: str) -> None:
     search = hunt.Hunt(target, list(CORPORA[target].values())[:3], seed=1)

@@ -16,6 +16,7 @@ from tests.http.messages import length, post
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_bomb_takes_no_more_memory_than_the_limits_allow(name: str) -> None:
     command = [sys.executable, "-m", "tests.http.bombs", name]

@@ -50,6 +50,7 @@ def test_pipelined_requests_in_every_cut() -> None:
     assert targets(triad(server, message)) == ["/1", "/v2/models/m/infer", "/2", "/v2/models/m/infer", "/3"]
 
 
+@pytest.mark.slow
 def test_a_flood_of_pipelined_requests_is_not_taken_in() -> None:
     connection = ServerConnection()
     flood = GET * 10_000

@@ -64,6 +64,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("interop") is not None:
+            item.add_marker(pytest.mark.slow)
     config.stash[_RECORDER] = Recorder(items)
 
 

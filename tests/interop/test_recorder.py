@@ -79,6 +79,7 @@ def old_record() -> Record:
     }
 
 
+@pytest.mark.slow
 def test_a_run_replaces_the_systems_that_it_ran_and_no_others(tmp_path: Path) -> None:
     write_record(tmp_path / "record.json", old_record())
     status, printed = run(tmp_path, _TESTS)
@@ -99,6 +100,7 @@ def test_a_run_replaces_the_systems_that_it_ran_and_no_others(tmp_path: Path) ->
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mark", "complaint"),
     [
@@ -116,6 +118,7 @@ def test_marks_that_name_no_cell_end_the_run(tmp_path: Path, mark: str, complain
     assert not (tmp_path / "record.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
@@ -133,6 +136,7 @@ def test_what_cannot_be_recorded_fails_the_test(tmp_path: Path, call: str, compl
     assert read_record(tmp_path / "record.json")["Node fetch"].cells == {"BYTES": Cell(outcome=Outcome.FAILED, tests=1)}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_broken_off_records_nothing(tmp_path: Path) -> None:
     mark = "@pytest.mark.interop(system='Node fetch', feature='BYTES')"
     status, _ = run(tmp_path, f"import pytest\n{mark}\ndef test_it(): raise KeyboardInterrupt\n")

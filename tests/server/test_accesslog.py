@@ -120,6 +120,7 @@ def test_nobody_waits_for_a_log_that_nobody_takes(form: Literal["text", "json"])
     assert len(lines) == 12
 
 
+@pytest.mark.slow
 def test_closing_waits_for_a_second_only() -> None:
     may_go = threading.Event()
     log = AccessLog(write=lambda _: may_go.wait(SECONDS))  # type: ignore[arg-type]  # it returns nothing of use
@@ -178,6 +179,7 @@ def _logged(*options: str) -> tuple[list[str], list[str]]:
     return lines, [line for line in lines if " 127.0.0.1:" in line or line.startswith("{")]
 
 
+@pytest.mark.slow
 def test_serve_writes_it_to_standard_error() -> None:
     lines, logged = _logged()
     assert [line.split()[-4 - 1] for line in logged] == ["200", "200", "400", "500"]
@@ -188,11 +190,13 @@ def test_serve_writes_it_to_standard_error() -> None:
     assert "tests/server/models.py" in frames[0]
 
 
+@pytest.mark.slow
 def test_serve_writes_it_as_json() -> None:
     _, logged = _logged("--access-log-format", "json")
     assert [json.loads(line)["status"] for line in logged] == [200, 200, 400, 500]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["warning", "critical"])
 def test_serve_writes_what_is_important_enough(level: str) -> None:
     lines, logged = _logged("--log-level", level)
@@ -210,6 +214,7 @@ def models_with_a_handler() -> ModelRegistry:
     return demo_models()
 
 
+@pytest.mark.slow
 def test_a_module_may_have_it() -> None:
     with serving("tests.server.test_accesslog:models_with_a_handler", "--access-log") as program:
         with Wire(program.address) as wire:

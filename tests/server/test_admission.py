@@ -126,6 +126,7 @@ IDLE: dict[str, Callable[[Wire], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", IDLE)
 def test_connections_that_ask_for_nothing_shut_nobody_out(backend: str, what: str) -> None:
     options = ServerOptions(max_connections=8)

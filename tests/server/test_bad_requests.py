@@ -265,6 +265,7 @@ def test_a_wrong_request_is_answered_before_256_kib_of_it_are_read(case: str) ->
     assert len(first) <= nbytes <= 256 << 10
 
 
+@pytest.mark.slow
 def test_bad_clients_next_to_good_ones(address: Address) -> None:
     stop = threading.Event()
     failures: list[object] = []

@@ -364,6 +364,7 @@ def test_who_has_waited_in_vain_keeps_nobody_waiting_while_it_is_told_so() -> No
     assert third.reservation.missing == 0
 
 
+@pytest.mark.slow
 def test_the_tensors_of_a_request_that_waits_are_not_read(gate: Gate, backend: str) -> None:
     request, large = infer_request("gate", count=1000), infer_request("gate", count=4 << 20)
     options = ServerOptions(max_memory_bytes=_body_bytes(large), budget_timeout=SLOW, min_rate=0)
@@ -414,6 +415,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_nothing_is_held_of_a_request_however_it_ends(gate: Gate, backend: str, end: str) -> None:
     with _serving(gate, backend, ServerOptions(read_timeout=0.3)) as (server, address):
@@ -462,6 +464,7 @@ def test_heads_reserve_next_to_nothing(gate: Gate, backend: str) -> None:
             wire.sock.close()
 
 
+@pytest.mark.slow
 def test_who_announces_all_the_memory_and_stops_does_not_shut_others_out(gate: Gate, backend: str) -> None:
     request = infer_request("plain", count=4 << 20)
     most = _body_bytes(request)
@@ -479,6 +482,7 @@ def test_who_announces_all_the_memory_and_stops_does_not_shut_others_out(gate: G
         assert slow.response(has_body=False).status == 200, "it goes on as if nothing had happened"
 
 
+@pytest.mark.slow
 def test_who_is_slow_and_cannot_be_given_more_is_told_to_come_back(gate: Gate, backend: str) -> None:
     request, other = infer_request("plain", count=1 << 20), infer_request("gate", count=1 << 18)
     options = ServerOptions(max_memory_bytes=_body_bytes(request), budget_timeout=5)
@@ -492,6 +496,7 @@ def test_who_is_slow_and_cannot_be_given_more_is_told_to_come_back(gate: Gate, b
         assert (answer.status, answer.fields["retry-after"]) == (503, "1")
 
 
+@pytest.mark.slow
 def test_who_has_sent_much_and_then_stops_loses_it_while_others_wait(gate: Gate, backend: str) -> None:
     request, other = infer_request("plain", count=1 << 20), infer_request("plain", count=1 << 19)
     options = ServerOptions(max_memory_bytes=_body_bytes(request), budget_timeout=SLOW, head_timeout=2)
@@ -502,6 +507,7 @@ def test_who_has_sent_much_and_then_stops_loses_it_while_others_wait(gate: Gate,
         assert slow.response().status == 408
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="only Linux tells how much a process has had at most"
 )

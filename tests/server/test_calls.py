@@ -103,6 +103,7 @@ def test_if_no_thread_can_be_started_the_client_is_told_to_come_back(
     assert [record.getMessage() for record in caplog.records] == ["cannot start a thread: can't start new thread"]
 
 
+@pytest.mark.slow
 def test_rows_that_hang_end_with_the_models_time_and_their_thread_keeps_the_memory_it_works_on(backend: str) -> None:
     go_on = threading.Event()
 
@@ -164,6 +165,7 @@ async def _doubled_later(request: InferenceRequest) -> Outputs:
     return {"x": Rows(rows.datatype, rows.shape, (2 * window async for window in rows.windows))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("predict", [_doubled, _doubled_later])
 def test_the_time_in_which_rows_wait_for_their_client_is_not_the_models(backend: str, predict: Any) -> None:  # noqa: ANN401 - of two kinds
     registry = ModelRegistry.of([Model(name="m", predict=predict, windows=Windows(max_window_bytes=64))])

@@ -110,6 +110,7 @@ def test_a_connection_sees_each_change(served: tuple[ModelRegistry, tuple[str, i
         assert _value(wire.send(REQUEST)) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_removed", [True, False])
 def test_a_request_that_has_begun_ends_with_its_model(
     served: tuple[ModelRegistry, tuple[str, int], bool], is_removed: bool

@@ -47,6 +47,7 @@ class Waiting(Observer):
         return ModelRegistry.of([Model(name="m", predict=self.predict)])
 
 
+@pytest.mark.slow
 @BACKENDS
 @pytest.mark.parametrize("way", ["close", "reset", "close with another request sent"])
 def test_the_model_of_a_client_that_leaves_is_cancelled(
@@ -68,6 +69,7 @@ def test_the_model_of_a_client_that_leaves_is_cancelled(
             assert other.send(GET_LIVE).response().status == 200
 
 
+@pytest.mark.slow
 @BACKENDS
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 def test_who_ends_its_own_direction_only_gets_its_answer(backend: str, version: bytes) -> None:

@@ -30,6 +30,7 @@ STRIDE = 37
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("_testcapi") is None, reason="this interpreter has no way to let allocations fail")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("name", ["health", "small"])

@@ -199,6 +199,7 @@ def test_a_request_for_another_host_is_refused_although_the_rest_of_its_head_is_
     assert express.count == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["nobody", "identity/infer", "%"])
 def test_a_refusal_leaves_nothing_to_the_garbage_collector(model: str) -> None:
     service = Service(demo_models())

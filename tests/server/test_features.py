@@ -136,6 +136,7 @@ def test_preflight_of_another_origin(featured: Address) -> None:
         assert wire.send(GET_LIVE).response().status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [

@@ -9,8 +9,12 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.server.programs import ROOT, Program
 from tests.server.wire import GET_LIVE, Wire, post
+
+pytestmark = pytest.mark.slow
 
 BOUND = 0.25
 """Seconds. Usual figures are a few milliseconds; the machine that tests may be busy with other things."""
@@ -19,9 +23,6 @@ _SEND = """
 import sys, socket
 from tests.server.wire import Wire, head
 
-import pytest
-
-pytestmark = pytest.mark.slow
 host, port, kind, nbytes = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 block = bytes(1 << 20)
 with Wire((host, port)) as wire:

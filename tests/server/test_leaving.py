@@ -85,6 +85,7 @@ LEAVES: dict[str, tuple[bytes, Callable[[Wire], None]]] = {
 }
 
 
+@pytest.mark.slow
 @BACKENDS
 @pytest.mark.parametrize("way", LEAVES)
 def test_who_leaves_gives_its_place_to_the_next(backend: str, way: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -104,6 +105,7 @@ def test_who_leaves_gives_its_place_to_the_next(backend: str, way: str, caplog: 
     assert not caplog.records
 
 
+@pytest.mark.slow
 @BACKENDS
 @pytest.mark.parametrize("request_bytes", [WHOLE, CHUNKED], ids=["declared", "chunked"])
 def test_who_has_sent_all_and_ended_its_direction_keeps_its_place(backend: str, request_bytes: bytes) -> None:

@@ -266,6 +266,7 @@ def test_an_answer_that_is_cut(backend: str, count: int, caplog: pytest.LogCaptu
     assert count << 20 <= record.bytes_out < (count + 1) << 20
 
 
+@pytest.mark.slow
 @BACKENDS
 @pytest.mark.parametrize(
     "sent", [b"GET /v2", infer_request("threaded")[:-1], infer_request("threaded", count=1 << 20)[:-9]]

@@ -49,6 +49,7 @@ def test_an_idle_connection_is_closed_without_a_word(impatient: Address) -> None
         assert 0.3 < _seconds(began) < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
     [b"P", head(TARGET)[:-3], post(b"12345")[:-4], infer_request()[:-1]],
@@ -64,6 +65,7 @@ def test_a_request_that_stops_is_answered_408(impatient: Address, start: bytes) 
         assert 0.1 < _seconds(began) < 1.5
 
 
+@pytest.mark.slow
 def test_slow_is_not_stopped(impatient: Address) -> None:
     with Wire(impatient) as wire:
         request = infer_request()
@@ -74,6 +76,7 @@ def test_slow_is_not_stopped(impatient: Address) -> None:
         assert wire.response().status == 200
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_given_up(impatient: Address) -> None:
     with Wire(impatient) as wire:
         wire.send(post(_number(1 << 26), model="large"))
@@ -114,6 +117,7 @@ def _is_full(address: Address) -> bool:
         return wire.send(head("/v2", method="GET")).response().status == 503
 
 
+@pytest.mark.slow
 def test_stop_lets_requests_end_and_closes_idle_connections(backend: str) -> None:
     answers = []
     with server_here(models(), backend=backend) as (server, address):
@@ -158,6 +162,7 @@ def test_a_server_that_was_stopped_before_it_serves_does_not_serve(backend: str)
     anyio.run(main, backend=backend)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")  # noqa: PTH112
 def test_nothing_is_left_of_200_connections(backend: str) -> None:
     with server_here(models(), ServerOptions(read_timeout=5), backend=backend) as (server, address):

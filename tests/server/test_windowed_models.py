@@ -314,6 +314,7 @@ def test_a_row_larger_than_a_window_is_413(address: Address) -> None:
         assert "4096" in answer.error
 
 
+@pytest.mark.slow
 def test_a_slow_model_makes_its_client_wait(address: Address) -> None:
     STARTED.clear()
     GO_ON.clear()

@@ -91,6 +91,7 @@ def _wait_until(holds: Callable[[], bool]) -> None:
     assert holds()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["count", "double"])
 @pytest.mark.parametrize("missing", [4 * COUNT - 4 * WINDOW_BYTES, 4, 4 * COUNT])
 def test_slow_windows_keep_nobody_from_working(backend: str, model: str, missing: int) -> None:
@@ -110,6 +111,7 @@ def test_slow_windows_keep_nobody_from_working(backend: str, model: str, missing
             assert wire.send(GET_LIVE).response().status == 200
 
 
+@pytest.mark.slow
 def test_threads_that_waited_end_when_they_have_nothing_to_do(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_IDLE_SECONDS", 0.4)
     monkeypatch.setattr("anyio._backends._asyncio.WorkerThread.MAX_IDLE_TIME", 0.2)
@@ -164,6 +166,7 @@ def test_so_many_threads_work_at_once_however_many_wait(backend: str) -> None:
     assert meter.most == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["count", "double"])
 def test_so_many_requests_may_send_windows_and_no_more(backend: str, model: str) -> None:
     request = infer_request(model, count=COUNT)

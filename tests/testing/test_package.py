@@ -39,6 +39,7 @@ def test_each_name_is_documented(name: str) -> None:
         assert value.__module__.startswith("streamcodec.testing.")
 
 
+@pytest.mark.slow
 def test_assertions_hold_under_optimisation() -> None:
     """What fails has to fail where Python leaves `assert` out, too."""
     code = """

@@ -51,6 +51,7 @@ def check(message: ExpectedMessage) -> None:
     assert_expected(outcome, message)
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(messages())
 def test_every_valid_message_is_accepted_and_read_alike_however_it_is_cut(message: ExpectedMessage) -> None:
@@ -174,6 +175,7 @@ def forms_of(message: ExpectedMessage) -> set[str]:
     return {form for form, is_there in forms.items() if is_there} | {tensor.datatype for tensor in tensors}
 
 
+@pytest.mark.slow
 def test_messages_take_every_form() -> None:
     seen: set[str] = set()
 
@@ -186,6 +188,7 @@ def test_messages_take_every_form() -> None:
     assert len(seen) == 12 + len(DATATYPES), sorted(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_arrays_are_of_the_datatype_asked_for(datatype: str) -> None:
     array = find(arrays(datatype), lambda array: array.size > 1, settings=settings(derandomize=True))

@@ -88,6 +88,7 @@ def test_the_end_of_a_connection(run: Run, pair: Pair) -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_time_without_a_byte_is_limited_and_time_with_bytes_is_not(run: Run, pair: Pair) -> None:
     left, right = pair
 

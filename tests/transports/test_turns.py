@@ -299,6 +299,7 @@ def _zeros(_: int) -> Array:
     return np.zeros(1 << 16, np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_sending", [False, True])
 def test_both_directions_at_once(run: Run, pair: Pair, is_sending: bool) -> None:
     left, right = pair

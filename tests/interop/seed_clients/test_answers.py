@@ -50,6 +50,7 @@ def _assert_works(client: Caller) -> None:
     assert_same(client.infer({"x": floats()}).outputs, {"x": floats()})
 
 
+@pytest.mark.slow
 @pytest.mark.interop(feature="errors")
 @pytest.mark.parametrize("name", [name for name in _WRONG if "shape" not in name])
 def test_wrong_request_is_refused_with_our_text_and_the_next_one_works(client: Caller, name: str) -> None:

@@ -18,6 +18,7 @@ _INPUTS = {"x": floats(50_000), "y": elements(b"a\0", b"")}
 _COMPRESSED = [pytest.param(name, marks=pytest.mark.interop(feature=f"{name} request")) for name in _ALGORITHMS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", _COMPRESSED)
 @pytest.mark.parametrize("framing", ["headerless", "length"])
 @pytest.mark.parametrize("as_json", ["", "x", "xy"])

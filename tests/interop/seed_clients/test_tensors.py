@@ -124,6 +124,7 @@ def test_body_cut_anywhere(client: Caller, nbytes: int) -> None:
     assert_same(answer.outputs, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.interop(feature="binary tensors")
 def test_image_of_600_kb_as_on_the_page_of_kserve(client: Caller) -> None:
     image = np.sin(np.arange(3 * 224 * 224, dtype=np.float32)).reshape(1, 3, 224, 224)
@@ -134,6 +135,7 @@ _LARGE = 1 << 24
 _LARGE_SHA256 = sha256(np.arange(_LARGE, dtype=np.float32).data).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.interop(feature="large tensors")
 @pytest.mark.parametrize("framing", _FRAMINGS)
 def test_tensor_of_64_mib_comes_back(client: Caller, framing: str) -> None:

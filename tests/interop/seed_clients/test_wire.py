@@ -48,6 +48,7 @@ def _posted(recorder: RecordingServer) -> Recorded:
     return request
 
 
+@pytest.mark.slow
 def test_json_is_followed_by_the_tensors_at_once_and_no_field_says_where_they_begin(
     recorded_client: Caller, recorder: RecordingServer, system: str
 ) -> None:
@@ -62,6 +63,7 @@ def test_json_is_followed_by_the_tensors_at_once_and_no_field_says_where_they_be
     assert request.values("Transfer-Encoding") == []
 
 
+@pytest.mark.slow
 @only(PYTHON, NODE, GO)
 def test_body_in_chunks_is_the_same_body(recorded_client: Caller, recorder: RecordingServer, system: str) -> None:
     recorded_client.infer({"image_tensor": _IMAGE}, chunk_bytes=7)

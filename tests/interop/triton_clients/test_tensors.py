@@ -142,6 +142,7 @@ def test_requests_at_once(client: Client) -> None:
         assert_same(result, "x", array)
 
 
+@pytest.mark.slow
 @LARGE_BODY
 @pytest.mark.interop(feature="large tensors")
 def test_tensor_of_64_mib(client: Client) -> None:
