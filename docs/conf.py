@@ -24,8 +24,8 @@ from sphinx.pycode import ModuleAnalyzer
 
 import streamcodec
 from streamcodec.cli import main
-from streamcodec.core.limits import Limits
-from streamcodec.core.record import field_names
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.record import field_names
 from streamcodec.server import ServerOptions
 
 project = "streamcodec"
@@ -125,7 +125,7 @@ def _table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _error_table() -> str:
-    docs = _attribute_docs("streamcodec.core.errors")
+    docs = _attribute_docs("streamcodec.engine.errors")
     rows = [(f"`{code}`", docs["ErrorCode", code.name]) for code in streamcodec.ErrorCode]
     return _table(("Code", "What the peer did"), rows)
 
@@ -213,8 +213,10 @@ def _data_doc(name: str) -> str | None:
     return None
 
 
-_MODULES = [f"streamcodec.core.{name}" for name in ("compression", "datatypes", "events", "framing", "limits")]
-_MODULES += ["streamcodec.core.placement", "streamcodec.core.decoder", "streamcodec.http.messages"]
+_MODULES = [
+    f"streamcodec.engine.{name}" for name in ("inflate", "datatypes", "events", "limits", "placement", "decoder")
+]
+_MODULES += ["streamcodec.formats.v2.fields", "streamcodec.formats.v2.model", "streamcodec.http.messages"]
 _MODULES += ["streamcodec.service.models", "streamcodec.testing.mutations", "streamcodec.testing.assertions"]
 
 

@@ -1,12 +1,9 @@
 """The public codec: every name that `streamcodec` has, in one place. `streamcodec` loads it when it is first asked."""
 
-from streamcodec.core.compression import ENCODINGS, Inflater
-from streamcodec.core.datatypes import DATATYPES, Datatype, datatype_of
-from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder, response_decoder
-from streamcodec.core.deflating import compress_message
-from streamcodec.core.elements import Elements
-from streamcodec.core.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request, encode_response
-from streamcodec.core.errors import (
+from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of
+from streamcodec.engine.decoder import Decoder
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.errors import (
     ErrorCode,
     LimitExceededError,
     LocalProtocolError,
@@ -14,28 +11,34 @@ from streamcodec.core.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
-from streamcodec.core.events import (
+from streamcodec.engine.events import (
     NEED_DATA,
     NEED_TURN,
     EndOfMessage,
-    Event,
     HeaderReceived,
     NeedData,
     NeedTurn,
     TensorReceived,
     WindowReceived,
 )
-from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
-from streamcodec.core.header import parse_request_header, parse_response_header
-from streamcodec.core.jsonoutput import NonFiniteOutput
-from streamcodec.core.limits import DEFAULT_LIMITS, Limits
-from streamcodec.core.memorymap import MemoryMap
-from streamcodec.core.model import RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
-from streamcodec.core.placement import Into, NewArray, Place, Placement, Slab, new_array
-from streamcodec.core.pool import Pool
-from streamcodec.core.remembered import RememberedHeaders
-from streamcodec.core.rows import Rows, RowWriter
-from streamcodec.core.windows import Discard, Windows
+from streamcodec.engine.format import format_decoder
+from streamcodec.engine.inflate import ENCODINGS, Inflater
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.memory_map import MemoryMap
+from streamcodec.engine.placement import Into, NewArray, Place, Placement, Slab, new_array
+from streamcodec.engine.pool import Pool
+from streamcodec.engine.reader import Fill, Reader, Reading
+from streamcodec.engine.rows import Rows, RowWriter
+from streamcodec.engine.spec import Header, TensorSpec
+from streamcodec.engine.windows import Discard, Windows
+from streamcodec.formats.v2.compressing import compress_message
+from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder, response_decoder
+from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request, encode_response
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
+from streamcodec.formats.v2.header import parse_request_header, parse_response_header
+from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
+from streamcodec.formats.v2.model import Event, RequestedOutput, RequestHeader, ResponseHeader
 
 __all__ = [
     "DATATYPES",
@@ -52,6 +55,9 @@ __all__ = [
     "EndOfMessage",
     "ErrorCode",
     "Event",
+    "Fill",
+    "Header",
+    "HeaderCache",
     "HeaderReceived",
     "Inflater",
     "Into",
@@ -68,7 +74,8 @@ __all__ = [
     "Placement",
     "Pool",
     "ProtocolError",
-    "RememberedHeaders",
+    "Reader",
+    "Reading",
     "RemoteProtocolError",
     "RequestHeader",
     "RequestedOutput",
@@ -86,6 +93,7 @@ __all__ = [
     "encode_raw_request",
     "encode_request",
     "encode_response",
+    "format_decoder",
     "new_array",
     "parse_content_encoding",
     "parse_header_length",

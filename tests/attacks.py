@@ -21,14 +21,14 @@ from streamcodec import (
     NEED_DATA,
     Decoder,
     EndOfMessage,
+    HeaderCache,
     Limits,
-    RememberedHeaders,
     RemoteProtocolError,
     RequestHeader,
     parse_request_header,
     request_decoder,
 )
-from streamcodec.core.compression import Inflater
+from streamcodec.engine.inflate import Inflater
 from streamcodec.http import Collector, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.http.connection import State
 
@@ -142,7 +142,7 @@ def _new_headers(scale: int) -> tuple[int, Callable[[], object]]:
     texts = [_one_tensor("INT8", [number], number) for number in range(125 * scale)]
 
     def run() -> None:
-        headers = RememberedHeaders(parse_request_header)
+        headers = HeaderCache(parse_request_header)
         for text in texts:
             headers.parse(text, headers.limits)
 

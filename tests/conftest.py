@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from streamcodec.core import jsontext
+from streamcodec.engine.json import text as jsontext
 from tests.effort import IS_EXHAUSTIVE, examples, thinned
 
 settings.register_profile("round", max_examples=examples(100))
 settings.load_profile("round")
 
 _LESS = "cuts and examples: STREAMCODEC_EXHAUSTIVE=1 tries all of them"
-_FEWER = "parameter sets of tests with many: so does a round of one folder or file, as in `pytest tests/core`"
+_FEWER = "parameter sets of tests with many: so does a round of one folder or file, as in `pytest tests/http`"
 _ORDINARY = "not slow and not quiet"
 _SLOW_TESTS = "tests that take long: -m 'not quiet' runs them, too; those that want a quiet machine: -m quiet"
 

@@ -27,6 +27,9 @@ PUBLIC = [
     "EndOfMessage",
     "ErrorCode",
     "Event",
+    "Fill",
+    "Header",
+    "HeaderCache",
     "HeaderReceived",
     "Inflater",
     "Into",
@@ -43,7 +46,8 @@ PUBLIC = [
     "Placement",
     "Pool",
     "ProtocolError",
-    "RememberedHeaders",
+    "Reader",
+    "Reading",
     "RemoteProtocolError",
     "RequestHeader",
     "RequestedOutput",
@@ -61,6 +65,7 @@ PUBLIC = [
     "encode_raw_request",
     "encode_request",
     "encode_response",
+    "format_decoder",
     "new_array",
     "parse_content_encoding",
     "parse_header_length",
@@ -86,7 +91,7 @@ def test_names_are_loaded_when_they_are_asked_for() -> None:
 import sys, streamcodec
 assert "numpy" not in sys.modules and "streamcodec.codec" not in sys.modules
 assert set(streamcodec.__all__) < set(dir(streamcodec))
-assert streamcodec.core.limits.Limits is streamcodec.Limits
+assert streamcodec.engine.limits.Limits is streamcodec.Limits
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     with pytest.raises(AttributeError, match="module 'streamcodec' has no attribute 'nonsense'"):
@@ -100,7 +105,7 @@ def test_each_name_is_importable_and_documented(name: str) -> None:
     value = getattr(streamcodec, name)
     if inspect.isclass(value) or inspect.isfunction(value):
         assert inspect.getdoc(value)
-        assert value.__module__.startswith("streamcodec.core.")
+        assert value.__module__.startswith(("streamcodec.engine.", "streamcodec.formats."))
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(getattr(streamcodec, name))])

@@ -15,48 +15,6 @@ import pytest
 import streamcodec
 
 ROOT = Path(streamcodec.__file__).parent
-CORE_ORDER = [
-    "record",
-    "errors",
-    "limits",
-    "datatypes",
-    "model",
-    "prefixes",
-    "payloads",
-    "runs",
-    "elements",
-    "jsondepth",
-    "quickjson",
-    "jsontext",
-    "plainheader",
-    "placement",
-    "jsondata",
-    "jsonscan",
-    "jsonlongtext",
-    "jsonoutput",
-    "jsonintegers",
-    "jsonfloats",
-    "jsonslices",
-    "jsonstream",
-    "header",
-    "objectend",
-    "windows",
-    "pool",
-    "memorymap",
-    "claims",
-    "events",
-    "remembered",
-    "compression",
-    "framing",
-    "machine",
-    "decoder",
-    "rows",
-    "jsonvalues",
-    "encoder",
-    "deflating",
-]
-"""From the ground up: a module of the core may import only what stands before it."""
-
 WORLD = {
     "asyncio",
     "concurrent",
@@ -85,17 +43,18 @@ WORLD = {
 """Where a codec would touch the world: I/O, clocks, threads, chance, logging."""
 
 MAY_IMPORT = {
-    "core": ({"numpy", "ml_dtypes", "msgspec"}, {"core"}),
-    "http": ({"h11"}, {"core", "http"}),
-    "service": ({"numpy"}, {"core", "http.messages", "service", ""}),
-    "transports": ({"anyio"}, {"core", "http", "service", "transports"}),
-    "server": ({"anyio", "uvloop"}, {"core", "http", "service", "transports", "server"}),
+    "engine": ({"numpy", "ml_dtypes", "msgspec"}, {"engine"}),
+    "formats": ({"numpy"}, {"engine", "formats"}),
+    "http": ({"h11"}, {"engine", "formats.v2", "http"}),
+    "service": ({"numpy"}, {"engine", "formats.v2", "http.messages", "service", ""}),
+    "transports": ({"anyio"}, {"engine", "formats.v2", "http", "service", "transports"}),
+    "server": ({"anyio", "uvloop"}, {"engine", "formats.v2", "http", "service", "transports", "server"}),
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.
-    "testing": ({"numpy", "hypothesis"}, {"core", "testing"}),
-    "blackbox": ({"h11", "numpy"}, {"core", "blackbox"}),
-    "client": ({"anyio", "numpy"}, {"core", "http", "transports", "client", ""}),
+    "testing": ({"numpy", "hypothesis"}, {"engine", "formats", "testing"}),
+    "blackbox": ({"h11", "numpy"}, {"engine", "formats.v2", "blackbox"}),
+    "client": ({"anyio", "numpy"}, {"engine", "formats.v2", "http", "transports", "client", ""}),
 }
-"""For each room: the packages from outside, and the rooms of our own ("" is the package's face, all core)."""
+"""For each room: the packages from outside, and the rooms of our own ("" is the package's face)."""
 
 
 def modules(room: str) -> list[Path]:
@@ -115,11 +74,14 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return path.relative_to(ROOT).as_posix()
 
+
+PURE = ("engine", "formats", "http", "service")
+"""The rooms that touch nothing but memory."""
 
 ROOM_FILES = [pytest.param(room, path, id=named(path)) for room in MAY_IMPORT for path in modules(room)]
-PURE_FILES = [pytest.param(path, id=named(path)) for room in ("core", "http", "service") for path in modules(room)]
+PURE_FILES = [pytest.param(path, id=named(path)) for room in PURE for path in modules(room)]
 
 
 def test_every_room_has_rules() -> None:
@@ -142,8 +104,8 @@ def test_rooms_import_only_what_they_may_know(room: str, path: Path) -> None:
 def test_pure_rooms_do_not_touch_the_world(path: Path) -> None:
     # `sys.byteorder` is a constant of the machine; numpy makes files, and only the system can keep room for them;
     # `io.BytesIO` is memory.
-    exceptions = {"datatypes": {"sys"}, "memorymap": {"os"}, "jsonlongtext": {"io"}}
-    allowed = exceptions.get(path.stem, set()) if path.parent == ROOT / "core" else set()
+    exceptions = {"engine/datatypes.py": {"sys"}, "engine/memory_map.py": {"os"}, "engine/json/longtext.py": {"io"}}
+    allowed = exceptions.get(named(path), set())
     assert not WORLD & {name.partition(".")[0] for name in imports(path)} - allowed
 
 
@@ -151,9 +113,7 @@ def test_pure_rooms_do_not_touch_the_world(path: Path) -> None:
 def test_pure_rooms_are_not_asynchronous_and_print_and_open_nothing(path: Path) -> None:
     kinds = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
     # Records are defined as dataclasses are, by code that is written for them.
-    forbidden = {"print", "open", "input", "exec", "eval"} - (
-        {"exec"} if path == ROOT / "core" / "record.py" else set()
-    )
+    forbidden = {"print", "open", "input", "exec", "eval"} - ({"exec"} if named(path) == "engine/record.py" else set())
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         assert not isinstance(node, kinds), f"line {getattr(node, 'lineno', '?')}"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -166,24 +126,15 @@ def test_pure_rooms_have_no_assertions_and_no_mutable_globals(path: Path) -> Non
     assert not any(isinstance(node, ast.Assert | ast.Global) for node in ast.walk(tree))
 
 
-def core_imports() -> dict[str, set[str]]:
-    """Each module of the core with the modules of the core that it imports."""
-    prefix = "streamcodec.core."
-    return {
-        path.stem: {name.removeprefix(prefix) for name in imports(path) if name.startswith(prefix)}
-        for path in modules("core")
-        if path.stem != "__init__"
-    }
+FORMATS = {path.stem for path in (ROOT / "formats").iterdir() if path.stem not in {"__init__", "__pycache__"}}
 
 
-def test_order_of_the_core_names_every_module() -> None:
-    assert set(CORE_ORDER) == set(core_imports())
-    assert len(CORE_ORDER) == len(set(CORE_ORDER))
-
-
-@pytest.mark.parametrize("module", CORE_ORDER)
-def test_arrows_of_the_core_point_one_way(module: str) -> None:
-    assert core_imports()[module] <= set(CORE_ORDER[: CORE_ORDER.index(module)])
+@pytest.mark.parametrize("path", modules("formats"), ids=named)
+def test_formats_do_not_know_each_other(path: Path) -> None:
+    """But for frames, whose content is a V2 message."""
+    own = path.relative_to(ROOT / "formats").parts[0].removesuffix(".py")
+    known = {name.split(".")[2] for name in imports(path) if name.startswith("streamcodec.formats.")}
+    assert known <= FORMATS & ({own, "v2"} if own == "frame" else {own})
 
 
 def test_there_are_no_cycles_anywhere() -> None:

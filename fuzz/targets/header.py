@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from streamcodec import (
+    HeaderCache,
     Limits,
-    RememberedHeaders,
     RemoteProtocolError,
     RequestHeader,
     ResponseHeader,
@@ -27,8 +27,8 @@ from streamcodec import (
     parse_request_header,
     parse_response_header,
 )
-from streamcodec.core import header as header_room
-from streamcodec.core import jsontext
+from streamcodec.engine.json import text as jsontext
+from streamcodec.formats.v2 import header as header_room
 from streamcodec.testing import OracleRefusal, describe_array, describe_error, describe_header, read_message
 from targets.case import SMALL_LIMITS, USUAL_LIMITS
 from targets.choices import Choices, ChoicesWriter
@@ -89,7 +89,7 @@ def check(case: Case) -> None:
         assert _verdict(parsed(case)) == strict, "a header that is read at a glance says something else"
     with _quick_from(0), _without_glance():
         assert _verdict(parsed(case)) == strict, "the quick JSON parser says something else"
-    remembered = RememberedHeaders(case.parse, case.limits)
+    remembered = HeaderCache(case.parse, case.limits)
     for _ in range(2):
         assert _verdict(_caught(remembered.parse, case)) == strict, "a header that is remembered says something else"
     if header is not None:

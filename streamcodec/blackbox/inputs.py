@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamcodec.core.datatypes import Datatype
+from streamcodec.engine.datatypes import Datatype
 
 _OPEN_SIZE = 2
 """What is put where the metadata leaves a size open."""

@@ -18,7 +18,7 @@ from streamcodec.blackbox.messages import Message, Request
 from streamcodec.blackbox.target import HEALTH, NotApplicableError, Target
 from streamcodec.blackbox.verdicts import Expectation, Finding, Outputs, describe, judge, read_outputs
 from streamcodec.blackbox.wire import Answer, Outcome, Wire
-from streamcodec.core.datatypes import DATATYPES
+from streamcodec.engine.datatypes import DATATYPES
 
 _OK: Final = 200
 _MAX_SAMPLE: Final = 1 << 20

@@ -18,9 +18,9 @@ from streamcodec.blackbox.messages import ABSENT, Message, Request
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation, read_tensors
-from streamcodec.core.datatypes import DATATYPES
-from streamcodec.core.decoder import request_decoder
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.datatypes import DATATYPES
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.formats.v2.decoder import request_decoder
 
 _SIZES: Final = (0, 1, 2, 3, 5, 17)
 _STEPS: Final = (-8, -4, -2, -1, 1, 2, 4, 8, 255)

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.messages import Ending, Message, Request
-from streamcodec.core.datatypes import DATATYPES
-from streamcodec.core.framing import HEADER_LENGTH_FIELD
+from streamcodec.engine.datatypes import DATATYPES
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 
 HEALTH: Final = "/v2/health/live"
 """Path of what tells whether the server is well."""

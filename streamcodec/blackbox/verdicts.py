@@ -13,11 +13,12 @@ from enum import Enum, StrEnum
 from typing import Final
 
 from streamcodec.blackbox.wire import Answer, Observation, Outcome
-from streamcodec.core.decoder import Decoder, response_decoder
-from streamcodec.core.errors import RemoteProtocolError
-from streamcodec.core.events import EndOfMessage, TensorReceived
-from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_header_length
-from streamcodec.core.model import RequestHeader, ResponseHeader
+from streamcodec.engine.decoder import Decoder
+from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.events import EndOfMessage, TensorReceived
+from streamcodec.formats.v2.decoder import response_decoder
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, parse_header_length
+from streamcodec.formats.v2.model import RequestHeader, ResponseHeader
 
 _SUCCESS: Final = range(200, 300)
 _REFUSAL: Final = range(400, 500)

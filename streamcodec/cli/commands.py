@@ -16,7 +16,7 @@ from typing import Final
 from streamcodec import __version__
 from streamcodec.cli.output import complain, flush, is_read
 from streamcodec.cli.statuses import BROKEN_PIPE, INTERRUPTED
-from streamcodec.core.errors import ProtocolError
+from streamcodec.engine.errors import ProtocolError
 
 _COMMANDS: Final = {
     "serve": "serve models over HTTP",

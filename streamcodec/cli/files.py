@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcodec.core.elements import Elements
-from streamcodec.core.errors import LocalProtocolError
-from streamcodec.core.events import TensorReceived
-from streamcodec.core.prefixes import PREFIX_BYTES
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.elements.prefixes import PREFIX_BYTES
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.events import TensorReceived
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 """What file systems answer that have no hard links, as those of memory cards."""

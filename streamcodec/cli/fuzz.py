@@ -31,7 +31,7 @@ from streamcodec.blackbox.wire import OutOfRequestsError, Pacer, Wire
 from streamcodec.cli.arguments import count, number, rate, seconds
 from streamcodec.cli.output import complain, say
 from streamcodec.client.address import Address
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError
 
 _DESCRIPTION = """\
 Send malformed and boundary requests to a server of the V2 inference protocol, one at a time, and report what it

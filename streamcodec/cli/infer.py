@@ -16,9 +16,9 @@ from streamcodec.cli.files import check_free, savable, save
 from streamcodec.cli.output import complain, say
 from streamcodec.cli.progress import shown_progress
 from streamcodec.client import Client
-from streamcodec.core.compression import ENCODINGS
-from streamcodec.core.errors import LocalProtocolError
-from streamcodec.core.events import TensorReceived
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.events import TensorReceived
+from streamcodec.engine.inflate import ENCODINGS
 
 _MAX_PADDED_BYTES: Final = 256 << 20
 

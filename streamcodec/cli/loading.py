@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.service import Model, ModelRegistry, Service
 
 USUAL_NAMES: Final = ("service", "app", "MODELS", "models")

@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-from streamcodec.core.errors import printable
+from streamcodec.engine.errors import printable
 
 
 def say(*lines: str) -> None:

@@ -25,9 +25,9 @@ from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.output import complain, drop, say
 from streamcodec.cli.reloading import Watcher, joined, supervise, wait
-from streamcodec.core.errors import LocalProtocolError
-from streamcodec.core.jsonoutput import NonFiniteOutput
-from streamcodec.core.limits import Limits
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.limits import Limits
+from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
 from streamcodec.server import ServerOptions
 from streamcodec.server import run as run_server
 from streamcodec.service import Service, StatisticsObserver, demo_models

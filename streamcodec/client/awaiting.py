@@ -18,8 +18,8 @@ from streamcodec.client.connection import Connection
 from streamcodec.client.exchange import Exchange
 from streamcodec.client.reaching import reaching, tls_over
 from streamcodec.client.timeouts import Times
-from streamcodec.core.errors import RemoteProtocolError
-from streamcodec.core.events import Event
+from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex

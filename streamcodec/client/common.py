@@ -14,8 +14,8 @@ from streamcodec.client.exchange import Compression, Exchange
 from streamcodec.client.fields import Auth, Headers, RequestFields
 from streamcodec.client.pool import Pool
 from streamcodec.client.timeouts import Timeout, Times
-from streamcodec.core.errors import LocalProtocolError
-from streamcodec.core.limits import Limits
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.limits import Limits
 from streamcodec.transports.timelimit import TimeLimit
 from streamcodec.transports.tls import Socket, client_context
 

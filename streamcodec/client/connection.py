@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from streamcodec.client.exchange import Exchange
-from streamcodec.core.encoder import Part
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.limits import Limits
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.limits import Limits
+from streamcodec.formats.v2.encoder import Part
 from streamcodec.http.client import ClientConnection
 from streamcodec.transports.sync import has_input
 from streamcodec.transports.tls import Socket, TlsSocket

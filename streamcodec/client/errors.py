@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError, printable
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError, printable
 
 _REDIRECTION: Final = range(300, 400)
 _MAX_LOCATION: Final = 200

@@ -15,17 +15,18 @@ import numpy as np
 from streamcodec.client.documents import MAX_QUICK_BYTES, read_object
 from streamcodec.client.errors import Headers, ServerError
 from streamcodec.client.fields import Field
-from streamcodec.core.compression import checked_encoding
-from streamcodec.core.decoder import response_decoder
-from streamcodec.core.deflating import compress_message
-from streamcodec.core.elements import Elements
-from streamcodec.core.encoder import EncodedMessage, Part
-from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.events import EndOfMessage, Event, HeaderReceived, TensorReceived, WindowReceived
-from streamcodec.core.limits import Limits
-from streamcodec.core.model import ResponseHeader, TensorSpec
-from streamcodec.core.placement import Into, Place, Placement, new_array
-from streamcodec.core.rows import Rows
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
+from streamcodec.engine.inflate import checked_encoding
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.placement import Into, Place, Placement, new_array
+from streamcodec.engine.rows import Rows
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.compressing import compress_message
+from streamcodec.formats.v2.decoder import response_decoder
+from streamcodec.formats.v2.encoder import EncodedMessage, Part
+from streamcodec.formats.v2.model import Event, ResponseHeader
 from streamcodec.http.body import Receiver
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.collector import Collector

@@ -13,7 +13,7 @@ from typing import Final
 
 from streamcodec import __version__
 from streamcodec.client.address import Address
-from streamcodec.core.errors import LocalProtocolError, shown
+from streamcodec.engine.errors import LocalProtocolError, shown
 from streamcodec.http.heads import is_host
 from streamcodec.http.writing import check_field
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from streamcodec.client.connection import Connection
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError
 
 
 class Waiter(Protocol):

@@ -18,10 +18,9 @@ from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import Exchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
 from streamcodec.client.timeouts import SECONDS, Timeout, Times
-from streamcodec.core.events import Event
-from streamcodec.core.limits import DEFAULT_LIMITS, Limits
-from streamcodec.core.model import RequestedOutput
-from streamcodec.core.placement import Place
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.placement import Place
+from streamcodec.formats.v2.model import Event, RequestedOutput
 
 
 class Client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.transports.timelimit import TimeLimit
 
 SECONDS: Final = 60.0

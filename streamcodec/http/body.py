@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from streamcodec.core.compression import Inflater
-from streamcodec.core.decoder import Buffer
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
+from streamcodec.engine.decoder import Buffer
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
+from streamcodec.engine.inflate import Inflater
+from streamcodec.formats.v2.model import Event
 from streamcodec.http.chunks import Chunks
 
 _LONG_CHUNK_BYTES: Final = 64 << 10

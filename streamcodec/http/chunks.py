@@ -21,8 +21,8 @@ import re
 from enum import Enum, auto
 from typing import Final
 
-from streamcodec.core.errors import LimitExceededError, RemoteProtocolError
-from streamcodec.core.limits import Limits
+from streamcodec.engine.errors import LimitExceededError, RemoteProtocolError
+from streamcodec.engine.limits import Limits
 from streamcodec.http.heads import invalid_http
 
 _LINE_FEED: Final = re.compile(rb"\n")

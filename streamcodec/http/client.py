@@ -12,9 +12,10 @@ from typing import Final, cast
 
 import h11
 
-from streamcodec.core.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
-from streamcodec.core.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Receiver
 from streamcodec.http.connection import Incoming, State
 from streamcodec.http.heads import framing_length, invalid_http, parse_head

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamcodec.core.decoder import Buffer
-from streamcodec.core.errors import LimitExceededError, LocalProtocolError
-from streamcodec.core.events import NEED_DATA, EndOfMessage, NeedData
+from streamcodec.engine.decoder import Buffer
+from streamcodec.engine.errors import LimitExceededError, LocalProtocolError
+from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData
 
 _BLOCK_BYTES = 4 << 10
 

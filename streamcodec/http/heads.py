@@ -13,8 +13,8 @@ from typing import Final, cast
 
 import h11
 
-from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
-from streamcodec.core.limits import Limits
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec.engine.limits import Limits
 from streamcodec.http.messages import Fields
 
 _QUOTED: Final = re.compile(r":? (bytearray\()?b['\"].*")

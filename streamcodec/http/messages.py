@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from streamcodec.core.events import Event
-from streamcodec.core.framing import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
+from streamcodec.formats.v2.model import Event
 
 _HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
 

@@ -14,10 +14,11 @@ from typing import Final
 
 import h11
 
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, Event, NeedData, NeedTurn
-from streamcodec.core.limits import DEFAULT_LIMITS, Limits
-from streamcodec.core.rows import Rows
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.events import NEED_DATA, NeedData, NeedTurn
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.rows import Rows
+from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State

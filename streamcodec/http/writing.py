@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 import h11
 
-from streamcodec.core.encoder import Part
-from streamcodec.core.errors import LocalProtocolError, shown
-from streamcodec.core.rows import Rows
+from streamcodec.engine.errors import LocalProtocolError, shown
+from streamcodec.engine.rows import Rows
+from streamcodec.formats.v2.encoder import Part
 
 PartT = TypeVar("PartT", bound=Part)
 

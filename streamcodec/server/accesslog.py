@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Final, Literal
 
-from streamcodec.core.errors import printable
+from streamcodec.engine.errors import printable
 from streamcodec.service.observing import Ending, Observer, RequestRecord
 
 _BATCH_SECONDS: Final = 0.05

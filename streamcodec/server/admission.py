@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Container, Hashable
 from typing import Final, Protocol
 
-from streamcodec.core.pool import Pool
+from streamcodec.engine.pool import Pool
 from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.options import ServerOptions
 

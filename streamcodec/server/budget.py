@@ -33,8 +33,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from streamcodec.core.errors import LimitExceededError
-from streamcodec.core.pool import Pool
+from streamcodec.engine.errors import LimitExceededError
+from streamcodec.engine.pool import Pool
 
 _LITTLE_BYTES: Final = 64 << 10
 """Who has more than this comes first, for others may wait for it; or more than a step, where the budget is small."""

@@ -20,11 +20,12 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
-from streamcodec.core.encoder import Part
-from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
-from streamcodec.core.jsonvalues import LargeValues
-from streamcodec.core.model import RequestHeader, TensorSpec
-from streamcodec.core.rows import Rows, Window, Windows
+from streamcodec.engine.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.rows import Rows, Window, Windows
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.encoder import Part
+from streamcodec.formats.v2.jsonvalues import LargeValues
+from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.budget import Reservation
 from streamcodec.server.departures import Call

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 
-from streamcodec.core.events import NEED_DATA
+from streamcodec.engine.events import NEED_DATA
 from streamcodec.server.leaving import has_ended, has_left, takes_more
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.patience import Taking

@@ -21,9 +21,9 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
-from streamcodec.core.errors import RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage
-from streamcodec.core.remembered import Remembered
+from streamcodec.engine.cache import Cache
+from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage
 from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
 from streamcodec.http.server import ServerConnection
@@ -104,7 +104,7 @@ class Express:
         """Forget what was settled for other models than there are now."""
         self._generation = self._models.generation
         self._plans = Plans()
-        self._known: Remembered[RequestHead | Opening] = Remembered(_MAX_HEADS, _MAX_HEAD_BYTES)
+        self._known: Cache[RequestHead | Opening] = Cache(_MAX_HEADS, _MAX_HEAD_BYTES)
 
     def _recognize(self, data: bytes) -> RequestHead | Opening | None:
         """Know a head again by the fields that matter, or else have it read; None if it is not plain."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import anyio
 
-from streamcodec.core.events import NEED_DATA, NeedData
+from streamcodec.engine.events import NEED_DATA, NeedData
 from streamcodec.transports import aio
 
 _BUFFER_BYTES: Final = 64 << 10

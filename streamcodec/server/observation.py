@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from streamcodec.core.errors import RemoteProtocolError
+from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.http.messages import RequestHead
 from streamcodec.service import Inference, InferenceRequest, Reply
 from streamcodec.service.observing import Ending, Observer, RequestRecord

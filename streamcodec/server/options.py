@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server.memory import default_budget
 
 _MAY_BE_ZERO: Final = frozenset({"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "busy_poll"})

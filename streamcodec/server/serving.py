@@ -22,7 +22,7 @@ from typing import Final, cast
 
 import anyio
 
-from streamcodec.core.errors import RemoteProtocolError
+from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending

@@ -19,10 +19,10 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final
 
-from streamcodec.core.encoder import Part
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, out_of_memory
-from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, HeaderReceived, NeedData, NeedTurn
-from streamcodec.core.rows import Rows
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, out_of_memory
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, HeaderReceived, NeedData, NeedTurn
+from streamcodec.engine.rows import Rows
+from streamcodec.formats.v2.encoder import Part
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.server import ServerConnection

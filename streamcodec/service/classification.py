@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcodec.core.datatypes import datatype_of, to_wire
-from streamcodec.core.encoder import Tensor
-from streamcodec.core.errors import ErrorCode, LimitExceededError, RemoteProtocolError
-from streamcodec.core.limits import Limits
-from streamcodec.core.model import RequestedOutput, RequestHeader
-from streamcodec.core.record import replaced
-from streamcodec.core.rows import Rows, collect
+from streamcodec.engine.datatypes import datatype_of, to_wire
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.record import replaced
+from streamcodec.engine.rows import Rows, collect
+from streamcodec.formats.v2.encoder import Tensor
+from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
 from streamcodec.service.extensions import CLASSIFICATION
 from streamcodec.service.models import Model
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from streamcodec.core.errors import LocalProtocolError, shown
-from streamcodec.core.framing import HEADER_LENGTH_FIELD
+from streamcodec.engine.errors import LocalProtocolError, shown
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.http.messages import RequestHead
 from streamcodec.service.replies import Reply, failure_reply
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamcodec.core.elements import Elements
+from streamcodec.engine.elements.elements import Elements
 from streamcodec.service.models import InferenceRequest, Model, Outputs, TensorMetadata
 from streamcodec.service.registry import ModelRegistry
 

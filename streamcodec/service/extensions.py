@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.model import RequestHeader
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.formats.v2.model import RequestHeader
 
 CLASSIFICATION: Final = "classification"
 """Name of the extension in the server's metadata, and of its parameter."""

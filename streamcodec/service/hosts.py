@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.http.messages import RequestHead
 
 _HOST: Final = re.compile(r"(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)

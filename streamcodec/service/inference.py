@@ -13,20 +13,28 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from streamcodec.core.datatypes import datatype_of
-from streamcodec.core.decoder import Decoder, raw_request_decoder, request_decoder
-from streamcodec.core.deflating import compress_message
-from streamcodec.core.elements import Elements
-from streamcodec.core.encoder import Encodable, EncodedMessage, Tensor, encode_response
-from streamcodec.core.errors import LocalProtocolError, NotRepresentableError, RemoteProtocolError, out_of_memory, shown
-from streamcodec.core.events import HeaderReceived, TensorReceived
-from streamcodec.core.jsonoutput import NonFiniteOutput
-from streamcodec.core.model import RequestedOutput, RequestHeader, TensorSpec
-from streamcodec.core.placement import Place
-from streamcodec.core.record import replaced
-from streamcodec.core.remembered import RememberedHeaders
-from streamcodec.core.rows import Rows
-from streamcodec.core.rows import Windows as AnyWindows
+from streamcodec.engine.datatypes import datatype_of
+from streamcodec.engine.decoder import Decoder
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.errors import (
+    LocalProtocolError,
+    NotRepresentableError,
+    RemoteProtocolError,
+    out_of_memory,
+    shown,
+)
+from streamcodec.engine.events import HeaderReceived, TensorReceived
+from streamcodec.engine.placement import Place
+from streamcodec.engine.record import replaced
+from streamcodec.engine.rows import Rows
+from streamcodec.engine.rows import Windows as AnyWindows
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.compressing import compress_message
+from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder
+from streamcodec.formats.v2.encoder import Encodable, EncodedMessage, Tensor, encode_response
+from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
+from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.classification import check_classes, classify_outputs
 from streamcodec.service.extensions import check_extensions
@@ -60,7 +68,7 @@ class Opening:
         head: RequestHead,
         *,
         version: str | None,
-        headers: RememberedHeaders[RequestHeader],
+        headers: HeaderCache[RequestHeader],
         place: Place,
         nonfinite: NonFiniteOutput,
         allow_headerless: bool = False,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from heapq import nlargest
 from typing import Final
 
-from streamcodec.core.model import TensorSpec
-from streamcodec.core.windows import Windows
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.engine.windows import Windows
 
 _OFFSET_BYTES: Final = 8
 """For each element of BYTES, besides its own: where it starts."""

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamcodec.core.datatypes import DATATYPES
-from streamcodec.core.elements import Elements
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
-from streamcodec.core.model import RequestHeader, TensorSpec
-from streamcodec.core.record import record
-from streamcodec.core.rows import Rows
-from streamcodec.core.windows import Windows
+from streamcodec.engine.datatypes import DATATYPES
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
+from streamcodec.engine.record import record
+from streamcodec.engine.rows import Rows
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.engine.windows import Windows
+from streamcodec.formats.v2.model import RequestHeader
 
 ANY_SIZE = -1
 """In the shape of a `TensorMetadata`: this dimension may have any size."""

@@ -14,7 +14,7 @@ import re
 from enum import Enum
 from typing import Protocol
 
-from streamcodec.core.errors import ErrorCode
+from streamcodec.engine.errors import ErrorCode
 from streamcodec.http.messages import RequestHead
 from streamcodec.service.models import InferenceRequest
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamcodec.core.errors import RemoteProtocolError, out_of_memory, shown
-from streamcodec.core.model import TensorSpec
-from streamcodec.core.placement import Place, Placement, Slab
+from streamcodec.engine.errors import RemoteProtocolError, out_of_memory, shown
+from streamcodec.engine.placement import Place, Placement, Slab
+from streamcodec.engine.spec import TensorSpec
 
 
 def guarded(place: Place) -> Place:

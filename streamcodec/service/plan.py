@@ -16,13 +16,15 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from streamcodec.core.datatypes import datatype_of, to_wire
-from streamcodec.core.encoder import Tensor
-from streamcodec.core.header import parse_request_header
-from streamcodec.core.model import RequestHeader, TensorSpec
-from streamcodec.core.placement import aligned_bytes, byte_view
-from streamcodec.core.record import record
-from streamcodec.core.remembered import Remembered, is_immutable
+from streamcodec.engine.cache import Cache
+from streamcodec.engine.datatypes import datatype_of, to_wire
+from streamcodec.engine.placement import aligned_bytes, byte_view
+from streamcodec.engine.record import record
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.encoder import Tensor
+from streamcodec.formats.v2.header import parse_request_header
+from streamcodec.formats.v2.headercache import is_immutable
+from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service.inference import Arrays, Opening
 from streamcodec.service.models import Outputs
 from streamcodec.service.observing import CallWatch
@@ -55,7 +57,7 @@ class Plans:
 
     def __init__(self) -> None:
         """Plan nothing yet."""
-        self._known: Remembered[Plan] = Remembered(_MAX_PLANS, _MAX_KEY_BYTES)
+        self._known: Cache[Plan] = Cache(_MAX_PLANS, _MAX_KEY_BYTES)
 
     def find(self, opening: Opening, body: bytes) -> Plan | None:
         """Return the plan for a whole body; None if there is nothing to plan.

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from streamcodec.core.datatypes import DATATYPES
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
-from streamcodec.core.model import TensorSpec
+from streamcodec.engine.datatypes import DATATYPES
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.spec import TensorSpec
 from streamcodec.http.messages import RequestHead
 from streamcodec.service.models import ANY_SIZE, Model
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from streamcodec.core.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.service.models import Model
 from streamcodec.service.statistics import ModelStatistics
 

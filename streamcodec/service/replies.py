@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from streamcodec.core.compression import ENCODINGS
-from streamcodec.core.encoder import EncodedMessage, Part
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shortened
-from streamcodec.core.jsonoutput import dump_json
-from streamcodec.core.record import record
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError, shortened
+from streamcodec.engine.inflate import ENCODINGS
+from streamcodec.engine.record import record
+from streamcodec.formats.v2.encoder import EncodedMessage, Part
+from streamcodec.formats.v2.jsonoutput import dump_json
 
 _MAX_ERROR_BYTES: Final = 2 << 10
 _MAX_ERROR_CHARS: Final = _MAX_ERROR_BYTES // 6 - len('{"error":""}')

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 
 
 class Resource(Enum):

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamcodec import __version__
-from streamcodec.core.errors import ErrorCode, RemoteProtocolError, shown
-from streamcodec.core.header import parse_request_header
-from streamcodec.core.jsonoutput import NonFiniteOutput
-from streamcodec.core.limits import DEFAULT_LIMITS, Limits
-from streamcodec.core.placement import Place, new_array
-from streamcodec.core.pool import Pool
-from streamcodec.core.record import replaced
-from streamcodec.core.remembered import RememberedHeaders
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError, shown
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.placement import Place, new_array
+from streamcodec.engine.pool import Pool
+from streamcodec.engine.record import replaced
+from streamcodec.formats.v2.header import parse_request_header
+from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
 from streamcodec.http.messages import RequestHead
 from streamcodec.service import documents
 from streamcodec.service.cors import CorsPolicy
@@ -93,7 +93,7 @@ class Service:
         self.limits = limits
         self.pool = Pool(max_idle_bytes=max_pool_bytes) if place is None and max_pool_bytes else None
         self._place = _place_in(self.pool) if place is None else guarded(place)
-        self._headers = RememberedHeaders(parse_request_header, limits)
+        self._headers = HeaderCache(parse_request_header, limits)
         self.is_ready = True
         self._nonfinite = nonfinite
         self._allow_headerless = allow_headerless

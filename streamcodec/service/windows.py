@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from streamcodec.core.errors import LocalProtocolError
-from streamcodec.core.events import EndOfMessage, WindowReceived
-from streamcodec.core.model import RequestHeader, TensorSpec
-from streamcodec.core.rows import Window
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.events import EndOfMessage, WindowReceived
+from streamcodec.engine.rows import Window
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent
 
 Pull = Callable[[], HttpEvent]

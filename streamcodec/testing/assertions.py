@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
-from streamcodec.core.decoder import request_decoder
-from streamcodec.core.elements import Elements
-from streamcodec.core.encoder import EncodedMessage, Tensor, encode_request
-from streamcodec.core.rows import Rows, Window
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.rows import Rows, Window
+from streamcodec.formats.v2.decoder import request_decoder
+from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_request
 from streamcodec.testing.chunkings import chunkings as all_chunkings
 from streamcodec.testing.differences import first_difference
 from streamcodec.testing.oracle import OracleRefusal, read_message

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamcodec.core.errors import LimitExceededError, RemoteProtocolError
-from streamcodec.core.model import RequestedOutput, RequestHeader, ResponseHeader, TensorSpec
+from streamcodec.engine.errors import LimitExceededError, RemoteProtocolError
+from streamcodec.engine.spec import Header, TensorSpec
 
 
 class ArrayDescription(NamedTuple):
@@ -39,16 +39,11 @@ class SpecDescription(NamedTuple):
 
 
 class HeaderDescription(NamedTuple):
-    """Everything a header says; the members that the other kind of message has are None."""
+    """Everything a header says."""
 
     tensors: tuple[SpecDescription, ...]
-    id: str | None
-    parameters: str
-    """The message's `parameters` as text."""
-    outputs: tuple[tuple[str, bool | None, str], ...] | None
-    """Name, `binary_data` and `parameters`, the latter as text, of each output that is asked for."""
-    model_name: str | None
-    model_version: str | None
+    members: tuple[tuple[str, str], ...]
+    """Name and value, as text, of everything else; sorted by name."""
 
 
 class ErrorDescription(NamedTuple):
@@ -88,17 +83,12 @@ def describe_spec(spec: TensorSpec) -> SpecDescription:
     )
 
 
-def describe_header(header: RequestHeader | ResponseHeader) -> HeaderDescription:
-    """Describe everything that a header says."""
-    tensors, parameters = tuple(map(describe_spec, header.tensors)), repr(header.parameters)
-    if isinstance(header, RequestHeader):
-        outputs = None if header.outputs is None else tuple(map(_describe_output, header.outputs))
-        return HeaderDescription(tensors, header.id, parameters, outputs, None, None)
-    return HeaderDescription(tensors, header.id, parameters, None, header.model_name, header.model_version)
-
-
-def _describe_output(output: RequestedOutput) -> tuple[str, bool | None, str]:
-    return output.name, output.binary_data, repr(output.parameters)
+def describe_header(header: Header) -> HeaderDescription:
+    """Describe everything that a header says, of any format: its tensors, and the other attributes that it has."""
+    slots = [name for kind in type(header).__mro__ for name in getattr(kind, "__slots__", ())]
+    names = {*getattr(header, "__dict__", ()), *slots} - {"tensors"}
+    members = tuple((name, repr(getattr(header, name))) for name in sorted(names))
+    return HeaderDescription(tuple(map(describe_spec, header.tensors)), members)
 
 
 def describe_error(error: RemoteProtocolError) -> ErrorDescription:

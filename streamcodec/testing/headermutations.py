@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcodec.core.datatypes import DATATYPES
-from streamcodec.core.errors import ErrorCode
+from streamcodec.engine.datatypes import DATATYPES
+from streamcodec.engine.errors import ErrorCode
 from streamcodec.testing.samples import Draft, Members
 from streamcodec.testing.targets import (
     INTEGERS,

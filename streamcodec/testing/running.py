@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from streamcodec.core.errors import LocalProtocolError, RemoteProtocolError
-from streamcodec.core.events import NEED_DATA, EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
-from streamcodec.core.model import RequestHeader, ResponseHeader, TensorSpec
+from streamcodec.engine.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.events import NEED_DATA, EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
+from streamcodec.engine.spec import TensorSpec
 from streamcodec.testing.descriptions import (
     ArrayDescription,
     ErrorDescription,
@@ -107,7 +107,7 @@ class Log(NamedTuple):
 class Outcome:
     """What came out of one decoder."""
 
-    header: RequestHeader | ResponseHeader | None = None
+    header: Any = None
     """What the message says of itself, once it has come."""
     tensors: list[TensorReceived] = field(default_factory=list)
     """The tensors that have come, in order."""

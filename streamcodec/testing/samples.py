@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from streamcodec.core.decoder import Decoder, request_decoder, response_decoder
-from streamcodec.core.errors import ErrorCode
-from streamcodec.core.framing import HEADER_LENGTH_FIELD
-from streamcodec.core.limits import Limits
-from streamcodec.core.model import RequestHeader, ResponseHeader
+from streamcodec.engine.decoder import Decoder
+from streamcodec.engine.errors import ErrorCode
+from streamcodec.engine.limits import Limits
+from streamcodec.formats.v2.decoder import request_decoder, response_decoder
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
+from streamcodec.formats.v2.model import RequestHeader, ResponseHeader
 
 Members = dict[str, Any]
 """An object of a JSON header."""

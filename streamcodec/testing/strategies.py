@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from streamcodec.core.datatypes import DATATYPES
+from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.testing.mutations import applicable, mutate
 from streamcodec.testing.samples import Draft, ExpectedMessage, ExpectedTensor, Members
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from streamcodec.core.datatypes import DATATYPES
-from streamcodec.core.errors import ErrorCode
+from streamcodec.engine.datatypes import DATATYPES
+from streamcodec.engine.errors import ErrorCode
 from streamcodec.testing.samples import Draft, Members
 
 _T = TypeVar("_T")

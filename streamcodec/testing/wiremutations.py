@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from streamcodec.core.errors import ErrorCode
+from streamcodec.engine.errors import ErrorCode
 from streamcodec.testing.samples import Draft
 from streamcodec.testing.targets import (
     NUMBERS,

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import anyio
 
-from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
 from streamcodec.transports.sync import READ_BYTES, EventSource, EventT, new_socket, receive, received
 from streamcodec.transports.tls import Socket, TlsSocket, has_pending

@@ -17,9 +17,9 @@ from typing import Generic
 
 import anyio
 
-from streamcodec.core.encoder import Part
-from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
-from streamcodec.core.rows import Rows
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.rows import Rows
+from streamcodec.formats.v2.encoder import Part
 from streamcodec.transports import aio
 from streamcodec.transports.sync import EventSource, EventT, receive, received
 from streamcodec.transports.timelimit import TimeLimit

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Final, Generic, cast
 
-from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
 from streamcodec.transports.sync import READ_BYTES, EventSource, EventT
 from streamcodec.transports.vectors import Parts, async_batches

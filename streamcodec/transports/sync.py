@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
-from streamcodec.core.encoder import Part
-from streamcodec.core.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.formats.v2.encoder import Part
 from streamcodec.transports.tls import Socket, TlsSocket
 from streamcodec.transports.vectors import SendQueue
 

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from streamcodec.core.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError
 
 _RECORD_BYTES: Final = 16 << 10
 """The most that one record holds (RFC 8446, section 5.1)."""

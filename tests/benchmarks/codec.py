@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcodec import EncodedMessage, RememberedHeaders, Tensor, encode_request, parse_request_header, request_decoder
+from streamcodec import EncodedMessage, HeaderCache, Tensor, encode_request, parse_request_header, request_decoder
 from tests.benchmarks.measure import Sample, in_turn, microseconds, print_table, variant
 
 SIZES: Final = {"64 B": 64, "600 KB": 602_112, "512 MiB": 512 << 20}
@@ -58,7 +58,7 @@ def decoding(message: EncodedMessage, *, is_remembered: bool = False) -> Act:
     """Return the decoding of a message, from the new decoder to its last event, as a transport's loop does it."""
     header = next(iter(message.buffers))
     nbytes = message.body_length - len(header)
-    headers = RememberedHeaders(parse_request_header) if is_remembered else None
+    headers = HeaderCache(parse_request_header) if is_remembered else None
 
     def decode() -> None:
         decoder = request_decoder(header_length=message.header_length, body_length=message.body_length, headers=headers)

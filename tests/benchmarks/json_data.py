@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from streamcodec import DEFAULT_LIMITS, EndOfMessage, parse_request_header, request_decoder
-from streamcodec.core import jsontext
+from streamcodec.engine.json import text as jsontext
 from tests.benchmarks.measure import interleaved, print_table, variant
 
 _VALUES = 1_000_000

@@ -14,8 +14,8 @@ import pytest
 from streamcodec.cli import main
 from streamcodec.cli.description import describe
 from streamcodec.cli.loading import load
-from streamcodec.core.errors import LocalProtocolError
-from streamcodec.core.windows import Windows
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.windows import Windows
 from streamcodec.service import ANY_SIZE, Model, ModelRegistry, Service, TensorMetadata
 from tests.server.programs import ROOT
 

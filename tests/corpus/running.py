@@ -33,15 +33,15 @@ from streamcodec import (
     response_decoder,
 )
 from streamcodec.client.exchange import Exchange
-from streamcodec.core.record import field_names
+from streamcodec.engine.record import field_names
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import Inference, Reply, Service, error_reply
 from streamcodec.testing import describe_array, describe_header, describe_spec, run_push
 from streamcodec.transports.vectors import batches
-from tests.core import triad as codec
 from tests.corpus.notation import Bytes, read_bytes
 from tests.corpus.reading import Case
 from tests.corpus.serving import models
+from tests.engine import triad as codec
 from tests.http import driver as http
 
 

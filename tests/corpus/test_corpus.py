@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from streamcodec import ErrorCode
-from streamcodec.core import jsontext
+from streamcodec.engine.json import text as jsontext
 from tests.corpus.expecting import check
 from tests.corpus.reading import Case, read_corpus, read_rules
 from tests.corpus.running import run
@@ -21,7 +21,7 @@ LEAST_REFUSED = 300
 NEED_MORE_THAN_A_MESSAGE = {
     ErrorCode.TOO_SLOW,  # time: tests/server/test_patience.py
     ErrorCode.MISDIRECTED,  # a list of hosts: tests/service/test_hosts.py
-    ErrorCode.OUT_OF_MEMORY,  # a machine without memory: tests/core/test_placement.py
+    ErrorCode.OUT_OF_MEMORY,  # a machine without memory: tests/engine/test_placement.py
 }
 """Codes that no message alone can cause."""
 

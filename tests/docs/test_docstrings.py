@@ -34,6 +34,6 @@ def test_there_are_examples() -> None:
     """Guards the finder: a docstring that it does not reach is not tested."""
     finder = doctest.DocTestFinder(exclude_empty=True)
     tests = [test for name in _MODULES for test in finder.find(importlib.import_module(name)) if test.examples]
-    assert {"streamcodec.core.decoder.request_decoder", "streamcodec.http.server.ServerConnection"} <= {
+    assert {"streamcodec.formats.v2.decoder.request_decoder", "streamcodec.http.server.ServerConnection"} <= {
         test.name for test in tests
     }

@@ -18,17 +18,20 @@ from targets import oracle as oracle_target
 
 from streamcodec import (
     DATATYPES,
+    Datatype,
     Decoder,
     ErrorCode,
+    HeaderCache,
     Inflater,
     LimitExceededError,
     Limits,
-    RememberedHeaders,
     RemoteProtocolError,
 )
-from streamcodec.core import datatypes, deflating, encoder, jsontext
-from streamcodec.core import header as header_room
-from streamcodec.core.record import replaced
+from streamcodec.engine import datatypes
+from streamcodec.engine import limits as limits_room
+from streamcodec.engine.json import text as jsontext
+from streamcodec.formats.v2 import compressing, encoder
+from streamcodec.formats.v2 import header as header_room
 from streamcodec.http import Collector, ServerConnection
 from streamcodec.http import chunks as chunks_room
 from streamcodec.http import heads as heads_room
@@ -57,8 +60,8 @@ def glance_takes_true_for_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def remembered_headers_are_those_of_another_text(patch: pytest.MonkeyPatch) -> None:
-    parse = RememberedHeaders.parse
-    patch.setattr(RememberedHeaders, "parse", lambda self, data, limits: parse(self, data.replace(b"x", b"y"), limits))
+    parse = HeaderCache.parse
+    patch.setattr(HeaderCache, "parse", lambda self, data, limits: parse(self, data.replace(b"x", b"y"), limits))
 
 
 def feed_takes_more_than_the_message_has(patch: pytest.MonkeyPatch) -> None:
@@ -87,11 +90,12 @@ def scalars_are_refused(patch: pytest.MonkeyPatch) -> None:
 
 
 def integers_are_big_endian(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(datatypes._DTYPES, "INT16", np.dtype(">i2"))  # noqa: SLF001 - the one table
+    int16 = datatypes._of_table("INT16", np.dtype(">i2"), 2, "i")  # noqa: SLF001 - the constructor refuses it
+    patch.setitem(datatypes.DATATYPES, "INT16", int16)
 
 
 def more_than_one_dimension_is_over_the_limit(patch: pytest.MonkeyPatch) -> None:
-    check = header_room.check_rank
+    check = limits_room.check_rank
     patch.setattr(header_room, "check_rank", lambda rank, _, path: check(rank, Limits(max_rank=1), path))
     patch.setattr(header_room, "read_plainly", lambda *_: None)
 
@@ -173,12 +177,12 @@ def the_ratio_is_not_limited(patch: pytest.MonkeyPatch) -> None:
 
 
 def pieces_are_as_large_as_they_come(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("streamcodec.core.compression._PIECE_BYTES", 1 << 30)
+    patch.setattr("streamcodec.engine.inflate._PIECE_BYTES", 1 << 30)
 
 
 def compressing_leaves_out_the_end(patch: pytest.MonkeyPatch) -> None:
-    deflate = deflating._deflate  # noqa: SLF001 - where it is done
-    patch.setattr(deflating, "_deflate", lambda *arguments: [*deflate(*arguments)][:-1])
+    deflate = compressing.deflate
+    patch.setattr(compressing, "deflate", lambda *arguments: [*deflate(*arguments)][:-1])
 
 
 def arrays_are_written_as_they_lie(patch: pytest.MonkeyPatch) -> None:
@@ -186,7 +190,7 @@ def arrays_are_written_as_they_lie(patch: pytest.MonkeyPatch) -> None:
 
 
 def doubles_have_no_form_in_json(patch: pytest.MonkeyPatch) -> None:
-    changed = replaced(DATATYPES["FP64"], has_json=False)
+    changed = Datatype("FP64", np.dtype("<f8"))
     patch.setitem(DATATYPES, "FP64", changed)
     for dtype in (changed.dtype, changed.dtype.newbyteorder(">")):
         patch.setitem(datatypes._BY_DTYPE, dtype, changed)  # noqa: SLF001 - the other table

@@ -36,7 +36,7 @@ _EXAMPLES = 30
 _TOO_LONG = (
     "test_properties",
     "test_state_machine",
-    "core/test_misuse",
+    "engine/test_misuse",
     "test_constant_memory",
     "every_length",
     "ends_early",

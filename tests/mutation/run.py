@@ -2,7 +2,7 @@
 
     python -m tests.mutation.run framing prefixes         # these modules; without names, all of them
     python -m tests.mutation.run --sample 100 machine     # some of its mutants, chosen by a seed
-    python -m tests.mutation.run --room http --seconds 2  # another room than core, with the tests of its own folder
+    python -m tests.mutation.run --room http --seconds 2  # another room than engine, with the tests of its own folder
 
 The mutants are mutmut's (`pip install mutmut`, 3.8 or later): this room copies the package and its tests to
 `mutants/ROOM`, which is used again, has mutmut put every variant of every function behind a switch there, and starts
@@ -30,8 +30,8 @@ from pathlib import Path
 from mutmut.mutation.file_mutation import mutate_file_contents
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("core", "http", "service", "server")
-"""Each is tested by the folder of tests of the same name."""
+ROOMS = ("engine", "formats", "http", "service", "server")
+"""Each is tested by its own folder of tests."""
 
 _FOUND = ("killed", "timeout", "crashed")
 """What becomes of a mutant that the tests notice; crashed is the process, by a signal."""
@@ -41,7 +41,7 @@ def main() -> None:
     """Parse the command line, test the mutants, print the table and the survivors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", help="of the room; all of them by default")
-    parser.add_argument("--room", choices=ROOMS, default="core", help="(default: %(default)s)")
+    parser.add_argument("--room", choices=ROOMS, default="engine", help="(default: %(default)s)")
     parser.add_argument("--sample", type=int, help="so many of the mutants, at random")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument(
@@ -67,6 +67,16 @@ def _code_of(room: str) -> Path:
     return Path("streamcodec") / room
 
 
+def _module(path: Path, room: str) -> str:
+    """Return the name of a module within its room."""
+    return ".".join(path.relative_to(_code_of(room)).with_suffix("").parts)
+
+
+def _tests_of(room: str) -> list[str]:
+    """Return the folders of a room's own tests; the engine is tried by messages of its formats."""
+    return ["tests/engine", "tests/formats"] if room in {"engine", "formats"} else [f"tests/{room}"]
+
+
 def _prepared(folder: Path, room: str) -> dict[str, list[str]]:
     """Have a copy with mutants in `folder`, and go there; return their names by module.
 
@@ -81,7 +91,9 @@ def _prepared(folder: Path, room: str) -> dict[str, list[str]]:
     (folder / "pyproject.toml").write_text(settings)
     os.chdir(folder)  # where mutmut looks for its settings
     if is_new:
-        index.write_text(json.dumps({path.stem: _mutate(path) for path in sorted(_code_of(room).glob("[!_]*.py"))}))
+        index.write_text(
+            json.dumps({_module(path, room): _mutate(path) for path in sorted(_code_of(room).rglob("[!_]*.py"))})
+        )
     names: dict[str, list[str]] = json.loads(index.read_text())
     return names
 
@@ -129,7 +141,7 @@ def _test(wanted: list[str], arguments: argparse.Namespace) -> None:
         "not quiet",  # those that the ordinary round leaves out as slow are wanted: each is surveyed for its time
     ]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
-    subprocess.run([sys.executable, "-m", "pytest", *options, f"tests/{arguments.room}"], env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "pytest", *options, *_tests_of(arguments.room)], env=environment, check=True)
 
 
 def report(wanted: list[str], room: str) -> None:
@@ -139,16 +151,18 @@ def report(wanted: list[str], room: str) -> None:
     table: dict[str, Counter[str]] = {}
     for name in wanted:
         status = results.get(name, "not tested")
-        module, function = name.split(".")[2:]
+        *modules, function = name.split(".")[2:]
+        module = ".".join(modules)
         if status not in _FOUND:
-            print(f"{status}: {name}\n{_difference((_code_of(room) / f'{module}.py').read_text(), function)}\n")
+            code = _code_of(room).joinpath(*modules).with_suffix(".py").read_text()
+            print(f"{status}: {name}\n{_difference(code, function)}\n")
         table.setdefault(module, Counter())[status] += 1
     table["all"] = sum(table.values(), Counter())
-    print(f"{'module':<14}" + "".join(f"{status:>10}" for status in (*statuses, "total", "score")))
+    print(f"{'module':<20}" + "".join(f"{status:>10}" for status in (*statuses, "total", "score")))
     for module, counts in table.items():
         score = sum(counts[status] for status in _FOUND) / max(1, counts.total())
         numbers = "".join(f"{count:>10}" for count in (*(counts[status] for status in statuses), counts.total()))
-        print(f"{module:<14}{numbers}{score:>10.1%}")
+        print(f"{module:<20}{numbers}{score:>10.1%}")
 
 
 def _difference(code: str, mutant: str) -> str:

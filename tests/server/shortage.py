@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 
 from streamcodec import NEED_DATA
-from streamcodec.core.events import NEED_TURN
+from streamcodec.engine.events import NEED_TURN
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express

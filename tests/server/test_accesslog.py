@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from streamcodec.core.errors import ErrorCode
+from streamcodec.engine.errors import ErrorCode
 from streamcodec.http.messages import Fields, RequestHead
 from streamcodec.server import AccessLog, to_descriptor, to_logger
 from streamcodec.service import Ending, ModelRegistry, RequestRecord, demo_models

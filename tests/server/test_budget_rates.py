@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamcodec.core.errors import LimitExceededError
+from streamcodec.engine.errors import LimitExceededError
 from streamcodec.server.budget import Budget, Reservation
 
 RATE = 1000.0

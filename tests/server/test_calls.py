@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from streamcodec import Rows, Tensor, Windows, encode_request
-from streamcodec.core.model import RequestHeader
-from streamcodec.core.rows import Window, synchronous
+from streamcodec.engine.rows import Window, synchronous
+from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.server import ServerOptions
 from streamcodec.server.calls import is_ending
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Opening, Reply

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from streamcodec import Limits, LocalProtocolError
-from streamcodec.core.compression import _FREE_BYTES
-from streamcodec.core.record import field_names
+from streamcodec.engine.inflate import _FREE_BYTES
+from streamcodec.engine.record import field_names
 from streamcodec.server import ServerOptions, open_listener
 from streamcodec.server.outbox import Outbox
 from streamcodec.service import InferenceRequest, Model, Service

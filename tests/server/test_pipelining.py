@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from streamcodec.core.events import NEED_DATA, NEED_TURN
+from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA
-from streamcodec.core import machine, placement
+from streamcodec.engine import machine, placement
 from streamcodec.server import Server, ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.budget import Budget, Reservation

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamcodec import Rows, Windows
-from streamcodec.core.rows import Window, synchronous
+from streamcodec.engine.rows import Window, synchronous
 from streamcodec.server import Server, ServerOptions, workers
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
 from streamcodec.service.models import Outputs

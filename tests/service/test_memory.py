@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import DATATYPES, HeaderReceived, LocalProtocolError
-from streamcodec.core.model import TensorSpec
-from streamcodec.core.placement import NewArray
+from streamcodec.engine.placement import NewArray
+from streamcodec.engine.spec import TensorSpec
 from streamcodec.http.messages import Fields, RequestHead
 from streamcodec.service import Inference, Model, ModelRegistry, Service, TensorMetadata, demo_models
 from tests.service.requests import head

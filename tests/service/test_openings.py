@@ -20,9 +20,9 @@ from streamcodec import (
     encode_request,
     new_array,
 )
-from streamcodec.core.model import RequestHeader
-from streamcodec.core.placement import Placement
-from streamcodec.core.remembered import RememberedHeaders
+from streamcodec.engine.placement import Placement
+from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Opening, Service, TensorMetadata
 from streamcodec.service import demo_models as demo
 from streamcodec.service.models import Outputs
@@ -91,7 +91,7 @@ def test_up_to_64_kib_of_json_are_written_on_the_event_loop(count: int, is_quick
 def test_an_opening_does_nothing_that_it_is_not_told_to() -> None:
     model = Model(name="m", predict=_identity)
     asked = head(TARGET, "POST", [("Accept-Encoding", "gzip")], 1)
-    headers: RememberedHeaders[RequestHeader] = _opening(service_of(_identity)).headers
+    headers: HeaderCache[RequestHeader] = _opening(service_of(_identity)).headers
     opening = Opening(model, asked, version=None, headers=headers, place=new_array, nonfinite=NonFiniteOutput.LITERAL)
     assert (opening.encoding, opening.classifies, opening.allow_headerless) == (None, False, False)
 

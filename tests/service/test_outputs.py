@@ -23,7 +23,7 @@ from streamcodec import (
     Tensor,
     encode_request,
 )
-from streamcodec.core.model import RequestHeader
+from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Opening, Service, TensorMetadata, demo_models
 from tests.service.requests import Array, ask, head, infer, post, service_of
 

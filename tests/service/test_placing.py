@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from streamcodec import DATATYPES, ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.core.model import TensorSpec
-from streamcodec.core.placement import NewArray, Placement, Slab
+from streamcodec.engine.placement import NewArray, Placement, Slab
+from streamcodec.engine.spec import TensorSpec
 from streamcodec.service.placing import guarded
 
 SPEC = TensorSpec(name="x", datatype=DATATYPES["UINT8"], shape=(3,), nbytes=3)

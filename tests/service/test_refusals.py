@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from streamcodec import ErrorCode, LimitExceededError, Limits, LocalProtocolError, RemoteProtocolError, Windows
-from streamcodec.core.encoder import Tensor
-from streamcodec.core.model import RequestedOutput, RequestHeader, TensorSpec
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.encoder import Tensor
+from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
 from streamcodec.service import Model, ModelRegistry, Reply, TensorMetadata
 from streamcodec.service.classification import check_classes, classify_outputs
 from streamcodec.service.models import Outputs

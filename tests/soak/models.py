@@ -13,7 +13,7 @@ import anyio
 import numpy as np
 
 from streamcodec import Rows, Windows
-from streamcodec.core.rows import Window, synchronous
+from streamcodec.engine.rows import Window, synchronous
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata, demo_models
 from streamcodec.service.models import Outputs
 from tests.corpus.serving import models as corpus_models

@@ -36,7 +36,7 @@ MAX_MESSAGE_BYTES = 128 << 20
 
 POOL_BYTES = 64 << 20
 
-_ROOMS: Final = ("streamcodec.server", "streamcodec.http.connection", "streamcodec.core.decoder")
+_ROOMS: Final = ("streamcodec.server", "streamcodec.http.connection", "streamcodec.engine.decoder")
 """Where the classes are of which each connection has its own objects."""
 
 

@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 from streamcodec import MemoryMap, Pool, Rows
-from streamcodec.core.model import TensorSpec
-from streamcodec.core.placement import Placement
+from streamcodec.engine.placement import Placement
+from streamcodec.engine.spec import TensorSpec
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
 from tests.server.programs import server_here

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamcodec import EncodedMessage, ErrorCode, Rows, Tensor, encode_request, encode_response, response_decoder
-from streamcodec.core.datatypes import to_wire
+from streamcodec.engine.datatypes import to_wire
 from streamcodec.testing import (
     ExpectedMessage,
     Outcome,
@@ -25,7 +25,7 @@ from streamcodec.testing import (
     run_scatter,
 )
 from streamcodec.testing.samples import ExpectedTensor
-from tests.core.messages import Message, binary, jsonic, request
+from tests.formats.v2.messages import Message, binary, jsonic, request
 from tests.testing import wrappers
 from tests.testing.wrappers import Wrapper
 

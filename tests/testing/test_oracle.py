@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamcodec.testing import OracleRefusal, oracle, read_message
-from tests.core.messages import Message, binary, json_message, jsonic, message, request, response
+from tests.formats.v2.messages import Message, binary, json_message, jsonic, message, request, response
 
 
 def read(source: Message, *, is_response: bool | None = None) -> list[Any]:

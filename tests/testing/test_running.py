@@ -7,7 +7,7 @@ import pytest
 
 from streamcodec import DATATYPES, EndOfMessage, ErrorCode, TensorReceived, TensorSpec, Windows, request_decoder
 from streamcodec.testing import Outcome, Run, bytewise, run_pull, run_push, run_scatter, two_way
-from tests.core.messages import Message, binary, jsonic, request
+from tests.formats.v2.messages import Message, binary, jsonic, request
 from tests.testing import wrappers
 
 MESSAGE = request(
@@ -86,13 +86,13 @@ def test_logs_differ_with_every_part_of_an_outcome(run: Run) -> None:
 
 
 def test_logs_tell_values_apart_that_are_equal_in_python() -> None:
-    headers = []
+    seen = []
     for value in (1, True, 1.0):
         message = request(jsonic("BOOL", [0], []), outputs=[{"name": "y", "parameters": {"p": value}}])
-        headers.append(run_push(message.decoder, [message.body]).log.header)
-    assert [header.outputs for header in headers if header is not None] == [
-        (("y", None, f"mappingproxy({{'p': {text}}})"),) for text in ("1", "True", "1.0")
-    ]
+        header = run_push(message.decoder, [message.body]).log.header
+        assert header is not None
+        seen.append(dict(header.members)["outputs"])
+    assert len(set(seen)) == 3
 
 
 def entries() -> list[dict[str, object]]:

@@ -31,8 +31,8 @@ from streamcodec.testing import (
     run_scatter,
 )
 from streamcodec.testing.strategies import arrays, messages, mutated_messages
-from tests.core.messages import binary, jsonic
 from tests.effort import examples
+from tests.formats.v2.messages import binary, jsonic
 
 SETTINGS = settings(max_examples=examples(50), deadline=None, derandomize=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamcodec import NEED_DATA, EndOfMessage, ErrorCode, RemoteProtocolError
-from tests.core.messages import AnyDecoder
+from tests.formats.v2.messages import AnyDecoder
 
 
 class Wrapper:

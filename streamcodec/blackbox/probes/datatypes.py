@@ -7,7 +7,7 @@ from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import BINARY, V2
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation
-from streamcodec.core.datatypes import DATATYPES
+from streamcodec.engine.datatypes import DATATYPES
 
 _REFUSE = Expectation.REFUSE
 _NAMES = f"{V2}, tensor data types: 14 names, in capitals"

@@ -11,7 +11,7 @@ from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import BINARY, SEMANTICS
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation
-from streamcodec.core.framing import HEADER_LENGTH_FIELD
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 
 _REFUSE = Expectation.REFUSE
 _NUMBER = f"{BINARY}: the length of the JSON, a number"

@@ -16,7 +16,7 @@ from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes.sources import CAUTION, V2
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation
-from streamcodec.core.framing import HEADER_LENGTH_FIELD
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 
 _REFUSE, _EITHER = Expectation.REFUSE, Expectation.EITHER
 _COUNT = f"{V2}, tensor: data has as many elements as shape says"

@@ -16,7 +16,7 @@ from streamcodec import (
     encode_response,
 )
 from streamcodec.testing import Outcome, Run, run_pull, run_push
-from tests.core.messages import Message
+from tests.formats.v2.messages import Message
 from tests.interop.round_trip.plain import PlainMessage, PlainTensor, plain_tensor
 
 

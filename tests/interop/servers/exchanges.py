@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from streamcodec import EncodedMessage, EndOfMessage, HeaderReceived, ResponseHeader, TensorReceived, response_decoder
-from streamcodec.core.events import NEED_DATA
+from streamcodec.engine.events import NEED_DATA
 from streamcodec.http import ClientConnection, Collector, Fields, ResponseHead
 from streamcodec.transports import sync
 from tests.interop.tensors import Array

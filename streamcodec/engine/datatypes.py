@@ -1,0 +1,192 @@
+"""Datatypes: the specification's 14 names, what they are in numpy and on the wire.
+
+One table; everything else in the library asks it. All wire forms are little-endian, and the numpy dtypes here say so
+explicitly (`<f4`), so on a big-endian host the same view gives the same values and no byte is ever reinterpreted.
+
+Three rows are special. BYTES has no item size: its elements carry a length each and live in object arrays. BOOL is one
+byte that must be 0 or 1. BF16 is the `bfloat16` of the optional package `ml_dtypes`; without that package it is a
+`uint16` of the same bits, whose dtype carries a note that says so (`dtype.metadata`), which views and copies keep and
+`datatype_of` understands.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from streamcodec.engine.errors import LocalProtocolError
+
+_NOTE = "streamcodec.datatype"
+
+
+class Datatype:
+    """What the elements of a tensor are: in a message, and in numpy.
+
+    The table of the V2 protocol is `DATATYPES`. A format may have others, and makes them itself: what has a numpy dtype
+    of fixed size can be read, those of `ml_dtypes` included.
+
+    Attributes:
+        name: name in the messages of the format.
+        itemsize: bytes of one element on the wire; for BYTES the 4 of the length prefix, the least an element can have.
+        kind: numpy's kind: `b` boolean, `i` and `u` integers, `f` floats, `O` for BYTES, `V` for most of `ml_dtypes`.
+        has_json: whether the V2 protocol has a JSON form for it; FP16 and BF16 have none.
+        is_bytes: whether elements have lengths of their own.
+
+    Example:
+        >>> import numpy as np
+        >>> Datatype("C64", np.dtype("<c8")).itemsize
+        8
+    """
+
+    __slots__ = ("_dtype", "has_json", "is_bytes", "itemsize", "kind", "name")
+
+    _dtype: np.dtype[Any] | None
+    has_json: bool
+    is_bytes: bool
+    itemsize: int
+    kind: str
+    name: str
+
+    def __init__(self, name: str, dtype: np.dtype[Any], *, has_json: bool = False) -> None:
+        """Describe a datatype.
+
+        Args:
+            name: in the messages of the format.
+            dtype: of its arrays; any but objects, whose bytes are no values, and structures. Multi-byte values are
+                little-endian.
+            has_json: whether the V2 protocol has a JSON form for it.
+
+        Raises:
+            LocalProtocolError: no message can be read into arrays of this dtype.
+        """
+        dtype = np.dtype(dtype)
+        if dtype.hasobject or not dtype.itemsize or dtype.names is not None or dtype.subdtype is not None:
+            msg = f"elements of a datatype are plain values of a fixed size, unlike those of numpy's {dtype}"
+            raise LocalProtocolError(msg)
+        if dtype.byteorder in _BIG_ENDIAN:
+            msg = f"datatypes are little-endian, unlike numpy's {dtype.str}"
+            raise LocalProtocolError(msg)
+        self._set(name, dtype, dtype.itemsize, dtype.kind, has_json=has_json)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype of an array of this datatype, little-endian."""
+        return self._dtype or _bfloat16()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse: a datatype stays as it is."""
+        msg = f"a Datatype is immutable; {name} cannot be set"
+        raise AttributeError(msg)
+
+    def __repr__(self) -> str:
+        """Return its name and dtype."""
+        return f"Datatype({self.name!r}, {self.dtype!r})"
+
+    def __eq__(self, other: object) -> bool:
+        """Compare name and dtype."""
+        if type(other) is not Datatype:
+            return NotImplemented
+        return self is other or (self.name == other.name and self.dtype == other.dtype)
+
+    def __hash__(self) -> int:
+        """Return the hash of the name."""
+        return hash(self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by name where it is of the table."""
+        if DATATYPES.get(self.name) is self:
+            return DATATYPES.__getitem__, (self.name,)
+        return Datatype, (self.name, self.dtype)
+
+    def _set(self, name: str, dtype: np.dtype[Any] | None, itemsize: int, kind: str, *, has_json: bool) -> None:
+        values = {"name": name, "_dtype": dtype, "itemsize": itemsize, "kind": kind}
+        for key, value in {**values, "has_json": has_json, "is_bytes": kind == "O"}.items():
+            object.__setattr__(self, key, value)
+
+
+def _of_table(name: str, dtype: np.dtype[Any] | None, itemsize: int, kind: str, *, has_json: bool = True) -> Datatype:
+    """Make a datatype that no constructor makes: BYTES, and BF16, whose dtype is found when it is needed."""
+    datatype = Datatype.__new__(Datatype)
+    datatype._set(name, dtype, itemsize, kind, has_json=has_json)  # noqa: SLF001 - as the constructor
+    return datatype
+
+
+_BIG_ENDIAN: Final = (">",) if sys.byteorder == "little" else (">", "=")
+"""What numpy calls the byte orders that have to be swapped; `=` is the host's."""
+
+_DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "BOOL": np.dtype("?"),
+    "UINT8": np.dtype("u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+
+DATATYPES: Final[dict[str, Datatype]] = {
+    **{name: Datatype(name, dtype, has_json=name != "FP16") for name, dtype in _DTYPES.items()},
+    "BYTES": _of_table("BYTES", np.dtype("O"), 4, "O"),
+    "BF16": _of_table("BF16", None, 2, "f", has_json=False),
+}
+"""Every datatype of the V2 protocol by its name on the wire."""
+
+
+@cache
+def _bfloat16() -> np.dtype[Any]:
+    """Find BF16's dtype at its first use: importing `ml_dtypes` costs more than the rest of this package."""
+    try:
+        from ml_dtypes import bfloat16  # noqa: PLC0415 - see above
+    except ImportError:
+        return np.dtype("<u2", metadata={_NOTE: "BF16"})
+    dtype: np.dtype[Any] = np.dtype(bfloat16)
+    return dtype
+
+
+_BY_DTYPE: Final[dict[np.dtype[Any], Datatype]] = {
+    variant: DATATYPES[name]
+    for name, dtype in {**_DTYPES, "BYTES": np.dtype("O")}.items()
+    for variant in (dtype, dtype.newbyteorder(">"))
+}
+
+
+def datatype_of(dtype: np.dtype[Any]) -> Datatype:
+    """Return the datatype that arrays of a numpy dtype have on the wire.
+
+    Args:
+        dtype: any byte order; strings (`S`, `U`) and objects are BYTES.
+
+    Raises:
+        LocalProtocolError: the protocol has no such datatype (complex numbers, dates, structures).
+    """
+    if dtype.metadata is not None and _NOTE in dtype.metadata:
+        return DATATYPES[dtype.metadata[_NOTE]]
+    found = _BY_DTYPE.get(dtype)
+    if found is not None:
+        return found
+    if dtype.kind in "SU":
+        return DATATYPES["BYTES"]
+    if dtype.name == "bfloat16":
+        return DATATYPES["BF16"]
+    msg = f"numpy dtype {dtype} has no datatype in the V2 protocol; convert the array first"
+    raise LocalProtocolError(msg)
+
+
+def to_wire(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the array C-contiguous and little-endian: itself where it is so already, else a copy.
+
+    `bfloat16` has no byte order in numpy; it is the host's, so only a big-endian host has to swap it.
+    """
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    if array.dtype.byteorder in _BIG_ENDIAN:
+        return array.astype(array.dtype.newbyteorder("<"))
+    return array

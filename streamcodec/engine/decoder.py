@@ -1,0 +1,330 @@
+"""The decoder: the engine that turns the bytes of one message into events and filled arrays.
+
+Theory. At any moment the decoder has exactly one *target*: a writable view of the memory that the next bytes of the
+message belong to. While the JSON header is read, that is scratch memory of exactly the declared length; after that it
+is the memory of the tensor being filled. The target never reaches past the message, so reading too far is impossible.
+
+There are two faces. The *pull face* hands the target out: `get_buffer()`, read into it, `buffer_updated(nbytes)`. The
+*push face*, `feed(chunk)`, copies the chunk into the same targets. One path, hence one behaviour: how the bytes were
+cut cannot change the events, the arrays, or the error and its offset.
+
+What a message is stands in `machine.py`, as a generator that yields targets; this room turns the generator inside out,
+so that the caller keeps control.
+
+After a window of a tensor the machine may have to wait until the consumer has finished with it, since its memory is to
+be used again. The decoder is *paused* then, and wants no data on either face. That `next_event` is called again is how
+the consumer says that it has finished, and the decoder goes on.
+
+A *paced* decoder never does much at once: it is paused before each piece of work too, and `next_event` returns
+`NEED_TURN`. `work` does that piece. So an event loop can serve others in between, however much there is to do.
+
+Whoever works on the target *takes* it for that time, and puts it, or the next one, back: then there is none for anybody
+else. So a callback that calls the decoder again, or a second thread, gets an error and does no harm. No lock is needed:
+the target is taken by one assignment, in the middle of which the interpreter does not change threads.
+
+This room knows no transport, no clock and no HTTP; the two lengths that HTTP declares are arguments.
+
+States::
+
+              target filled
+             +-----------+
+             v           |  window filled, or work to do
+    start -> needs bytes + <-------------> paused
+                  |    |     next_event(), or work()
+                  |    +-> complete
+                  +-> failed (a rule was broken, or a callback raised): stays failed
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Final, Generic
+
+from streamcodec.engine.errors import LocalProtocolError, RemoteProtocolError, out_of_memory
+from streamcodec.engine.events import (
+    NEED_DATA,
+    NEED_TURN,
+    EndOfMessage,
+    HeaderReceived,
+    HeaderT,
+    NeedData,
+    NeedTurn,
+    TensorReceived,
+    WindowReceived,
+)
+from streamcodec.engine.machine import Machine
+
+Buffer = bytes | bytearray | memoryview
+"""What the push face takes."""
+
+LONG_TARGET_BYTES: Final = 64 << 10
+"""A target with more room than this is seldom filled by one read; then it does not matter yet what follows it."""
+
+
+class Decoder(Generic[HeaderT]):
+    """Decodes one message. Made by `format_decoder`, or by the functions of a format, as `request_decoder`."""
+
+    def __init__(self, machine: Machine[HeaderT]) -> None:
+        """Run the machine up to its first target."""
+        self._machine = machine
+        self._steps = machine.run()
+        self._target: memoryview | None = None
+        self._filled = 0
+        self._failure: Exception | None = None
+        self._is_complete = False
+        self._is_paused = False
+        self._is_offered = False
+        self._go_on(None)
+
+    # The pull face
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
+        """Return the memory that the next bytes of the message belong to.
+
+        Args:
+            sizehint: ignored; present so that the method is `asyncio.BufferedProtocol`'s.
+
+        Returns:
+            A writable byte view, never empty, that ends where the memory or the message ends. It stays valid until
+            `buffer_updated` or `feed` is called.
+
+        Raises:
+            LocalProtocolError: the message is complete, the decoder is paused, or it is in use: the call comes from one
+                of its own callbacks, or from a second thread.
+            RemoteProtocolError: the message is refused; the same error as from `next_event`.
+        """
+        target = self._target
+        if target is None:
+            raise self._no_target()
+        self._is_offered = True
+        return target[self._filled :]  # a view of its own, which may be released
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """Return the memory that the next bytes of the message belong to, in several pieces where several are known.
+
+        The first is `get_buffer()`; what follows are small tensors, placed a little ahead of their turn. They are to be
+        filled in this order, as `socket.recvmsg_into` does.
+
+        Args:
+            sizehint: ignored.
+
+        Returns:
+            Writable byte views, at most 64, none of them empty, and valid as that of `get_buffer`.
+
+        Raises:
+            LocalProtocolError: as `get_buffer`.
+            RemoteProtocolError: as `get_buffer`.
+        """
+        buffers = [self.get_buffer(sizehint)]
+        if len(buffers[0]) > LONG_TARGET_BYTES:
+            return buffers
+        target = self._take_target()
+        buffers += [following[:] for following in self._machine.place_ahead()]
+        self._target = target
+        return buffers
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Tell that bytes were written to the start of the last `get_buffer()`, or of the last `get_buffers()`.
+
+        Args:
+            nbytes: how many; at least 1.
+
+        Raises:
+            LocalProtocolError: fewer than 1, more than the buffers hold, or there are none: none was asked for since
+                the last call, or there was none to be had.
+            RemoteProtocolError: the message has been refused before.
+        """
+        filled = self._filled + nbytes
+        target, self._target = self._target, None
+        if target is None:
+            raise self._no_target()
+        if nbytes < 1 or filled > len(target) or not self._is_offered:
+            self._update_several(target, nbytes)
+            return
+        self._is_offered = False
+        self._filled = filled
+        if filled < len(target):
+            self._target = target
+        else:
+            self._go_on(filled)
+
+    def next_event(
+        self,
+    ) -> HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage | NeedData | NeedTurn:
+        """Return the next event, `NEED_DATA` if it needs more bytes, or `NEED_TURN` if it needs `work`.
+
+        Raises:
+            RemoteProtocolError: the message breaks a rule. Raised after the events before it, again at every call.
+            LocalProtocolError: the last event has been returned already, or a callback or placement misbehaved.
+        """
+        events = self._machine.events
+        while self._is_paused and not events:
+            if self._machine.needs_turn:
+                return NEED_TURN
+            self._is_paused = False
+            self._go_on(0)
+        if events:
+            return events.popleft()
+        if self._target is not None:
+            return NEED_DATA
+        raise self._no_target()
+
+    def work(self) -> None:
+        """Do one piece of the work that a paced decoder has left, about 2 ms of it; without effect if there is none."""
+        if self._is_paused and self._machine.needs_turn:
+            self._is_paused = False
+            self._go_on(0)
+
+    # The push face
+
+    def feed(self, chunk: Buffer) -> int:
+        """Copy the chunk's bytes to where they belong; no reference to the chunk is kept.
+
+        Args:
+            chunk: the next bytes; any length.
+
+        Returns:
+            How many bytes were taken. Fewer than the chunk has when the message ends within it; when it is refused,
+            which `next_event` then reports; or when the decoder is paused: feed the rest after `next_event`.
+
+        Raises:
+            LocalProtocolError: the decoder is in use, see `get_buffer`.
+            RemoteProtocolError: the message has been refused before.
+        """
+        if self._is_complete or self._is_paused:
+            return 0
+        # Released here, since the frame itself may live on in the traceback of an error.
+        with memoryview(chunk) as view, view.cast("B") as source:
+            return self._copy(source)
+
+    # Both faces
+
+    def receive_eof(self) -> None:
+        """Tell that no more bytes will come; without effect on a message that is complete or refused.
+
+        Raises:
+            LocalProtocolError: the decoder is in use, see `get_buffer`.
+        """
+        if self._is_paused:
+            self._machine.has_ended = True
+        elif not self._is_complete and self._failure is None:
+            self._take_target()
+            self._go_on(self._filled)
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether there is a buffer to fill: the message is neither complete nor refused, the decoder not paused."""
+        return self._target is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing can be taken before the events have been, and `next_event` or `work` has been called."""
+        return self._is_paused
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole message has been received and accepted."""
+        return self._is_complete
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the message taken so far."""
+        return self._machine.offset + self._filled
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory taken so far for what is being received, but for the tensors that were placed.
+
+        That is the text of the header that is kept, the values of tensors that came in it, and the offsets of BYTES.
+        """
+        return self._machine.held_bytes
+
+    def _no_target(self) -> Exception:
+        if isinstance(self._failure, RemoteProtocolError):
+            return copy(self._failure)  # raising the one we keep would tie the caller's frames to it
+        if self._failure is not None:
+            return self._failure
+        if self._is_complete:
+            return LocalProtocolError("the message is complete; make a new decoder for the next one")
+        if self._is_paused:
+            return LocalProtocolError("the memory is still in use; call next_event() until it returns NEED_DATA")
+        msg = "a decoder cannot be used from its own callbacks, by two threads at once, or after one was interrupted"
+        return LocalProtocolError(msg)
+
+    def _take_target(self) -> memoryview:
+        target, self._target = self._target, None
+        if target is None:
+            raise self._no_target()
+        return target
+
+    def _copy(self, source: memoryview) -> int:
+        """Copy bytes to target after target, as long as there are any of both; return how many were copied."""
+        target: memoryview | None = self._take_target()
+        self._is_offered = False
+        taken = 0
+        while target is not None and taken < len(source):
+            start = self._filled
+            count = min(len(target) - start, len(source) - taken)
+            self._filled = start + count
+            target[start : self._filled] = source[taken : taken + count]
+            taken += count
+            if self._filled == len(target):
+                target = self._step(self._filled)
+        if target is not None:
+            self._target = target
+        return taken
+
+    def _update_several(self, first: memoryview, nbytes: int) -> None:
+        """Go from target to target, as far as bytes were written; the first has been taken."""
+        room = len(first) - self._filled
+        if not (self._is_offered and 0 < nbytes <= room + sum(map(len, self._machine.placed_targets))):
+            self._target = first
+            raise self._impossible(nbytes, room)
+        self._is_offered = False
+        target: memoryview | None = first
+        filled = self._filled + nbytes
+        while target is not None and filled >= len(target):
+            filled -= len(target)
+            target = self._step(len(target))
+        if target is not None:
+            self._filled = filled
+            self._target = target
+
+    def _impossible(self, nbytes: int, room: int) -> LocalProtocolError:
+        msg = f"{nbytes} bytes cannot have been written to a buffer of {room}"
+        if not self._is_offered:
+            msg = "no buffer was asked for since the last bytes; get_buffer() comes before buffer_updated()"
+        return LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
+
+    def _go_on(self, filled: int | None) -> None:
+        """Make a step, and put the next target back, if there is one."""
+        target = self._step(filled)
+        if target is not None:  # else a second thread may have one by now: a pause can be over at once
+            self._target = target
+
+    def _step(self, filled: int | None) -> memoryview | None:
+        """Run the machine until it wants the next target filled, or has to wait; None starts it.
+
+        Args:
+            filled: bytes of the target that has been taken.
+
+        Returns:
+            The next target, which the caller has taken too; None if the message has ended, one way or the other, or
+            the decoder is paused.
+        """
+        self._filled = 0
+        self._is_offered = False
+        try:
+            target = next(self._steps) if filled is None else self._steps.send(filled)
+            self._is_paused = target is None
+        except StopIteration:
+            self._is_complete = True
+        except RemoteProtocolError as failure:
+            self._failure = copy(failure)  # without its traceback, whose frames hold the message's memory
+        except MemoryError:
+            self._failure = out_of_memory("there is no memory to read the message any further")
+        except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything: kept, and reported in order
+            self._failure = failure
+        else:
+            return target
+        return None

@@ -1,0 +1,1 @@
+"""Elements: the values of BYTES, each with its length before it."""

@@ -1,0 +1,177 @@
+"""Compression: a compressed body to plain bytes, piece by piece, with bounds on what comes out.
+
+`Content-Encoding` gzip (RFC 1952, one or several members) and deflate (RFC 9110: the zlib format; also the bare deflate
+stream that some clients send under that name). The declared lengths of the protocol count decompressed bytes, so this
+sits between HTTP and the decoder and knows neither.
+
+A bomb cannot go off here: no more than one small piece is ever decompressed ahead of whoever consumes the pieces, and
+the ratio of output to input is limited. Nor does it take time: a piece is one call of zlib, which is given little and
+returns little, so that it may well be empty.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.limits import Limits
+
+ENCODINGS: Final = ("gzip", "deflate")
+"""The values of `Content-Encoding` that are understood, besides `identity`."""
+
+_PIECE_BYTES: Final = 64 << 10
+_INPUT_BYTES: Final = 16 << 10
+"""Of input at once. Some of it takes long and gives nothing: blocks of no bytes, each with tables of its own."""
+
+_FREE_BYTES: Final = 64 << 10
+"""The ratio counts only beyond this much output: tiny bodies may compress very well."""
+
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_ZLIB_WINDOW: Final = zlib.MAX_WBITS
+_RAW_WINDOW: Final = -zlib.MAX_WBITS
+
+
+def checked_encoding(encoding: str) -> str:
+    """Return an encoding that this program has chosen.
+
+    Raises:
+        LocalProtocolError: it is not one of `ENCODINGS`.
+    """
+    if encoding not in ENCODINGS:
+        msg = f"an encoding is {' or '.join(ENCODINGS)}, not {encoding!r}"
+        raise LocalProtocolError(msg)
+    return encoding
+
+
+class Inflater:
+    """Decompresses one body."""
+
+    def __init__(self, encoding: str, limits: Limits) -> None:
+        """Prepare for the first byte.
+
+        Args:
+            encoding: one of `ENCODINGS`.
+            limits: `max_compression_ratio` applies.
+
+        Raises:
+            LocalProtocolError: another encoding; `parse_content_encoding` would have refused it.
+        """
+        self._is_gzip = checked_encoding(encoding) == "gzip"
+        self._limits = limits
+        self._stream = zlib.decompressobj(_GZIP_WINDOW) if self._is_gzip else None
+        self._start = b""
+        self._taken = 0
+        self._given = 0
+
+    def inflate(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Yield what the next compressed bytes decompress to, in pieces of at most 64 KiB.
+
+        Each step of the iterator takes a bounded time, for which a piece may be empty.
+
+        The iterator must be exhausted before the next call; leaving it early means giving up the body.
+
+        Raises:
+            RemoteProtocolError: `invalid-compression`: damaged, or bytes after the end.
+            LimitExceededError: the output is more than `max_compression_ratio` times the input.
+        """
+        # zlib copies what it has not consumed at every call, so a large chunk goes in as small ones.
+        for start in range(0, len(chunk), _INPUT_BYTES):
+            yield from self._inflate(bytes(chunk[start : start + _INPUT_BYTES]))
+
+    def finish(self) -> None:
+        """Tell that the compressed bytes have ended.
+
+        Raises:
+            RemoteProtocolError: `invalid-compression`: they ended too early.
+            LimitExceededError: the whole output is more than `max_compression_ratio` times the input.
+        """
+        if self._stream is None or not self._stream.eof:
+            msg = "the compressed body ends too early"
+            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION)
+        self._check_ratio()
+
+    def _inflate(self, data: bytes) -> Iterator[bytes]:
+        stream, data = self._stream, self._start + data
+        self._start = b""
+        if stream is None:
+            if len(data) < _ZLIB_HEADER_BYTES:
+                self._start = data
+                return
+            stream = self._stream = zlib.decompressobj(_ZLIB_WINDOW if _is_zlib(data) else _RAW_WINDOW)
+        has_more = False
+        while data or has_more:
+            if stream.eof:
+                stream = self._stream = self._next_member()
+            # Pieces end at fixed places of the output, so that no verdict depends on how the input was cut.
+            room = _PIECE_BYTES - self._given % _PIECE_BYTES
+            before = stream.copy()
+            try:
+                piece = stream.decompress(data, room)
+            except zlib.error as error:
+                yield _up_to_damage(before, data)
+                msg = f"the compressed body is damaged: {_words(error)}"
+                raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION) from None
+            rest = stream.unused_data if stream.eof else stream.unconsumed_tail
+            self._taken += len(data) - len(rest)
+            self._given += len(piece)
+            data = rest
+            # A full piece may leave output behind in zlib although all input is consumed.
+            has_more = len(piece) == room and not stream.eof
+            yield piece
+            if has_more:
+                self._check_ratio()
+
+    def _next_member(self) -> zlib._Decompress:
+        if self._is_gzip:
+            return zlib.decompressobj(_GZIP_WINDOW)
+        msg = "bytes follow the end of the compressed body"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION)
+
+    def _check_ratio(self) -> None:
+        limit = self._limits.max_compression_ratio
+        if self._given > _FREE_BYTES + limit * self._taken:
+            msg = f"the body decompresses to more than {limit} times its size"
+            raise LimitExceededError(msg, limit="max_compression_ratio")
+
+
+def _words(error: zlib.error) -> str:
+    """Return what zlib says is wrong, without the number that it has for that."""
+    reason = str(error).partition(": ")[2]
+    return _PLAINER.get(reason, reason)
+
+
+_PLAINER: Final = {
+    "": "it was compressed with a dictionary of its own",
+    "incorrect header check": "it does not begin as its Content-Encoding does",
+    "incorrect data check": "its content does not have the checksum at its end",
+    "incorrect length check": "its content does not have the length at its end",
+}
+"""What zlib's shortest words stand for. It has none where a dictionary is wanted, which HTTP does not have."""
+
+
+def _up_to_damage(stream: zlib._Decompress, data: bytes) -> bytes:
+    """Return what comes before the damage, no more than the call would have given: zlib drops it when that fails.
+
+    Which byte it is that fails is found by halves, so that all this costs little more than another such call.
+    """
+    given = []
+    while data:
+        half = (len(data) + 1) // 2
+        before = stream.copy()
+        try:
+            given.append(stream.decompress(data[:half]))
+            data = data[half:]
+        except zlib.error:
+            stream, data = before, data[: half if half < len(data) else 0]
+    return b"".join(given)
+
+
+_ZLIB_HEADER_BYTES: Final = 2
+
+
+def _is_zlib(data: bytes) -> bool:
+    """Tell the zlib format from a bare deflate stream by the two bytes of its header (RFC 1950, section 2.2)."""
+    deflate_method = 8
+    return data[0] & 15 == deflate_method and (data[0] << 8 | data[1]) % 31 == 0

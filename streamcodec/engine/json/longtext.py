@@ -1,0 +1,97 @@
+"""JSON long text: a string of many megabytes, decoded while it comes in.
+
+An element of BYTES may be an image or a recording, so its string may be as long as the header. It is cut wherever its
+blocks end, but not within a character or an escape, and each piece is parsed as a string of its own; so what is valid
+is said by the usual parser. Half of a surrogate pair at the end of a piece waits for the other half.
+"""
+
+from __future__ import annotations
+
+from codecs import utf_8_decode
+from io import BytesIO
+from typing import Final
+
+from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.json.text import parse_slice
+from streamcodec.engine.limits import Limits
+
+HALF_OF_A_PAIR: Final = rb"\ud800"
+
+_ESCAPE_BYTES: Final = 6
+"""The longest escape."""
+
+_CHARACTER_BYTES: Final = 4
+
+
+class LongText:
+    """One string, without its quotes."""
+
+    def __init__(self, offset: int, limits: Limits) -> None:
+        """Begin with the first byte, at an offset of the header."""
+        self._start = self._offset = offset
+        self._limits = limits
+        self._rest = b""
+        self._high = ""
+        self._has_half = False
+        self._value = BytesIO()  # which grows without being copied, and gives its bytes away without that, too
+
+    @property
+    def nbytes(self) -> int:
+        """Memory taken."""
+        return self._value.tell() + len(self._rest)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of the header that have been decoded."""
+        return self._offset - self._start
+
+    @property
+    def rest(self) -> bytes:
+        """What has come, but may be a part of a character or an escape."""
+        return self._rest
+
+    @property
+    def value(self) -> bytes:
+        """The decoded string as UTF-8, when it has ended."""
+        return self._value.getvalue()
+
+    @property
+    def stand_in(self) -> bytes:
+        """What stands in its place: half of a surrogate pair if it holds one, which is refused with its path."""
+        return HALF_OF_A_PAIR if self._has_half else b""
+
+    def take(self, part: bytes, *, is_last: bool) -> None:
+        """Decode what has come next.
+
+        Raises:
+            RemoteProtocolError: it is not UTF-8, or no JSON string; with the offset.
+        """
+        part = self._rest + part
+        end = len(part) if is_last else _end_of_whole(part)
+        text = self._high + self._parse(part[:end])
+        self._rest = part[end:]
+        self._offset += end
+        if self._high:
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        self._high = text[-1:] if not is_last and "\ud800" <= text[-1:] <= "\udbff" else ""
+        try:
+            self._value.write(text.removesuffix(self._high).encode())
+        except UnicodeEncodeError:
+            self._has_half = True
+
+    def _parse(self, part: bytes) -> str:
+        try:
+            text: str = parse_slice(b'"%b"' % part, self._limits)
+        except RemoteProtocolError as error:
+            error.offset = self._offset - 1 + (error.offset or 0)  # whatever is wrong in a string has one
+            raise
+        return text
+
+
+def _end_of_whole(part: bytes) -> int:
+    """Return where a part of a string may be cut, which begins with a whole character or escape."""
+    escape = part.rfind(b"\\", max(len(part) - _ESCAPE_BYTES, 0))
+    if escape >= 0 and (escape - len(part[:escape].rstrip(b"\\"))) % 2 == 0:  # else it is itself escaped
+        return escape
+    tail = part[1 - _CHARACTER_BYTES :]
+    return len(part) - len(tail) + utf_8_decode(tail, "replace", False)[1]

@@ -1,0 +1,354 @@
+"""JSON text: bytes to Python values, strictly.
+
+This room knows RFC 8259 and nothing of tensors. Python's own parser does the work, but alone it would let too much
+pass: it guesses UTF-16, takes a byte order mark, lets the last of two equal keys win, accepts NaN anywhere, and
+recurses as deep as the interpreter allows. Each of these has a check here. The cheap ones run before the parser. A
+duplicate key or a NaN stops the usual parser, and a second one says where it is; for texts that are not short, it is
+the only one. For large texts, a quicker one may say yes before all of this; see `quickjson.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn, cast
+
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
+from streamcodec.engine.json.depth import too_deep_at
+from streamcodec.engine.json.quick import LEAST_BYTES, parse_quickly
+from streamcodec.engine.limits import Limits
+
+
+class NonFinite(float):
+    """A literal NaN, Infinity or -Infinity of the text; a number that merely overflows is a plain `float`."""
+
+    __slots__ = ()
+
+
+class NegativeZero(int):
+    """The literal `-0` among the data of a tensor: an integer, of which a float makes -0.0."""
+
+    __slots__ = ()
+
+    def __float__(self) -> float:
+        """Return what it is among floats."""
+        return -0.0
+
+
+NEGATIVE_ZERO: Final = re.compile(rb"-0(?![.eE])")
+"""Finds the literal, which is rare; where it stands in a string, too."""
+
+
+class _DuplicateKeys(dict[str, Any]):
+    """An object that had a member twice, kept until its path is known."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self._pairs = pairs
+
+    @property
+    def key(self) -> str:
+        """The member that occurs most often. It is counted in one object only, of however many."""
+        return Counter(key for key, _ in self._pairs).most_common(1)[0][0]
+
+
+_CONTAINERS: Final = (dict, list, _DuplicateKeys)
+"""Types of values that hold others."""
+
+
+def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[Any, int]:
+    """Parse one JSON value with optional white space around it.
+
+    Args:
+        data: the text, all of it.
+        limits: `max_json_depth` applies.
+
+    Returns:
+        The value, and how many `NonFinite` literals it holds: the caller accepts them where its rules allow.
+
+    Raises:
+        RemoteProtocolError: `invalid-utf8`, `invalid-json` or `duplicate-key`, with offset or path.
+        LimitExceededError: nested deeper than `max_json_depth`.
+    """
+    if (
+        len(data) >= LEAST_BYTES
+        and too_deep_at(data, limits.max_json_depth) is None
+        and not NEGATIVE_ZERO.search(data)
+        and (quick := parse_quickly(data))
+    ):
+        return quick[0], 0
+    value, text, constants = _parse_strictly(data, limits)
+    if "\\" in text and re.search(_SURROGATE, text) and re.search(_SURROGATE, re.sub(_HARMLESS, "", text)):
+        _refuse_surrogate(value)
+    return value, constants
+
+
+def parse_slice(data: bytes, limits: Limits) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse a part of some tensor's data, made a value of its own.
+
+    Halves of surrogate pairs are not looked for, and there is no `NegativeZero`.
+
+    Raises:
+        RemoteProtocolError: as from `parse_json`.
+    """
+    quick = parse_quickly(data) if len(data) >= LEAST_BYTES // _SLICES else []
+    return quick[0] if quick else _parse_strictly(data, limits)[0]
+
+
+_SLICES: Final = 16
+"""Parts of a long text are parsed quickly even where they are so many times shorter than the least such text."""
+
+
+def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[Any, str, int]:
+    """Parse a text with the standard library's parser; return its value, itself, and how many `NonFinite` it holds."""
+    text = _decode_utf8(data)
+    offset = too_deep_at(data, limits.max_json_depth)
+    if offset is not None:
+        raise too_deep(offset, limits)
+    constants: list[NonFinite] = []
+    decoder = _SIGNED if "-0" in text and NEGATIVE_ZERO.search(text.encode()) else _USUAL
+    try:
+        value = _parse(text, constants, decoder)
+    except json.JSONDecodeError as error:
+        offset = len(text[: _place(error)].encode())
+        msg = f"the header is not JSON: {error.msg.removesuffix(' at').lower()}"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON, offset=offset) from None
+    except ValueError:  # the interpreter's bound on the digits of an integer, which keeps parsing linear
+        msg = "the header holds an integer with thousands of digits"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON) from None
+    return value if decoder is _USUAL else _without_signs(value), text, len(constants)
+
+
+def _parse(text: str, constants: list[NonFinite], decoder: json.JSONDecoder) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse a text, twice if it is short and unusual: a long one would hold up others for longer."""
+    if len(text) <= _PARSED_TWICE:
+        with suppress(_Unusual):
+            return _parse_usual(text, decoder)
+    return _parse_unusual(text, constants, decoder)
+
+
+_PARSED_TWICE: Final = 4 << 10
+"""Up to so many characters it is quicker to look closer only where that is needed."""
+
+
+def too_deep(offset: int, limits: Limits) -> LimitExceededError:
+    """Make the error for a bracket that opens more than `max_json_depth` levels."""
+    msg = f"the header nests deeper than {limits.max_json_depth} arrays and objects"
+    return LimitExceededError(msg, limit="max_json_depth", offset=offset, status_hint=400)
+
+
+def _place(error: json.JSONDecodeError) -> int:
+    """Return the first character that fits nowhere. Python 3.13 blames a comma for the bracket that follows it."""
+    behind_comma = error.doc[error.pos + 1 :].lstrip(WHITE_SPACE)
+    return len(error.doc) - len(behind_comma) if error.msg.startswith("Illegal trailing comma") else error.pos
+
+
+class _Unusual(Exception):  # noqa: N818 - not an error, but a turn to the parser that looks closer
+    """The text has a duplicate key or a literal NaN or Infinity."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _Unusual
+    return members
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise _Unusual
+
+
+_USUAL = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+"""Made once: making one for each text would cost more than parsing a small one."""
+
+
+def _integer(literal: str) -> int:
+    return NegativeZero() if literal == "-0" else int(literal)
+
+
+_SIGNED = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
+"""For texts with a `NegativeZero`; it takes longer where there are many integers."""
+
+
+def _without_signs(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a value with plain zeros for negative ones, but in the data of tensors."""
+    if type(value) is dict:
+        return {key: member if key == "data" else _without_signs(member) for key, member in value.items()}
+    if type(value) is list:
+        return list(map(_without_signs, value))
+    return 0 if type(value) is NegativeZero else value
+
+
+WHITE_SPACE = " \t\n\r"
+"""RFC 8259, section 2: all that JSON knows."""
+
+
+def _parse_usual(text: str, decoder: json.JSONDecoder) -> Any:  # noqa: ANN401 - any JSON value
+    """Do as `JSONDecoder.decode` does, which looks for white space by regular expressions."""
+    value, end = decoder.raw_decode(text, len(text) - len(text.lstrip(WHITE_SPACE)))
+    rest = text[end:].lstrip(WHITE_SPACE)
+    if rest:
+        msg = "Extra data"
+        raise json.JSONDecodeError(msg, text, len(text) - len(rest))
+    return value
+
+
+def _parse_unusual(text: str, constants: list[NonFinite], decoder: json.JSONDecoder) -> Any:  # noqa: ANN401
+    """Parse once more, collecting what the usual parser stumbled over; refuse duplicate keys with their path."""
+    marks: list[_DuplicateKeys] = []
+
+    def pairs_to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) == len(pairs):
+            return members
+        marks.append(_DuplicateKeys(pairs))
+        return marks[-1]
+
+    def constant(literal: str) -> NonFinite:
+        constants.append(NonFinite(literal))
+        return constants[-1]
+
+    value = json.loads(text, object_pairs_hook=pairs_to_dict, parse_constant=constant, parse_int=decoder.parse_int)
+    if marks:
+        _refuse_duplicate(value)
+    return value
+
+
+Found = tuple[list[str], Any]
+"""The steps of a path, innermost first, and what is there."""
+
+
+def find(value: Any, kind: type, are_wanted: Callable[[list[Any]], bool], path: str = "$") -> str | None:  # noqa: ANN401 - any JSON value
+    """Return the path of the first value (or member name) that is wanted, in the order of the text.
+
+    It costs about as much as parsing: lists of other kinds are passed over at once, and a path is put together only
+    when its end has been found.
+
+    Args:
+        value: any JSON value whose depth has been checked.
+        kind: exact type of what is wanted; names of members are looked at where it is `str`.
+        are_wanted: tells whether any of these values, all of that type, is wanted.
+        path: of the value.
+    """
+    found = _find(value, kind, are_wanted)
+    return None if found is None else cut_path("".join([path, *reversed(found[0])]))
+
+
+_LONGEST_PATH: Final = 200
+
+
+def cut_path(path: str) -> str:
+    """Cut a path whose steps the peer has made long."""
+    return path if len(path) <= _LONGEST_PATH else path[:_LONGEST_PATH] + "..."
+
+
+_LONGEST_PLAIN_KEY = 60
+
+
+def _find(value: Any, kind: type, are_wanted: Callable[[list[Any]], bool]) -> Found | None:  # noqa: ANN401 - any JSON value
+    if type(value) is kind and are_wanted([value]):
+        return [], value
+    if isinstance(value, dict):
+        return _find_member(value, kind, are_wanted)
+    if isinstance(value, list):
+        return _find_item(value, kind, are_wanted)
+    return None
+
+
+def _find_member(members: dict[str, Any], kind: type, are_wanted: Callable[[list[Any]], bool]) -> Found | None:
+    has_wanted_names = kind is str and are_wanted(list(members))
+    for key, member in members.items():
+        if has_wanted_names and are_wanted([key]):
+            return [" (a member's name)"], key
+        if type(member) is kind or (member and isinstance(member, _CONTAINERS)):
+            found = _find(member, kind, are_wanted)
+            if found is not None:
+                is_plain = len(key) <= _LONGEST_PLAIN_KEY and key.isidentifier()
+                found[0].append(f".{key}" if is_plain else f"[{shown(key)}]")
+                return found
+    return None
+
+
+def _find_item(items: list[Any], kind: type, are_wanted: Callable[[list[Any]], bool]) -> Found | None:
+    kinds = set(map(type, items))
+    if kinds == {kind}:  # a long list of texts or of numbers
+        if not are_wanted(items):
+            return None
+        index = first_wrong(items, are_wanted)
+        return [f"[{index}]"], items[index]
+    if kind in kinds or not kinds.isdisjoint(_CONTAINERS):
+        for index, item in enumerate(items):
+            if type(item) is kind or (item and isinstance(item, _CONTAINERS)):
+                found = _find(item, kind, are_wanted)
+                if found is not None:
+                    found[0].append(f"[{index}]")
+                    return found
+    return None
+
+
+def first_wrong(values: list[Any], are_wrong: Callable[[list[Any]], bool]) -> int:
+    """Return the place of the first wrong value of a list that has one, by halves: it costs as much as one look at all.
+
+    Args:
+        values: at least one of them is wrong.
+        are_wrong: tells whether any of them is.
+    """
+    start, end = 0, len(values)
+    while end - start > 1:
+        middle = (start + end) // 2
+        if are_wrong(values[start:middle]):
+            end = middle
+        else:
+            start = middle
+    return start
+
+
+def _decode_utf8(data: bytes | bytearray | memoryview) -> str:
+    try:
+        text = str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        msg = "the header is not UTF-8"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, offset=error.start) from None
+    if text.startswith("\ufeff"):
+        msg = "the header starts with a byte order mark, which RFC 8259 forbids"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, offset=0)
+    return text
+
+
+def _refuse_duplicate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
+    """Locate a marked object. Where a duplicate replaced the object that held another, the outer one is marked too."""
+    steps, marked = cast("Found", _find(value, _DuplicateKeys, lambda _: True))
+    path = cut_path("".join(["$", *reversed(steps)]))
+    msg = f"an object of the header has the member {shown(marked.key)} twice"
+    raise RemoteProtocolError(msg, code=ErrorCode.DUPLICATE_KEY, path=path)
+
+
+_SURROGATE = r"\\u[dD][89a-fA-F]"
+_HARMLESS = r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F].."
+"""An escaped backslash, so that what follows it is not taken for an escape, or a whole surrogate pair. Compiled when
+first used, which is seldom."""
+
+
+def _refuse_surrogate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
+    """Refuse an escaped half of a surrogate pair: such a text has no UTF-8 form, so it could never be sent back."""
+    raise half_of_a_pair(find(value, str, are_unencodable))
+
+
+def half_of_a_pair(path: str | None) -> RemoteProtocolError:
+    """Make the error for a string without UTF-8 form."""
+    msg = "a string of the header holds half of a surrogate pair"
+    return RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, path=path)
+
+
+def are_unencodable(texts: list[str]) -> bool:
+    """Tell whether any of these strings has no UTF-8 form."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return True
+    return False

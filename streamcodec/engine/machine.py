@@ -1,0 +1,280 @@
+"""The machine: one message from its first byte to its last, written from top to bottom like blocking code.
+
+A format reads the header. Then the machine checks it, places each tensor, and reads it. All of it is one generator on
+`Reader`: it yields the memory to be filled, and is resumed once, with the number of bytes that came, when that is full
+or the input has ended. So it knows nothing of how bytes are cut, and costs the same however they are.
+
+Where memory is to be used again, it yields a *pause* (None) after the event, and is resumed when the consumer has
+finished with it. Nothing else knows of windows: to the machine they are slabs, some of which it has to wait after.
+
+It yields one target at a time. But several small tensors in a row may be *placed ahead* of their turn, on request; then
+their targets are known, and one read can fill many of them (`recvmsg_into`). What is read stays the same.
+
+It does not know the `Decoder` that drives it: neither refers back to the other, so the memory of a message that is
+given up is free at once, without waiting for the garbage collector. Nor does it know any format, HTTP or transport.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, Final, Generic
+
+import numpy as np
+
+from streamcodec.engine.claims import Claims
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.elements.prefixes import PREFIX_BYTES, OffsetFinder
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
+from streamcodec.engine.limits import Limits, check_element_bytes
+from streamcodec.engine.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
+from streamcodec.engine.reader import NOTHING_AHEAD, Fill, Reader, Reading
+from streamcodec.engine.spec import TensorSpec
+
+Read = Callable[[Reader], Reading[HeaderT]]
+"""A format: reads the header of a message, and leaves its tensors to the machine."""
+
+ReadEnd = Callable[[Reader], Fill]
+"""Reads what follows the last tensor."""
+
+Slabs = Iterator[Slab]
+
+_SLICE_BYTES: Final = 1 << 20
+"""BYTES and BOOL are looked at as soon as so many bytes have come."""
+
+_LITTLE_SLICE_BYTES: Final = 16 << 10
+"""In so many bytes elements are found without a turn."""
+
+_TENSORS_PER_TURN: Final = 32
+"""So many tensors in a row that need no bytes are read in one go."""
+
+_AHEAD_BYTES: Final = 16 << 10
+"""A tensor of so many bytes may be placed ahead of its turn. With larger ones, a read more does not matter."""
+
+_AHEAD_COUNT: Final = 63
+"""So many tensors; with the current target that makes 64, and at most 1 MiB."""
+
+
+class Machine(Reader, Generic[HeaderT]):
+    """Reads one message.
+
+    Attributes:
+        events: what has been read, in order; whoever drives the machine takes them out.
+    """
+
+    __slots__ = (
+        "_check",
+        "_claims",
+        "_is_end_known",
+        "_must_pause",
+        "_place",
+        "_placed",
+        "_read",
+        "_read_end",
+        "_unplaced",
+        "events",
+    )
+
+    def __init__(
+        self,
+        read: Read[HeaderT],
+        *,
+        length: int | None,
+        limits: Limits,
+        check: Callable[[HeaderT], None] | None,
+        place: Place,
+        read_end: ReadEnd | None = None,
+        pause_after_header: bool = False,
+        paced: bool = False,
+    ) -> None:
+        """Prepare; the arguments are those of `format_decoder`."""
+        super().__init__(limits, length, paced=paced)
+        self._read = read
+        self._read_end = read_end
+        self._check = check
+        self._place = place
+        self._must_pause = pause_after_header
+        self._claims: Claims | None = None
+        self._unplaced: deque[TensorSpec] = deque()
+        self._placed: deque[tuple[Slabs, memoryview]] = deque()
+        self._is_end_known = False
+        self.events: deque[HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage] = deque()
+
+    def run(self) -> Fill:
+        """Read one message; yields targets, is sent how many bytes came, fewer than wanted only at the end of input."""
+        header = yield from self._read(self)
+        if self._check is not None:
+            self._check(header)
+        self.events.append(HeaderReceived(header=header))
+        if self._must_pause:
+            yield None
+        self._unplaced.extend(header.tensors)
+        try:
+            for spec in header.tensors:
+                self._in_a_row += 1
+                # What is placed ahead may have been filled by the read that filled the tensor before.
+                if self._in_a_row > _TENSORS_PER_TURN and not self._placed:
+                    yield from self.turn()
+                if spec.datatype.is_bytes:
+                    yield from self._read_texts(spec)
+                else:
+                    yield from self._read_values(spec)
+        finally:  # what is held for tensors that will not come
+            self._placed.clear()
+            self._claims = None
+        if self._read_end is not None:
+            yield from self._read_end(self)
+        self.events.append(EndOfMessage(nbytes=self.position))
+
+    def place_ahead(self) -> list[memoryview]:
+        """Place small tensors that follow the current target; return the targets that follow it, as far as known."""
+        while (
+            self._is_end_known
+            and self._unplaced
+            and len(self._placed) < _AHEAD_COUNT
+            and not self._unplaced[0].datatype.is_bytes
+            and placed_bytes(self._unplaced[0]) <= _AHEAD_BYTES
+        ):
+            self._place_next()
+        return self.placed_targets
+
+    @property
+    def placed_targets(self) -> list[memoryview]:
+        """The targets that are known to follow the current one."""
+        return [target for _, target in self._placed if target]
+
+    def _place_now(self) -> Slabs:
+        spec = self._unplaced.popleft()
+        return iter(self._place(spec).slabs(spec))
+
+    def _place_next(self) -> None:
+        """Place a tensor ahead of its turn, as far as its first slab; what goes wrong is reported in its turn."""
+        spec = self._unplaced[0]
+        try:
+            slabs = self._place_now()
+            slab = next(slabs, None)
+            size = 0 if slab is None else self._checked_size(spec, slab)
+        except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything
+            slabs, slab, size = _raising(failure), None, 0
+        if slab is None:
+            self._placed.append((slabs, NOTHING_AHEAD))
+            self._is_end_known = False
+            return
+        is_target = spec.data is None and size <= spec.nbytes
+        self._placed.append((chain((slab,), slabs), slab.buffer if is_target else NOTHING_AHEAD))
+        self._is_end_known = size == placed_bytes(spec) and not slab.must_wait
+
+    def _checked_size(self, spec: TensorSpec, slab: Slab) -> int:
+        """Return the bytes of a slab, which may be somebody else's memory if it is not new."""
+        if not slab.is_new:
+            if self._claims is None:
+                self._claims = Claims()
+            self._claims.claim(spec, slab.buffer)
+        return len(slab.buffer)
+
+    def _read_values(self, spec: TensorSpec) -> Fill:
+        """Fill the slabs of one tensor, from the message or from the values that came as JSON."""
+        slabs = self._placed.popleft()[0] if self._placed else self._place_now()
+        values = None if spec.data is None else byte_view(spec.data)
+        position, end = 0, placed_bytes(spec)
+        is_bool = spec.datatype.kind == "b"
+        for slab in slabs:
+            size = self._checked_size(spec, slab)
+            start, position = position, position + size
+            if position > end:
+                break
+            if not self._placed:
+                self._is_end_known = position == end and not slab.must_wait
+            if values is not None:
+                if slab.array is not spec.data:
+                    yield from self._copy(values[start:position], slab.buffer)
+            elif size:
+                yield from self._fill_checked(slab.buffer) if is_bool else self.fill(slab.buffer)
+            if slab.array is not None:
+                self.events.append(
+                    TensorReceived(spec=spec, values=slab.array)
+                    if slab.row is None
+                    else WindowReceived(spec=spec, array=slab.array, row=slab.row)
+                )
+            if slab.must_wait:
+                yield None
+        if position != end:
+            msg = f"the placement gave {position} bytes of memory or more, the tensor has {end}"
+            raise LocalProtocolError(msg)
+
+    def _read_texts(self, spec: TensorSpec) -> Fill:
+        """Read a tensor of BYTES, in either form; it is not placed."""
+        self._unplaced.popleft()
+        self._is_end_known = False
+        if spec.data is not None:
+            self.events.append(TensorReceived(spec=spec, values=spec.data))
+        else:
+            yield from self._read_elements(spec)
+
+    def _read_elements(self, spec: TensorSpec) -> Fill:
+        """Read a binary BYTES tensor: its wire form whole, in which the elements are found, but not made objects."""
+        scratch = scratch_bytes(spec.nbytes)
+        values: np.ndarray[Any, Any] | Elements
+        if spec.is_single_element:
+            if scratch:
+                yield from self.fill(scratch)
+            values = np.empty(spec.shape, dtype=object)
+            values[...] = bytes(scratch)
+        else:
+            finder = OffsetFinder(spec.count, spec.nbytes, offset=self.position)
+            yield from self._find_elements(finder, scratch)
+            values = Elements.found(finder, scratch, spec.shape)
+        self.events.append(TensorReceived(spec=spec, values=values))
+
+    def _find_elements(self, finder: OffsetFinder, scratch: memoryview) -> Fill:
+        """Find the elements of a BYTES tensor while it comes in."""
+        start, held = self.position, self.held_bytes
+        octets = np.frombuffer(scratch, np.uint8)
+        for position in range(0, max(len(scratch), 1), _SLICE_BYTES):
+            part = scratch[position : position + _SLICE_BYTES]
+            if part:
+                yield from self.fill(part)
+            if len(part) > _LITTLE_SLICE_BYTES:
+                yield from self.turn()
+            index = finder.index
+            yield from self.in_turns(finder.find(octets[: position + len(part)]))
+            self._check_elements(finder, index, start)
+            self.held_bytes = held + finder.offsets.itemsize * finder.index
+
+    def _check_elements(self, finder: OffsetFinder, first: int, start: int) -> None:
+        """Refuse an element that is too long, if one of those that were found last can be."""
+        offsets, most = finder.offsets[first : finder.index + 1], self.limits.max_element_bytes
+        if offsets[-1] - offsets[0] > most:
+            lengths = np.diff(offsets) - PREFIX_BYTES
+            index = int(np.argmax(lengths > most))
+            check_element_bytes(int(lengths[index]), self.limits, offset=start + int(offsets[index]))
+
+    def _copy(self, values: memoryview, target: memoryview) -> Fill:
+        """Copy values that came as JSON to where they were placed."""
+        for start in range(0, len(values), _SLICE_BYTES):
+            if start:
+                yield from self.turn()
+            target[start : start + _SLICE_BYTES] = values[start : start + _SLICE_BYTES]
+
+    def _fill_checked(self, target: memoryview) -> Fill:
+        """Fill memory with BOOL, and look at the values while they come in."""
+        for start in range(0, len(target), _SLICE_BYTES):
+            part = target[start : start + _SLICE_BYTES]
+            yield from self.fill(part)
+            self._check_booleans(part)
+
+    def _check_booleans(self, part: memoryview) -> None:
+        """Specification: "For BOOL type element true is a single byte with value 1 and false [...] with value 0"."""
+        values = np.frombuffer(part, np.uint8)
+        if values.max() > 1:
+            offset = self.position - len(values) + int(np.argmax(values > 1))
+            msg = "a byte of a BOOL tensor is neither 0 nor 1"
+            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_BOOL, offset=offset)
+
+
+def _raising(failure: Exception) -> Slabs:
+    """Raise where the first slab would have come."""
+    yield from ()
+    raise failure

@@ -1,0 +1,253 @@
+"""The reader: what a format reads its message with. It hands out bytes in order, and knows nothing of tensors.
+
+A format is a generator. Where blocking code would read, it yields a *target*, the memory to be filled, and is resumed
+once, with the number of bytes that came, when the target is full or the input has ended. `Reader` has the generators
+that formats are written with, so that no format counts bytes, handles the end of the input, or limits lengths itself:
+`fill` and `read` for parts of known length, `read_until` for those that end with a delimiter.
+
+Most targets end where a part of the message ends. A part of unknown length is read in blocks; the last block may reach
+into what follows. What it has of that is *ahead*: it is copied to its place when the place is known.
+
+A *paced* reader pauses before each piece of work that costs more than copying (`turn`), so that others can be served.
+Such a pause is a target of None. It differs from the pause after a window, which waits for the consumer, by
+`needs_turn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final, TypeVar
+
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.placement import scratch_bytes
+
+_T = TypeVar("_T")
+
+Reading = Generator[memoryview | None, int, _T]
+"""A step of a message: yields targets, is sent the number of bytes that came, or yields None for a pause; returns what
+was read."""
+
+Fill = Reading[None]
+"""A step that returns nothing."""
+
+_BLOCK_BYTES: Final = 4 << 10
+"""Read at once where the end of a part has to be looked for."""
+
+NOTHING_AHEAD: Final = memoryview(b"")
+"""An empty view that keeps no memory alive, as an empty part of some memory would."""
+
+
+class Reader:
+    """Reads one message, from its first byte to its last.
+
+    Attributes:
+        limits: caps on all that is read.
+        length: bytes of the whole message, if that is known beforehand.
+        position: bytes of the message that have been used. What is ahead does not count.
+        has_ended: whether no more bytes will come.
+        held_bytes: memory taken so far for what is being received, but for the tensors that were placed.
+        needs_turn: whether the pause at hand is one before a piece of work.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_in_a_row",
+        "_is_paced",
+        "has_ended",
+        "held_bytes",
+        "length",
+        "limits",
+        "needs_turn",
+        "position",
+    )
+
+    def __init__(self, limits: Limits, length: int | None, *, paced: bool = False) -> None:
+        """Begin before the first byte.
+
+        Args:
+            limits: caps on all that is read.
+            length: bytes of the whole message; None if that is not known.
+            paced: whether to pause before work.
+
+        Raises:
+            LocalProtocolError: the length is negative.
+        """
+        if (length or 0) < 0:
+            msg = "a length is negative"
+            raise LocalProtocolError(msg)
+        self.limits = limits
+        self.length = length
+        self.position = 0
+        self.has_ended = False
+        self.held_bytes = 0
+        self.needs_turn = False
+        self._ahead = NOTHING_AHEAD
+        self._is_paced = paced
+        self._in_a_row = 0
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the message up to the current target: those that are ahead, too."""
+        return self.position + len(self._ahead)
+
+    def fill(self, target: memoryview) -> Fill:
+        """Fill memory with the next bytes of the message.
+
+        Args:
+            target: writable bytes; may be empty.
+
+        Raises:
+            RemoteProtocolError: `truncated`: the input ends before the target does.
+        """
+        missing = len(target)
+        if self._ahead:
+            taken = min(len(self._ahead), missing)
+            target[:taken] = self._ahead[:taken]
+            self._ahead = self._ahead[taken:] or NOTHING_AHEAD
+            self.position += taken
+            target, missing = target[taken:], missing - taken
+        if missing and not self.has_ended:
+            self._in_a_row = 0
+            came = yield target
+            self.position += came
+            missing -= came
+        if missing:
+            raise self.truncated(missing)
+
+    def read(self, nbytes: int) -> Reading[memoryview]:
+        """Read a part of the header of known length.
+
+        Returns:
+            New memory with exactly these bytes.
+
+        Raises:
+            LimitExceededError: the header has more than `max_header_bytes` with it; raised before memory is taken.
+            RemoteProtocolError: `truncated`.
+        """
+        self.check_header_length(self.position + nbytes)
+        data = scratch_bytes(nbytes)
+        self.held_bytes += nbytes
+        yield from self.fill(data)
+        return data
+
+    def read_until(self, delimiter: bytes, most: int) -> Reading[bytes]:
+        """Read a part of the header that ends with a delimiter.
+
+        Where the length of the message is known, it is read in blocks. Elsewhere nobody knows whether anything follows
+        the delimiter, so no more bytes are asked for than the delimiter still needs: mostly one at a time.
+
+        Args:
+            delimiter: what it ends with; not empty.
+            most: bytes that the part may have, the delimiter included.
+
+        Returns:
+            The part, without its delimiter.
+
+        Raises:
+            LimitExceededError: the part is longer, or the header has more than `max_header_bytes` with it.
+            RemoteProtocolError: `truncated`: the input ends before the delimiter.
+        """
+        start = self.position
+        most = min(most, self.limits.max_header_bytes - start)
+        part = bytearray()
+        end = -1
+        while end < 0:
+            room = min(most - len(part), self._sure_bytes(part, delimiter))
+            if len(part) >= most:
+                msg = f"a part of the header has more than {most} bytes"
+                raise LimitExceededError(msg, limit="max_header_bytes", offset=start)
+            block = (yield from self.look_ahead(scratch_bytes(room))) if room else NOTHING_AHEAD
+            if not block:
+                raise self.truncated(len(delimiter))
+            before, searched = len(part), max(0, len(part) - len(delimiter) + 1)
+            part += block[: most - before]
+            end = part.find(delimiter, searched)
+            self.skip((len(part) if end < 0 else end + len(delimiter)) - before)
+        return bytes(part[:end])
+
+    def _sure_bytes(self, part: bytearray, delimiter: bytes) -> int:
+        """Return how many bytes may be asked for without asking for more than the message has."""
+        if self.length is not None:
+            return min(_BLOCK_BYTES, self.length - self.position)
+        begun = next(size for size in reversed(range(len(delimiter))) if part.endswith(delimiter[:size]))
+        return len(delimiter) - begun
+
+    @property
+    def ahead(self) -> memoryview:
+        """What has come, and has not been used."""
+        return self._ahead
+
+    def look_ahead(self, block: memoryview) -> Reading[memoryview]:
+        """Read what comes next, which may belong to several parts of the message, and use nothing of it yet.
+
+        Args:
+            block: memory for it, used if nothing is ahead; not empty.
+
+        Returns:
+            What is ahead. Nothing if the input has ended.
+        """
+        if not self._ahead and not self.has_ended:
+            came = yield block
+            self.has_ended = came < len(block)
+            self._ahead = block[:came]
+        return self._ahead
+
+    def skip(self, nbytes: int) -> None:
+        """Use so many bytes of what is ahead."""
+        self._ahead = self._ahead[nbytes:] or NOTHING_AHEAD
+        self.position += nbytes
+
+    def turn(self) -> Fill:
+        """Let others have their turn before a piece of work, if the reader is paced."""
+        self._in_a_row = 0
+        if self._is_paced:
+            self.needs_turn = True
+            yield None
+            self.needs_turn = False
+
+    def in_turns(self, work: Generator[None, None, _T]) -> Reading[_T]:
+        """Do work that yields where others may have their turn; return what it returns."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+            yield from self.turn()
+
+    def check_header_length(self, length: int) -> None:
+        """Refuse a header of so many bytes, if that is too long.
+
+        Raises:
+            LimitExceededError: over `max_header_bytes` or `max_message_bytes`.
+            RemoteProtocolError: `header-exceeds-body`: the message is shorter.
+        """
+        if self.length is not None and length > self.length:
+            msg = f"the declared header length {length} exceeds the body's {self.length} bytes"
+            raise RemoteProtocolError(msg, code=ErrorCode.HEADER_EXCEEDS_BODY, offset=0)
+        if length > self.limits.max_header_bytes:
+            msg = f"the header has {length} bytes or more, {self.limits.max_header_bytes} are allowed"
+            raise LimitExceededError(msg, limit="max_header_bytes", offset=0)
+        self.check_message_length(length)
+
+    def check_message_length(self, length: int) -> None:
+        """Refuse a message of so many bytes, if that is too long.
+
+        Raises:
+            LimitExceededError: over `max_message_bytes`.
+        """
+        allowed = self.limits.max_message_bytes
+        if length > allowed:
+            msg = f"the message has {length} bytes or more, {allowed} are allowed"
+            raise LimitExceededError(msg, limit="max_message_bytes", offset=0)
+
+    def truncated(self, missing: int) -> RemoteProtocolError:
+        """Return the error for an input that ends so many bytes too early."""
+        msg = f"the message ends {missing} byte{'s' * (missing != 1)} too early"
+        return RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset)
+
+    def trailing_bytes(self) -> RemoteProtocolError:
+        """Return the error for bytes behind the end of the message."""
+        msg = "the body goes on after the message has ended"
+        return RemoteProtocolError(msg, code=ErrorCode.TRAILING_BYTES, offset=self.position)

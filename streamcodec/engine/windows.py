@@ -1,0 +1,92 @@
+"""Windows: a tensor that passes through constant memory, rows by rows; and one that nobody wants to see.
+
+The buffers are made for one tensor and used over and over for its rows. So the decoder must not go on before the
+consumer has finished with a window, and nobody but the consumer knows when that is; asking for the next event says so.
+With one buffer, filling and consuming take turns. With two, the next window is filled while the consumer works on the
+one before, if the transport reads meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from streamcodec.engine.errors import LimitExceededError, LocalProtocolError
+from streamcodec.engine.placement import Slab, aligned_bytes, placed_bytes
+from streamcodec.engine.record import record
+from streamcodec.engine.spec import TensorSpec
+
+_MAX_BUFFERS: Final = 2
+
+_SCRATCH_BYTES: Final = 64 << 10
+
+
+@record(eq=True)
+class Windows:
+    """Consecutive windows of whole rows, in memory that is used again: constant memory for a tensor of any size.
+
+    Each window is reported by a `WindowReceived`. From the `buffer_count`-th window of a tensor on, the decoder wants
+    no data after it (`needs_data` is False) until `next_event` is called again: that call says that the oldest window
+    is done with. So a window's array is valid until the next call of `next_event`; with two buffers the last two
+    windows are. A row is what the first index selects; a scalar is a single row. A tensor without elements comes in
+    one empty window. Tensors that came as JSON pass through the same windows. BYTES tensors are not placed: their
+    elements are received whole.
+
+    Raises:
+        LocalProtocolError: a number is out of its range.
+    """
+
+    max_window_bytes: int = 1 << 20
+    """Bytes of one buffer; as many whole rows as fit."""
+    buffer_count: int = 1
+    """1, or 2 to fill one buffer while the other is being consumed."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could never be meant."""
+        if self.max_window_bytes < 1 or not 1 <= self.buffer_count <= _MAX_BUFFERS:
+            msg = (
+                f"windows have at least 1 byte and 1 or 2 buffers, not {self.max_window_bytes} and {self.buffer_count}"
+            )
+            raise LocalProtocolError(msg)
+
+    def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
+        """Yield the windows, in 1 or 2 buffers that start on 64-byte boundaries.
+
+        Raises:
+            LimitExceededError: a single row is larger than a window; before memory is taken.
+        """
+        row_count, row_shape = (spec.shape[0], spec.shape[1:]) if spec.shape else (1, ())
+        row_bytes = prod(row_shape) * spec.datatype.itemsize
+        if row_bytes > self.max_window_bytes and row_count:
+            msg = f"a row of tensor {spec.name!r} has {row_bytes} bytes, a window at most {self.max_window_bytes}"
+            raise LimitExceededError(msg, limit="max_window_bytes")
+        step = min(row_count, self.max_window_bytes // row_bytes) if row_bytes else row_count
+        buffers: list[np.ndarray[Any, Any]] = []
+        for number, row in enumerate(range(0, row_count, step) if step else (0,)):
+            if number < self.buffer_count:
+                buffers.append(aligned_bytes(step * row_bytes))
+            rows = min(step, row_count - row)
+            memory = buffers[number % self.buffer_count][: rows * row_bytes]
+            shape = (rows, *row_shape) if spec.shape else ()
+            yield Slab(
+                buffer=memory.data,
+                array=np.ndarray(shape, spec.datatype.dtype, memory),
+                row=row,
+                must_wait=number + 1 >= self.buffer_count,
+                is_new=True,
+            )
+
+
+@record(eq=True)
+class Discard:
+    """The bytes are read, checked as everywhere, and dropped; no event tells of the tensor."""
+
+    def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
+        """Yield a small buffer until all bytes have gone through it."""
+        size = placed_bytes(spec)
+        scratch = aligned_bytes(min(size, _SCRATCH_BYTES)).data
+        for position in range(0, size, _SCRATCH_BYTES):
+            yield Slab(buffer=scratch[: size - position], array=None, is_new=True)

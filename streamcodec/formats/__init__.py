@@ -1,0 +1,1 @@
+"""Formats: what a message is, each on the public hook of the engine."""

@@ -1,0 +1,1 @@
+"""V2: the Binary Tensor Data Extension of the V2 inference protocol."""

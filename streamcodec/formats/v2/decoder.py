@@ -1,0 +1,165 @@
+"""The decoders of the V2 protocol: the engine, with the layout of requests and of responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from streamcodec.engine.decoder import Decoder
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits, check_element_bytes, check_tensor_bytes
+from streamcodec.engine.machine import Machine
+from streamcodec.engine.placement import Place, new_array
+from streamcodec.engine.reader import Reader, Reading
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.header import (
+    RequestStream,
+    ResponseStream,
+    parse_request_header,
+    parse_response_header,
+    raw_request_header,
+)
+from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.layout import Layout
+from streamcodec.formats.v2.model import MessageT, RequestHeader, ResponseHeader
+
+_Parse = Callable[[bytes | memoryview, Limits], MessageT]
+
+
+def request_decoder(
+    *,
+    header_length: int | None,
+    body_length: int | None,
+    allow_headerless: bool = False,
+    limits: Limits | None = None,
+    check: Callable[[RequestHeader], None] | None = None,
+    place: Place = new_array,
+    headers: HeaderCache[RequestHeader] | None = None,
+    pause_after_header: bool = False,
+    paced: bool = False,
+) -> Decoder[RequestHeader]:
+    """Make a decoder for one inference request.
+
+    Args:
+        header_length: the value of `Inference-Header-Content-Length`, see `parse_header_length`; None if there is
+            none, so that the whole body is JSON. For 0, a raw binary request, see `raw_request_decoder`.
+        body_length: bytes of the body where they are known beforehand (`Content-Length`), else None. When given, a
+            message that does not fill it exactly is refused before any tensor byte is taken.
+        allow_headerless: whether binary tensors may follow a header whose length is not declared. The end of its JSON
+            object is then looked for, and what follows must be exactly the tensors. Some clients send this form; it
+            is never written.
+        limits: caps on everything that is read; None for those of `headers`, without them for `DEFAULT_LIMITS`.
+        check: called with the valid header before memory is taken for tensors; raises `RemoteProtocolError` to refuse.
+        place: called for each tensor that is not BYTES; says whose memory its bytes go to.
+        headers: what headers have meant before, shared by the decoders of one kind and one set of limits; None to parse
+            each one.
+        pause_after_header: whether the decoder is paused after the header, before memory is taken for tensors, as it is
+            after a window: it goes on when `next_event` is called again after the `HeaderReceived`.
+        paced: whether work is done in small pieces, for which `next_event` returns `NEED_TURN`; see `Decoder.work`.
+
+    Raises:
+        LocalProtocolError: a length is negative, or the limits are not those of `headers`.
+
+    Example:
+        >>> body = b'{"inputs":[{"name":"x","datatype":"INT16","shape":[2],"parameters":{"binary_data_size":4}}]}'
+        >>> decoder = request_decoder(header_length=len(body), body_length=len(body) + 4)
+        >>> decoder.feed(body + bytes([1, 0, 2, 0]))
+        96
+        >>> [type(decoder.next_event()).__name__ for _ in range(3)]
+        ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
+    """
+    parse, limits = _parser(parse_request_header, limits, headers)
+    layout = Layout(parse, RequestStream, header_length, allow_headerless=allow_headerless)
+    machine = Machine(
+        layout.read,
+        read_end=layout.read_end,
+        length=body_length,
+        limits=limits,
+        check=check,
+        place=place,
+        pause_after_header=pause_after_header,
+        paced=paced,
+    )
+    return Decoder(machine)
+
+
+def raw_request_decoder(
+    spec: TensorSpec,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    check: Callable[[RequestHeader], None] | None = None,
+    place: Place = new_array,
+    paced: bool = False,
+) -> Decoder[RequestHeader]:
+    """Make a decoder for a raw binary request, whose body is one tensor and nothing else.
+
+    Specification, "Raw Binary Request": `Inference-Header-Content-Length` is 0, and what the header would say is
+    deduced from the model's metadata and the size of the body.
+
+    Args:
+        spec: the tensor, deduced; `nbytes` is the length of the body and `offset` is 0.
+        limits: `max_tensor_bytes` applies.
+        check: as for `request_decoder`.
+        place: as for `request_decoder`.
+        paced: as for `request_decoder`.
+
+    Raises:
+        LocalProtocolError: `nbytes` is not what datatype and shape need.
+    """
+    machine = Machine(
+        partial(_read_nothing, raw_request_header(spec)),
+        length=spec.nbytes,
+        limits=limits,
+        check=check,
+        place=place,
+        paced=paced,
+    )
+    return Decoder(machine)
+
+
+def _read_nothing(header: RequestHeader, reader: Reader) -> Reading[RequestHeader]:
+    """Return a header that is known beforehand, if its tensors keep the limits."""
+    for spec in header.tensors:
+        check_tensor_bytes(spec.nbytes, reader.limits, None)
+        if spec.is_single_element:
+            check_element_bytes(spec.nbytes, reader.limits)
+    yield from ()
+    return header
+
+
+def response_decoder(
+    *,
+    header_length: int | None,
+    body_length: int | None,
+    allow_headerless: bool = False,
+    limits: Limits | None = None,
+    check: Callable[[ResponseHeader], None] | None = None,
+    place: Place = new_array,
+    headers: HeaderCache[ResponseHeader] | None = None,
+    paced: bool = False,
+) -> Decoder[ResponseHeader]:
+    """Make a decoder for one inference response; the arguments are those of `request_decoder`."""
+    parse, limits = _parser(parse_response_header, limits, headers)
+    layout = Layout(parse, ResponseStream, header_length, allow_headerless=allow_headerless)
+    machine = Machine(
+        layout.read,
+        read_end=layout.read_end,
+        length=body_length,
+        limits=limits,
+        check=check,
+        place=place,
+        paced=paced,
+    )
+    return Decoder(machine)
+
+
+def _parser(
+    parse: _Parse[MessageT], limits: Limits | None, headers: HeaderCache[MessageT] | None
+) -> tuple[_Parse[MessageT], Limits]:
+    """Return what parses the header, and the limits."""
+    if headers is None:
+        return parse, DEFAULT_LIMITS if limits is None else limits
+    if limits is not None and limits != headers.limits:
+        msg = "the limits of a decoder must be those that its remembered headers have been checked against"
+        raise LocalProtocolError(msg)
+    return headers.parse, headers.limits

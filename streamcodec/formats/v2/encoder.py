@@ -1,0 +1,382 @@
+"""The encoder: tensors to a message, as a list of buffers that are never joined.
+
+A message is one `bytes` object with the JSON header and one view per binary tensor: for C-contiguous little-endian
+arrays the array's own memory, so encoding costs the same for 64 bytes and for 64 gigabytes. Whoever sends gives the
+list to `sendmsg`. The header is padded with spaces to a multiple of 64 bytes, which is legal JSON and puts the first
+tensor on an aligned place for every receiver.
+
+The lengths are known before the first byte is sent, also of tensors that are given as `Rows`, an iterable of windows:
+shape and datatype are declared, so the plan needs no data. The bytes of such a part are made when it is its turn. So is
+the text of a large tensor that is written as JSON: to all that goes through a message, it is `Rows` of bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of, to_wire
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.elements.payloads import encode_payloads
+from streamcodec.engine.elements.prefixes import PREFIX_BYTES
+from streamcodec.engine.errors import LocalProtocolError, shown
+from streamcodec.engine.placement import ALIGNMENT, byte_view
+from streamcodec.engine.record import record
+from streamcodec.engine.rows import Rows, collect, row_buffers, synchronous
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
+from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, to_json
+from streamcodec.formats.v2.jsonvalues import LargeValues, json_values
+from streamcodec.formats.v2.model import RequestedOutput
+
+Part = bytes | memoryview | Rows
+"""What a body is made of."""
+
+Encodable = np.ndarray[Any, Any] | Rows | Elements
+"""What a tensor can be written from."""
+
+
+@record()
+class Tensor:
+    """A tensor to be written."""
+
+    name: str
+    """Unique within its message."""
+    array: Encodable
+    """The values; an array's dtype says the datatype. Copied only if it is not C-contiguous and little-endian. `Rows`
+    come window by window while the message is sent."""
+    is_binary: bool = True
+    """Whether the values go behind the header, or into it as JSON, for which `Rows` are first collected in memory."""
+    parameters: Mapping[str, Any] | None = None
+    """`parameters` of the tensor, besides `binary_data_size`."""
+
+
+@record()
+class EncodedMessage:
+    """A message ready to be sent."""
+
+    parts: tuple[bytes | memoryview | Rows, ...]
+    """The body in order: the JSON header, then the binary tensors; never empty bytes. Views share the arrays' memory.
+    The header is one part, or several with `Rows` of bytes between them, which are the values of large JSON tensors:
+    those arrays must not change until they are sent. Or all of it, compressed."""
+    header_length: int | None
+    """Value of `Inference-Header-Content-Length`; None if there is no binary tensor, 0 of a raw binary request."""
+    body_length: int
+    """Bytes of all parts together, also of those that do not exist yet."""
+    content_encoding: str | None = None
+    """Value of `Content-Encoding`; None for a body that is not compressed."""
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether a part of the body will be made while it is sent."""
+        return Rows in map(type, self.parts)
+
+    @property
+    def is_compressible(self) -> bool:
+        """Whether it may be compressed before it is sent: what is not there yet can be made more than once."""
+        return all(isinstance(part.windows, LargeValues) for part in self.parts if isinstance(part, Rows))
+
+    @property
+    def buffers(self) -> Iterable[bytes | memoryview]:
+        """The body in order, as bytes that are never empty; of `parts`, the same objects.
+
+        Where the message is streamed, a view holds until the next one is asked for, so that windows may share their
+        memory, and going through the buffers again needs windows that can be gone through again. Asynchronous senders
+        walk the `parts`, with a `RowWriter` for each `Rows`.
+
+        Raises:
+            LocalProtocolError: while iterating, where windows are not what was declared: what has been sent is the
+                beginning of no message, and the connection must be closed. Before the first buffer, if windows are
+                asynchronous.
+        """
+        if self.is_streamed:
+            return _StreamedBuffers(self.parts)
+        return self.parts  # type: ignore[return-value]  # none of them is `Rows`
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """HTTP fields that belong to the body: its type, its lengths and how it is compressed."""
+        fields = [("Content-Type", "application/json" if self.header_length is None else "application/octet-stream")]
+        if self.header_length is not None:
+            fields.append((HEADER_LENGTH_FIELD, str(self.header_length)))
+        if self.content_encoding is not None:
+            fields.append(("Content-Encoding", self.content_encoding))
+        return [*fields, ("Content-Length", str(self.body_length))]
+
+
+class _StreamedBuffers:
+    """The buffers of a message, made anew by each iteration."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        for part in self._parts:
+            if isinstance(part, Rows):
+                synchronous(part)  # or raises, before anything is sent
+        return self._buffers()
+
+    def _buffers(self) -> Iterator[bytes | memoryview]:
+        for part in self._parts:
+            if isinstance(part, Rows):
+                yield from row_buffers(part)
+            else:
+                yield part
+
+
+Tensors = Mapping[str, Encodable] | Iterable[Tensor]
+"""Tensors to be written, or arrays by their names, all of which are written in binary."""
+
+
+def encode_request(
+    inputs: Tensors,
+    *,
+    outputs: Sequence[RequestedOutput] | None = None,
+    request_id: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> EncodedMessage:
+    """Encode an inference request.
+
+    Args:
+        inputs: the tensors, in order; or arrays by name, for tensors that are all binary.
+        outputs: the outputs wanted; None for all that the model has.
+        request_id: to be echoed in the response.
+        parameters: of the request; `binary_data_output: True` asks for all outputs in binary.
+
+    Raises:
+        LocalProtocolError: an array, name or parameter has no form in the protocol; of an array, the message names the
+            tensor.
+
+    Example:
+        >>> encode_request({"x": np.zeros((2, 3), np.float32)}).body_length
+        152
+    """
+    members: list[str] = []
+    if request_id is not None:
+        members.append(f'"id":{_json(request_id)},')
+    if parameters:
+        members.append(f'"parameters":{_json(_checked(parameters, "binary_data_output"))},')
+    if outputs is not None:
+        names: set[str] = set()
+        members.append(f'"outputs":{_json([_output_entry(output, names) for output in outputs])},')
+    return _encode(members, "inputs", inputs)
+
+
+def encode_raw_request(array: Encodable) -> EncodedMessage:
+    """Encode a raw binary request: one tensor's bytes, and nothing that says what they are.
+
+    Specification, "Raw Binary Request": `Inference-Header-Content-Length` is 0, the model has exactly one input, and
+    the server deduces its shape from the model's metadata and the length of the body.
+
+    Args:
+        array: the input; BYTES of one element, which is the whole body, without its length.
+
+    Raises:
+        LocalProtocolError: BYTES of no or several elements, or a dtype that has no form in the protocol.
+    """
+    datatype = _datatype_of(array)
+    part: Part
+    if isinstance(array, Rows) or not datatype.is_bytes:
+        part, nbytes = _binary_form(array, datatype)
+    elif math.prod(array.shape) == 1:
+        wire = byte_view(array.data) if isinstance(array, Elements) else encode_payloads(array)
+        part = wire[PREFIX_BYTES:]
+        nbytes = len(part)
+    else:
+        msg = f"a raw binary request holds one BYTES element, not {math.prod(array.shape)}"
+        raise LocalProtocolError(msg)
+    return EncodedMessage(parts=(part,) if nbytes else (), header_length=0, body_length=nbytes)
+
+
+def encode_response(
+    outputs: Tensors,
+    *,
+    model_name: str,
+    model_version: str | None = None,
+    request_id: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL,
+) -> EncodedMessage:
+    """Encode an inference response.
+
+    Args:
+        outputs: as the `inputs` of a request.
+        model_name: always written, since KServe's client cannot do without it.
+        model_version: of the model that answers.
+        request_id: of the request that is answered.
+        parameters: of the response.
+        nonfinite: how NaN and the infinities are written in JSON tensors.
+
+    Raises:
+        NotRepresentableError: a JSON tensor holds what JSON cannot say.
+        LocalProtocolError: an array, name or parameter has no form in the protocol; of an array, the message names the
+            tensor.
+    """
+    members = [f'"model_name":{_json(model_name)},']
+    if model_version is not None:
+        members.append(f'"model_version":{_json(model_version)},')
+    if request_id is not None:
+        members.append(f'"id":{_json(request_id)},')
+    if parameters:
+        members.append(f'"parameters":{_json(_checked(parameters))},')
+    return _encode(members, "outputs", outputs, nonfinite)
+
+
+def _encode(
+    members: list[str], key: str, tensors: Tensors, nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL
+) -> EncodedMessage:
+    """Write the header, with `members` (each with its comma) before the tensors, and line up what goes behind it.
+
+    The JSON is put together by hand: of the usual tensor, only the name has to be looked at character by character.
+    """
+    text = ["{", *members, f'"{key}":[']
+    separator = ""
+    header: list[Part] = []  # what of it is behind us, with values that are made while they are sent
+    parts: list[Part] = []
+    has_binary, written, nbytes = False, 0, 0
+    names: set[str] = set()
+    for tensor in tensors if isinstance(tensors, _SEQUENCES) else _listed(tensors):
+        if not isinstance(tensor, Tensor):
+            raise _no_tensor(tensor)
+        array = tensor.array
+        _add_name(tensor.name, names)
+        try:
+            datatype = _datatype_of(array)
+            shape = str([*array.shape]).replace(" ", "")
+            start = f'{separator}{{"name":{to_json(tensor.name)},"shape":{shape},"datatype":"{datatype.name}"'
+            if tensor.is_binary:
+                part, size = _binary_form(array, datatype)
+                has_binary, nbytes = True, nbytes + size
+                if size:
+                    parts.append(part)
+                text.append(f"{start}{_parameters(tensor, size)}}}")
+            else:
+                data = json_values(collect(array) if isinstance(array, Rows) else array, datatype, nonfinite)
+                text += (start, _parameters(tensor), ',"data":')
+                if isinstance(data, Rows):
+                    before = _to_utf8(text)
+                    header += (before, data)
+                    written += len(before) + data.nbytes
+                    data = "]"
+                text += (data, "}")
+        except LocalProtocolError as error:
+            raise type(error)(f"tensor {shown(tensor.name)}: {error}") from None
+        separator = ","
+    text.append("]}")
+    rest = _to_utf8(text)
+    if not has_binary:
+        return EncodedMessage(parts=(*header, rest), header_length=None, body_length=written + len(rest))
+    rest += b" " * (-(written + len(rest)) % ALIGNMENT)
+    length = written + len(rest)
+    return EncodedMessage(parts=(*header, rest, *parts), header_length=length, body_length=length + nbytes)
+
+
+def _parameters(tensor: Tensor, size: int | None = None) -> str:
+    """Return the text of a tensor's parameters, if it has any; the size is ours to say, also where one was received."""
+    if size is not None and not tensor.parameters:
+        return f',"parameters":{{"binary_data_size":{size}}}'
+    parameters = _checked(tensor.parameters or {})
+    parameters.pop("binary_data_size", None)
+    if size is not None:
+        parameters["binary_data_size"] = size
+    return f',"parameters":{_json(parameters)}' if parameters else ""
+
+
+_SEQUENCES = (list, tuple)
+"""What tensors usually come in; then nobody needs to ask whether it is a mapping, which takes some time."""
+
+
+def _listed(tensors: Tensors) -> Iterable[Tensor]:
+    if isinstance(tensors, Mapping):
+        return [Tensor(name=name, array=array) for name, array in tensors.items()]
+    return tensors
+
+
+def _no_tensor(value: object) -> LocalProtocolError:
+    return LocalProtocolError(f"tensors are given as Tensor objects, or as arrays by name, not as {_kind(value)}")
+
+
+def _kind(value: object) -> str:
+    """Say what something is, for a message."""
+    return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+_ARRAYS = (np.ndarray, np.generic)
+_DECLARED = (Rows, Elements)
+"""Values that say what they are. As a tuple, since a union would be made anew by each call that asks for it."""
+
+
+def _datatype_of(array: object) -> Datatype:
+    if isinstance(array, _ARRAYS):
+        return datatype_of(array.dtype)
+    if isinstance(array, _DECLARED):
+        return DATATYPES[array.datatype]
+    msg = f"values are a numpy array, Rows or Elements, not {_kind(array)}"
+    raise LocalProtocolError(msg)
+
+
+def _binary_form(array: Encodable, datatype: Datatype) -> tuple[Part, int]:
+    """Return what goes into the body for a tensor, and how many bytes that is."""
+    if not isinstance(array, _DECLARED):
+        view = encode_payloads(array) if datatype.is_bytes else byte_view(to_wire(array))
+        return view, len(view)
+    return array if isinstance(array, Rows) else byte_view(array.data), array.nbytes
+
+
+def _output_entry(output: RequestedOutput, names: set[str]) -> dict[str, Any]:
+    _add_name(output.name, names)
+    parameters = _checked(output.parameters, "binary_data")
+    if output.binary_data is not None:
+        parameters["binary_data"] = output.binary_data
+    return {"name": output.name, "parameters": parameters} if parameters else {"name": output.name}
+
+
+def _add_name(name: str, names: set[str]) -> None:
+    if type(name) is not str or not name or name in names:
+        msg = f"names are str, unique in a message and not empty, unlike {name!r}"
+        raise LocalProtocolError(msg)
+    names.add(name)
+
+
+def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str, Any]:
+    """Copy parameters if they have a form in JSON; `flag` names the one that is a boolean, or null for none."""
+    if flag is not None and type(parameters.get(flag)) not in _FLAGS:
+        msg = f"the parameter {flag} is a bool, not {parameters[flag]!r}"
+        raise LocalProtocolError(msg)
+    if not all(type(name) is str for name in parameters):
+        msg = "names of parameters are str"
+        raise LocalProtocolError(msg)
+    if not _PLAIN.issuperset(map(type, parameters.values())):
+        try:
+            json.dumps(dict(parameters), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            msg = f"a parameter has no form in JSON: {error}"
+            raise LocalProtocolError(msg) from None
+    return dict(parameters)
+
+
+_PLAIN = frozenset({str, int, bool})
+_FLAGS = frozenset({bool, type(None)})
+
+
+def _json(value: object) -> str:
+    try:
+        return to_json(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _no_json(error) from None
+
+
+def _to_utf8(text: list[str]) -> bytes:
+    whole = "".join(text)
+    text.clear()  # values as JSON may be long, and need not be in memory three times
+    try:
+        return whole.encode()
+    except UnicodeEncodeError as error:
+        raise _no_json(error) from None
+
+
+def _no_json(error: Exception) -> LocalProtocolError:
+    return LocalProtocolError(f"the header cannot be written as JSON: {error}")

@@ -1,0 +1,263 @@
+"""JSON data: the `data` member of a tensor to an array.
+
+The form is a list, flat or nested exactly like the shape. Values must be of the datatype: nothing is rounded to an
+integer, wrapped, or read out of a string. All checks run over whole lists at C speed; when one fails, a second look
+finds the place.
+
+Numbers go through the standard library's `array`, which is quicker than numpy here and stricter: it takes no strings
+and no fractions for integers. The one thing it takes too readily is a boolean, which becomes a 0 or a 1; so where those
+come out, the values they came from are looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array as number_array
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from streamcodec.engine.datatypes import Datatype
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.json.text import (
+    NEGATIVE_ZERO,
+    NegativeZero,
+    NonFinite,
+    are_unencodable,
+    first_wrong,
+    half_of_a_pair,
+)
+from streamcodec.engine.placement import aligned_bytes
+
+COMMA: Final = ord(",")
+
+
+class WrongValue(Exception):  # noqa: N818 - not an error yet: where the value stands is for the caller to say
+    """A value does not fit the datatype."""
+
+    def __init__(self, wanted: str, index: int) -> None:
+        """Say what was wanted in its place."""
+        super().__init__(wanted, index)
+        self.wanted = wanted
+        self.index = index
+
+    def refusal(self, path: str) -> RemoteProtocolError:
+        """Make the error, given the path of the value."""
+        if not self.wanted:
+            return half_of_a_pair(path)
+        return RemoteProtocolError(f"a value is not {self.wanted}", code=ErrorCode.INVALID_DATA, path=path)
+
+
+def _no_check() -> None:
+    """Let any number of values pass."""
+
+
+def decode_data(
+    data: Any,  # noqa: ANN401 - any JSON value
+    *,
+    datatype: Datatype,
+    shape: tuple[int, ...],
+    path: str,
+    null_is_nan: bool = False,
+    check_size: Callable[[], None] = _no_check,
+) -> np.ndarray[Any, Any]:
+    """Convert the `data` member of one tensor.
+
+    Args:
+        data: what the JSON parser made of it.
+        datatype: of the tensor.
+        shape: of the tensor.
+        path: of the member, for errors.
+        null_is_nan: whether a `null` of FP32 or FP64 is NaN: some servers write all that is not finite like that.
+        check_size: called when the values are found to be as many as the shape says, before any is converted; raises to
+            refuse them.
+
+    Returns:
+        A new array of that shape and the datatype's dtype; BYTES are `bytes` objects (the strings as UTF-8).
+
+    Raises:
+        RemoteProtocolError: `json-not-supported` for FP16 and BF16; `invalid-data` where count, nesting or a value does
+            not fit, with the path of the first wrong value.
+    """
+    check_has_json(datatype, path)
+    values = _flatten(data, shape, path)
+    check_size()
+    try:
+        array = convert(values, datatype, null_is_nan=null_is_nan)
+    except WrongValue as wrong:
+        is_flat = values is data
+        raise wrong.refusal(place(path, (len(values),) if is_flat else shape, wrong.index)) from None
+    return _aligned(array).reshape(shape)
+
+
+def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return numbers in memory as tensors have it, so that they need not be copied once more."""
+    if array.dtype.hasobject:
+        return array
+    target: np.ndarray[Any, Any] = np.ndarray(array.shape, array.dtype, aligned_bytes(array.nbytes))
+    target[:] = array
+    return target
+
+
+def check_has_json(datatype: Datatype, path: str) -> None:
+    """Refuse a datatype whose values cannot stand in JSON.
+
+    Raises:
+        RemoteProtocolError: `json-not-supported`.
+    """
+    if not datatype.has_json:
+        msg = f"{datatype.name} has no JSON form; send it as binary data with binary_data_size"
+        raise RemoteProtocolError(msg, code=ErrorCode.JSON_NOT_SUPPORTED, path=path)
+
+
+def convert(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> np.ndarray[Any, Any]:
+    """Convert values to a flat array of the datatype.
+
+    Raises:
+        WrongValue: the first one that does not fit.
+    """
+    match datatype.kind:
+        case "b":
+            return _booleans(values)
+        case "f":
+            return _floats(values, datatype, null_is_nan=null_is_nan)
+        case "O":
+            return _texts(values)
+        case _:
+            return _integers(values, datatype)
+
+
+def restore_signs(array: np.ndarray[Any, Any], text: bytes) -> None:
+    """Make negative zeros of those floats that are written `-0`, which parsers take for an integer without a sign.
+
+    Args:
+        array: of one dimension, and without strings.
+        text: what it was read from: a value before the first comma, one behind each.
+    """
+    places = [match.start() for match in NEGATIVE_ZERO.finditer(text)]
+    if places:
+        commas = np.flatnonzero(np.frombuffer(text, np.uint8) == COMMA)
+        array[np.searchsorted(commas, places)] = -0.0
+
+
+def _check_kinds(values: list[Any], kinds: set[type], wanted: str) -> None:
+    if not set(map(type, values)) <= kinds:
+        raise WrongValue(wanted, next(index for index, kind in enumerate(map(type, values)) if kind not in kinds))
+
+
+def _booleans(values: list[Any]) -> np.ndarray[Any, Any]:
+    _check_kinds(values, {bool}, "true or false")
+    return np.array(values, dtype=np.bool_)
+
+
+def _integers(values: list[Any], datatype: Datatype) -> np.ndarray[Any, Any]:
+    bounds = np.iinfo(datatype.dtype)
+    low, high = int(bounds.min), int(bounds.max)
+    try:
+        wide = np.asarray(number_array("q" if low else "Q", values))
+    except (TypeError, OverflowError):
+        wide = None
+    is_in_range = wide is not None and low <= wide.min(initial=high) and wide.max(initial=0) <= high
+    if wide is not None and is_in_range and not _holds_booleans(values, wide):
+        return wide.astype(datatype.dtype)
+    _check_kinds(values, {int, NegativeZero}, "an integer")
+    index = next(index for index, value in enumerate(values) if not low <= value <= high)
+    raise WrongValue(f"within {datatype.name}", index)
+
+
+def _floats(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> np.ndarray[Any, Any]:
+    array = _as_floats(values, datatype, null_is_nan=null_is_nan)
+    if array is not None:
+        return array
+    _check_kinds(values, {float, int, NegativeZero, NonFinite} | ({type(None)} if null_is_nan else set()), "a number")
+
+    def are_wrong(some: list[Any]) -> bool:
+        return _as_floats(some, datatype, null_is_nan=null_is_nan) is None
+
+    raise WrongValue(f"within {datatype.name}", first_wrong(values, are_wrong))
+
+
+def _as_floats(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> np.ndarray[Any, Any] | None:
+    """Convert values at once; None if one of them does not fit."""
+    try:
+        wide = np.asarray(_doubles(values, null_is_nan=null_is_nan))
+    except (TypeError, OverflowError):  # also an integer beyond the largest double
+        return None
+    if _holds_booleans(values, wide):
+        return None
+    with np.errstate(all="ignore"):
+        array = wide.astype(datatype.dtype)
+    # What is not finite either said so itself, or has become so here.
+    places = np.flatnonzero(~np.isfinite(array)).tolist()
+    fits = all(type(values[place]) is NonFinite or values[place] is None for place in places)
+    return array if fits else None
+
+
+def _doubles(values: list[Any], *, null_is_nan: bool) -> number_array[float]:
+    try:
+        return number_array("d", values)
+    except TypeError:
+        if not null_is_nan:
+            raise
+    return number_array("d", [math.nan if value is None else value for value in values])
+
+
+def _holds_booleans(values: list[Any], numbers: np.ndarray[Any, Any]) -> bool:
+    """Tell whether a value is a boolean, given the numbers that the values have become."""
+    places = np.flatnonzero((numbers == 0) | (numbers == 1))
+    if len(places) > len(values) // 4:  # as of a mask: then it is quicker to look at all
+        return bool in set(map(type, values))
+    return any(type(values[place]) is bool for place in places.tolist())
+
+
+def _texts(values: list[Any]) -> np.ndarray[Any, Any]:
+    _check_kinds(values, {str}, "a string")
+    array = np.empty(len(values), dtype=object)
+    try:
+        array[:] = [value.encode() for value in values]
+    except UnicodeEncodeError:
+        raise WrongValue("", first_wrong(values, are_unencodable)) from None
+    return array
+
+
+def _flatten(data: Any, shape: tuple[int, ...], path: str) -> list[Any]:  # noqa: ANN401 - any JSON value
+    """Return the values in row-major order; `data` itself if it is flat already."""
+    if type(data) is not list:
+        if shape == ():
+            return [data]
+        msg = "data is not an array"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=path)
+    if len(shape) > 1 and data and type(data[0]) is list:
+        return _flatten_nested(data, shape, path)
+    if len(data) != (count := math.prod(shape)):
+        msg = f"data has {len(data)} values, the shape needs {count}"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=path)
+    return data
+
+
+def _flatten_nested(data: list[Any], shape: tuple[int, ...], path: str) -> list[Any]:
+    level: list[Any] = [data]
+    for axis, size in enumerate(shape):
+        if not are_lists(level, size):
+            index = next(i for i, item in enumerate(level) if type(item) is not list or len(item) != size)
+            raise not_nested(size, place(path, shape[:axis], index))
+        level = list(chain.from_iterable(level))
+    return level
+
+
+def are_lists(items: list[Any], size: int) -> bool:
+    """Tell whether all items are lists of that many items."""
+    return set(map(type, items)) <= {list} and set(map(len, items)) <= {size}
+
+
+def not_nested(size: int, path: str) -> RemoteProtocolError:
+    """Make the error for something that is no array of that size."""
+    msg = f"data is not nested like the shape: here an array of {size} belongs"
+    return RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=path)
+
+
+def place(path: str, shape: Sequence[int], index: int) -> str:
+    """Return the path of a value, given its number in row-major order."""
+    return path + "".join(f"[{int(i)}]" for i in np.unravel_index(index, shape)) if shape else path

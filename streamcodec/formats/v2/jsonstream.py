@@ -1,0 +1,450 @@
+"""JSON stream: a long header, read block by block, so that neither time nor memory grows with its length.
+
+The text is taken apart while it comes in. The arrays `inputs` and `outputs` are taken out of the root, and read in
+groups of entries. Out of an entry that does not end in its block, the values of `data` are taken, and read in slices,
+straight into the tensor's array if datatype and shape stand before them, as they usually do. What is left of root and
+entries is short, or refused: numbers and names by the thousand have no business there, nor have long texts. All parts
+are parsed by `jsontext`, each as a text of its own; so what is valid, and where it is not, is said by the same parser
+as for a short header. Entries that end in their block are mostly plain: `plainheader` may say yes to them, which is
+quicker. Offsets and paths are those of the whole text.
+
+What a part means is for `header`, which says it by `Items`. This room knows where the parts are.
+
+A method that works is a generator, which yields where others may have their turn: between two pieces of work none of
+which is longer than a block asks for.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from codecs import utf_8_decode
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, NoReturn, Protocol
+
+import numpy as np
+
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
+from streamcodec.engine.json.scan import COMMA, LONG_BYTES, OPEN_ARRAY, Block, Scanner
+from streamcodec.engine.json.text import parse_json
+from streamcodec.engine.limits import Limits
+from streamcodec.formats.v2.jsonslices import DATA_DEPTH, Cutter, Slice, SlicedData
+from streamcodec.formats.v2.plainheader import parse_plain_entries
+
+Turns = Generator[None, None, None]
+"""Work, which yields where others may have their turn."""
+
+_BLANK: Final = b" \t\n\r"
+
+_TAIL_BYTES: Final = 256
+"""Of the name of a member, its colon and the white space around them, where a block ends within them."""
+
+_DIGITS_PER_VALUE: Final = 20
+"""An integer of thousands of digits takes quadratic time: it is converted as quickly as so many times fewer values."""
+
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{100,}")
+
+_ARRAY_DEPTH: Final = 2
+"""Of an array of entries."""
+
+
+def _opening(*names: str) -> re.Pattern[bytes]:
+    """Match the beginning of a member that is an array, from the comma or bracket before it."""
+    return re.compile(rb'[{,][ \t\r\n]*"(%b)"[ \t\r\n]*:[ \t\r\n]*\[' % "|".join(names).encode())
+
+
+_DATA_OPENING: Final = _opening("data")
+
+
+class Items(Protocol):
+    """Reads the entries of one array of the root, in order."""
+
+    has_data: bool
+    """Whether the entries are tensors, with values."""
+
+    def begin(self, members: dict[str, Any]) -> SlicedData | None:
+        """Prepare for the values of the next entry; None if its members do not say yet which they are.
+
+        Raises:
+            RemoteProtocolError: it can have none, or a member is wrong.
+        """
+        ...
+
+    def read(self, entries: list[Any], constants: int, data: SlicedData | None = None) -> Turns:
+        """Read the next entries.
+
+        Args:
+            entries: what the parser has made of them.
+            constants: how many `NonFinite` they hold.
+            data: the values of the only one, if they were taken out.
+        """
+        ...
+
+
+class _Kept:
+    """Text that is kept, out of which parts were taken, and which knows where each byte of it came from."""
+
+    def __init__(self, offset: int) -> None:
+        self._parts: list[bytes] = []
+        self._starts: list[int] = []
+        self._offsets: list[int] = []
+        self._end = offset
+        self._first = b""
+        self._tail = b""
+        self._value_count = 0
+        self.nbytes = 0
+
+    def skip_to(self, offset: int) -> None:
+        """Leave out text up to an offset of the header."""
+        self._end = offset
+
+    def add(self, block: Block, start: int, end: int) -> None:
+        """Add a part of a block."""
+        part, offset = block.text[start:end], block.offset + start
+        if not part:
+            return
+        if not self._parts or offset != self._offsets[-1] + self.nbytes - self._starts[-1]:
+            self._starts.append(self.nbytes)
+            self._offsets.append(offset)
+        self._parts.append(part)
+        self.nbytes += len(part)
+        self._end = offset + len(part)
+        self._first = self._first or part.lstrip(_BLANK)[:1]
+        first, last = block.index(start), block.index(end)
+        tail = block.text[int(block.places[last - 1]) : end] if last > first else self._tail + part
+        self._tail = tail if len(tail) <= _TAIL_BYTES and (last > first or self._tail) else b""
+        self._value_count += block.value_count(first, last)
+        self._value_count += sum(len(match[0]) // _DIGITS_PER_VALUE for match in _LONG_NUMBER.finditer(part))
+
+    def find(
+        self, opening: re.Pattern[bytes], depth: int, block: Block, start: int, end: int
+    ) -> tuple[str, int] | None:
+        """Look for the beginning of a member in what is to be added next.
+
+        Returns:
+            Its name, and where in the block its bracket is; None if there is none of that depth.
+        """
+        first, last = block.index(start), block.index(end)
+        is_candidate = (block.kinds[first:last] == OPEN_ARRAY) & (block.depths[first:last] == depth)
+        candidates = block.places[first:last][is_candidate]
+        if not len(candidates):
+            return None
+        text = self._tail + block.text[start : int(candidates[-1]) + 1]  # and not what is behind, which is long
+        shift = start - len(self._tail)
+        found = list(opening.finditer(text))
+        if not found or (self._first or text.lstrip(_BLANK)[:1]) != b"{":
+            return None
+        brackets = np.array([match.end() - 1 + shift for match in found])
+        fits = block.depths_at(brackets) == depth
+        index = int(fits.argmax())
+        return (found[index][1].decode(), int(brackets[index])) if fits[index] else None
+
+    def check_size(self, limits: Limits, path: str) -> None:
+        """Refuse a text that is very long or has very many values, since it would be parsed in one go.
+
+        Raises:
+            LimitExceededError: `max_json_text_bytes` or `max_json_values`.
+        """
+        if self.nbytes <= LONG_BYTES:
+            return
+        if self.nbytes > limits.max_json_text_bytes:
+            msg = f"more than {limits.max_json_text_bytes} bytes of JSON stand here, besides the data of tensors"
+            raise LimitExceededError(msg, limit="max_json_text_bytes", path=path)
+        if self._value_count > limits.max_json_values:
+            msg = f"more than {limits.max_json_values} JSON values stand here, besides the data of tensors"
+            raise LimitExceededError(msg, limit="max_json_values", path=path)
+
+    def parse(self, limits: Limits, path: Callable[[str], str], start: bytes = b"", end: bytes = b"") -> Any:  # noqa: ANN401
+        """Parse the text between a start and an end; errors tell offsets of the header, and its paths.
+
+        Returns:
+            As `parse_json`.
+        """
+        return self._parse(b"".join((start, self._text(), end)), limits, path, len(start))
+
+    def parse_before_data(self, limits: Limits, path: Callable[[str], str]) -> dict[str, Any]:
+        """Parse the members before `data`, whose bracket is the last byte that was added."""
+        text = self._text()[:-1].rstrip(_BLANK).removesuffix(b":").rstrip(_BLANK).removesuffix(b'"data"')
+        members: dict[str, Any] = self._parse(text.rstrip(_BLANK).removesuffix(b",") + b"}", limits, path, 0)[0]
+        return members
+
+    def _text(self) -> bytes:
+        self._parts = [b"".join(self._parts)]
+        return self._parts[0]
+
+    def _parse(self, text: bytes, limits: Limits, path: Callable[[str], str], start: int) -> Any:  # noqa: ANN401
+        try:
+            return parse_json(text, limits)
+        except RemoteProtocolError as error:
+            if error.offset is not None:
+                error.offset = self._offset_of(error.offset - start)
+            if error.path is not None:
+                error.path = path(error.path)
+            raise
+
+    def _offset_of(self, position: int) -> int:
+        """Return where a byte of the text, or its end, is in the header."""
+        if not 0 <= position < self.nbytes:
+            return self._end
+        run = bisect_right(self._starts, position) - 1
+        return self._offsets[run] + position - self._starts[run]
+
+
+class _Values:
+    """The values of an entry that does not end in the block it begins in."""
+
+    def __init__(self, data: SlicedData | None, cutter: Cutter) -> None:
+        self.cutter = cutter
+        self.data = data
+        self.kept: list[Slice] = []
+        """Where it is not known yet which values they are."""
+        self.has_ended = False
+
+    @property
+    def nbytes(self) -> int:
+        kept = sum(part.nbytes for part in self.kept)
+        return self.cutter.nbytes + kept + (0 if self.data is None else self.data.nbytes)
+
+    @property
+    def can_be_plain(self) -> bool:
+        return not self.has_ended and not self.cutter.is_foreign
+
+    def take(self, part: Slice | None) -> None:
+        if part is None:
+            return
+        if self.data is None:
+            self.kept.append(part)
+        else:
+            self.data.take(part)
+
+
+class _Array:
+    """An array of entries that is being read."""
+
+    def __init__(self, key: str, items: Items) -> None:
+        self.key = key
+        self.items = items
+        self.count = 0
+        """Entries that have been read."""
+        self.is_first = True
+        """Whether no comma has been read."""
+        self.entry: _Kept | None = None
+        """Where a block has ended within an entry: its text."""
+        self.values: _Values | None = None
+        """Of that entry."""
+
+    @property
+    def path(self) -> str:
+        """Of the next entry."""
+        return f"$.{self.key}[{self.count}]"
+
+    def path_of(self, path: str) -> str:
+        """Return the path of what was found in a list of the next entries."""
+        index, bracket, rest = path.removeprefix("$[").partition("]")
+        return f"$.{self.key}[{int(index) - (not self.is_first) + self.count}{bracket}{rest}"
+
+
+class HeaderStream:
+    """Takes one header apart; made for each."""
+
+    def __init__(self, items: Mapping[str, Items], limits: Limits) -> None:
+        """Begin before the first byte.
+
+        Args:
+            items: the arrays of the root that have entries, by their names, and who reads them.
+            limits: `max_json_depth`, `max_json_values` and `max_tensors` apply.
+        """
+        self._items = items
+        self._limits = limits
+        self._scanner = Scanner(limits)
+        self._opening = _opening(*items)
+        self._root = _Kept(0)
+        self._has_ended = False
+        self.goes_on = False
+        """Whether something else than white space follows the object, for which it is refused."""
+        self._array: _Array | None = None
+        self._seen: set[str] = set()
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory taken: text that is kept, and values of the entry that is being read."""
+        entry = self._array and self._array.entry
+        values = self._array and self._array.values
+        return self._root.nbytes + (entry.nbytes if entry else 0) + (values.nbytes if values else 0)
+
+    def feed(self, text: bytes) -> Turns:
+        """Take the next bytes.
+
+        Raises:
+            RemoteProtocolError: the header is refused.
+        """
+        values = self._array and self._array.values
+        if values and values.can_be_plain and self._scanner.passes(text):
+            values.take(values.cutter.cut_plain(text, self._scanner.depth))
+            return
+        block = self._scanner.scan(text)
+        position = 0
+        while position < len(text):
+            array = self._array
+            if array is None:
+                position = self._read_root(block, position)
+            elif array.values is not None and not array.values.has_ended:
+                position = self._read_values(array.values, block, position)
+                yield
+            else:
+                position = yield from self._read_array(array, block, position)
+
+    def finish(self) -> tuple[dict[str, Any], int]:
+        """Return the object of the header, with nothing in the arrays that were read, and how many `NonFinite` it has.
+
+        Raises:
+            RemoteProtocolError: the text has ended too early, or is not JSON.
+        """
+        if self._array is not None:
+            self._refuse_end(self._array)
+        root: tuple[dict[str, Any], int] = self._root.parse(self._limits, str)
+        return root
+
+    def _refuse_end(self, array: _Array) -> None:
+        """Refuse a text that has ended within an array of entries."""
+        if array.values is not None:
+            for part in array.values.kept:
+                part.parse(self._limits)
+            if not array.values.has_ended:
+                array.values.cutter.cut_end().parse(self._limits, is_cut=True)
+        self._parse_entries(array, array.entry or _Kept(self._scanner.offset), b"")
+
+    def _read_root(self, block: Block, position: int) -> int:
+        """Keep text of the root up to the next array of entries; return how far it goes."""
+        text, root = block.text, self._root
+        if self._has_ended or not root.nbytes:
+            position = len(text) - len(text[position:].lstrip(_BLANK))
+            if position == len(text):
+                root.skip_to(block.offset + position)
+                return position
+            if self._has_ended:
+                self._refuse_more(text[position:], block.offset + position)
+            if text[position : position + 1] == b"[":
+                msg = "the header is a JSON array, not an object"
+                raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER, path="$")
+        close = block.first(block.depths <= 0, position)
+        end = len(text) if close is None else int(block.places[close]) + 1
+        found = root.find(self._opening, _ARRAY_DEPTH, block, position, end)
+        if found is not None:
+            end = found[1] + 1
+            self._begin_array(found[0])
+        root.add(block, position, end)
+        root.check_size(self._limits, "$")
+        self._has_ended = close is not None and found is None
+        return end
+
+    def _refuse_more(self, text: bytes, offset: int) -> NoReturn:
+        """Refuse what follows the object, if nothing is wrong with that."""
+        self.goes_on = True
+        self._root.parse(self._limits, str)
+        try:
+            utf_8_decode(text, "strict", False)  # which may end within a character
+        except UnicodeDecodeError as error:
+            msg = "the header is not UTF-8"
+            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, offset=offset + error.start) from None
+        msg = "the header is not JSON: extra data"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON, offset=offset)
+
+    def _begin_array(self, key: str) -> None:
+        if key in self._seen:
+            raise _twice(key, "$")
+        self._seen.add(key)
+        self._array = _Array(key, self._items[key])
+
+    def _read_array(self, array: _Array, block: Block, position: int) -> Generator[None, None, int]:
+        """Read entries up to the end of the array or of the block, or to the values of the last; return how far."""
+        close = block.first(block.depths < _ARRAY_DEPTH, position)
+        first, last = block.index(position), len(block.places) if close is None else close
+        end = len(block.text) if close is None else int(block.places[close])
+        is_comma = (block.kinds[first:last] == COMMA) & (block.depths[first:last] == _ARRAY_DEPTH)
+        commas = block.places[first:last][is_comma]
+        if array.entry is None and (len(commas) or close is not None):
+            stop = int(commas[-1]) if close is None else end
+            if plain := parse_plain_entries(block.text[position:stop]):
+                yield
+                yield from self._take_entries(array, plain)
+            else:
+                entries = _Kept(block.offset + position)
+                entries.add(block, position, stop)
+                yield from self._read_entries(array, entries, is_last=close is not None)
+        else:
+            stop = int(commas[0]) if len(commas) else end
+            entry = array.entry = array.entry or _Kept(block.offset + position)
+            values = self._find_values(array, entry, block, position, stop)
+            if values is not None:
+                return values
+            entry.add(block, position, stop)
+            entry.check_size(self._limits, array.path)
+            if stop == len(block.text):
+                return stop
+            yield from self._read_entries(array, entry, is_last=not len(commas))
+        if stop != end:
+            return stop + 1
+        self._array = None
+        return end
+
+    def _find_values(self, array: _Array, entry: _Kept, block: Block, position: int, stop: int) -> int | None:
+        """Look for the values of an entry that is kept; return where they begin, None if that is not here."""
+        found = entry.find(_DATA_OPENING, DATA_DEPTH, block, position, stop) if array.items.has_data else None
+        if found is None:
+            return None
+        if array.values is not None:
+            raise _twice("data", array.path)
+        start = found[1] + 1
+        entry.add(block, position, start)
+        entry.check_size(self._limits, array.path)
+        path = array.path
+        members = entry.parse_before_data(self._limits, lambda inner: path + inner.removeprefix("$"))
+        array.values = _Values(array.items.begin(members), Cutter(block.offset + start, f"{path}.data", self._limits))
+        return start
+
+    def _read_values(self, values: _Values, block: Block, position: int) -> int:
+        """Read values up to the end of the array or of the block; return how far."""
+        part, end = values.cutter.cut(block, position)
+        values.take(part)
+        values.has_ended = end is not None
+        return len(block.text) if end is None else end
+
+    def _read_entries(self, array: _Array, text: _Kept, *, is_last: bool) -> Turns:
+        """Read entries of which the text is complete."""
+        entries, constants = self._parse_entries(array, text, b"]" if is_last else b",0]")
+        entries = entries[not array.is_first : len(entries) - (not is_last)]
+        yield
+        values, data = array.values, None
+        if values is not None:
+            values.data = values.data or array.items.begin(entries[0])
+            if values.data is not None:  # else a member is missing, which the reader says
+                data = values.data
+                for part in values.kept:
+                    data.take(part)
+                    yield
+                yield from data.complete()
+        yield from self._take_entries(array, entries, constants, data)
+
+    def _take_entries(
+        self, array: _Array, entries: list[Any], constants: int = 0, data: SlicedData | None = None
+    ) -> Turns:
+        """Have entries read that have been parsed."""
+        if array.count + len(entries) > self._limits.max_tensors:
+            msg = (
+                f"{array.key} has {array.count + len(entries)} entries or more, {self._limits.max_tensors} are allowed"
+            )
+            raise LimitExceededError(msg, limit="max_tensors", path=f"$.{array.key}")
+        yield from array.items.read(entries, constants, data)
+        array.count += len(entries)
+        array.is_first = False
+        array.entry = array.values = None
+
+    def _parse_entries(self, array: _Array, text: _Kept, end: bytes) -> Any:  # noqa: ANN401 - any JSON value
+        """Parse entries, with a zero for what is before the first comma and behind the last, as for slices."""
+        return text.parse(self._limits, array.path_of, b"[" if array.is_first else b"[0,", end)
+
+
+def _twice(key: str, path: str) -> RemoteProtocolError:
+    msg = f"an object of the header has the member {shown(key)} twice"
+    return RemoteProtocolError(msg, code=ErrorCode.DUPLICATE_KEY, path=path)

@@ -1,0 +1,212 @@
+"""How a V2 message is read: the ways of finding its JSON header, and that header and tensors fill the body exactly.
+
+Usually HTTP declares how long the header is (`Inference-Header-Content-Length`). Without that field the whole body is
+the header; or, for clients that send it so, tensors follow the header at once, whose end has to be looked for. A header
+that is longer than a block is parsed while it comes in; see `jsonstream.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.json.objectend import WHITE_SPACE, ObjectEnd, goes_on
+from streamcodec.engine.json.scan import LONG_BYTES
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.placement import scratch_bytes
+from streamcodec.engine.reader import Fill, Reader, Reading
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
+from streamcodec.formats.v2.header import LongHeader
+from streamcodec.formats.v2.model import MessageT
+
+Text = bytes | memoryview
+"""A whole JSON header."""
+
+_HeaderT_co = TypeVar("_HeaderT_co", covariant=True)
+
+
+class StreamHeader(Protocol[_HeaderT_co]):
+    """Makes what reads a long header."""
+
+    def __call__(self, limits: Limits, *, start: int | None = None) -> LongHeader[_HeaderT_co]:
+        """Begin with one, of which the length may be known."""
+        ...
+
+
+_LITTLE_TEXT_BYTES: Final = 4 << 10
+"""A header of so many bytes is parsed without a turn: it takes some tenths of a millisecond at most."""
+
+
+class Layout(Generic[MessageT]):
+    """Reads the header of one message, wherever it ends, and checks the end of the message."""
+
+    __slots__ = ("_header_length", "_is_headerless", "_parse_header", "_stream_header")
+
+    def __init__(
+        self,
+        parse_header: Callable[[Text, Limits], MessageT],
+        stream_header: StreamHeader[MessageT],
+        header_length: int | None,
+        *,
+        allow_headerless: bool,
+    ) -> None:
+        """Prepare; the arguments are those of `request_decoder`, and what reads short and long headers.
+
+        Raises:
+            LocalProtocolError: the length is negative.
+        """
+        if (header_length or 0) < 0:
+            msg = "a length is negative"
+            raise LocalProtocolError(msg)
+        self._parse_header = parse_header
+        self._stream_header = stream_header
+        self._header_length = header_length
+        self._is_headerless = allow_headerless and header_length is None
+
+    def read(self, reader: Reader) -> Reading[MessageT]:
+        """Read the JSON header and check that header and tensors fill the body exactly."""
+        reader.check_message_length(reader.length or 0)
+        length = reader.length if self._header_length is None else self._header_length
+        if length == 0:
+            self._refuse_empty()
+        if self._is_headerless or length is None:
+            header, end = yield from self._read_undeclared(reader)
+        else:
+            self._check_header_length(reader, length)
+            header, end = (yield from self._read_declared(reader, length)), length
+        tensor_bytes = 0
+        for spec in header.tensors:  # half the time of a `sum`, for the one tensor that most messages have
+            tensor_bytes += spec.nbytes
+        if self._is_headerless and not tensor_bytes:
+            yield from self._skip_white_space(reader)
+            return header
+        header_end, end = end, end + tensor_bytes
+        # If the whole body was the header, then there are no bytes for binary tensors.
+        is_whole_body = self._header_length is None and not self._is_headerless
+        body = header_end if is_whole_body else reader.length
+        if body is not None and body != end:
+            msg = f"the body has {body} bytes, its header and tensors need {end}"
+            if is_whole_body or body > end:
+                msg += self._if_undeclared
+            raise RemoteProtocolError(msg, code=ErrorCode.BODY_LENGTH_MISMATCH, offset=min(body, end))
+        return header
+
+    def read_end(self, reader: Reader) -> Fill:
+        """Insist that the body ends with the last tensor, where its length could not be compared beforehand."""
+        if not self._is_headerless or reader.length is not None:
+            return
+        if (yield from reader.look_ahead(scratch_bytes(1))):
+            error = reader.trailing_bytes()
+            error.message += self._if_undeclared
+            raise error
+
+    def _read_declared(self, reader: Reader, length: int) -> Reading[MessageT]:
+        """Read a header of known length."""
+        if length <= LONG_BYTES:
+            data = scratch_bytes(length)
+            yield from reader.fill(data)
+            return (yield from self._parse(reader, data))
+        stream = self._stream_header(reader.limits, start=length)
+        block = scratch_bytes(LONG_BYTES)
+        for start in range(0, length, LONG_BYTES):
+            part = block[: length - start]
+            yield from reader.fill(part)
+            yield from self._stream(reader, stream, part)
+        return (yield from reader.in_turns(stream.finish(length)))
+
+    def _read_undeclared(self, reader: Reader) -> Reading[tuple[MessageT, int]]:
+        """Read a header whose length nobody has declared, to the end of its object, or to that of the input.
+
+        Returns:
+            The header, and its length.
+        """
+        finder = ObjectEnd() if self._is_headerless else None
+        stream: LongHeader[MessageT] | None = None
+        block = scratch_bytes(LONG_BYTES)
+        while True:
+            part, is_over = yield from self._read_block(reader, block, finder)
+            if stream is None and is_over:
+                return (yield from self._parse(reader, part)), reader.position
+            if stream is None:
+                stream = self._stream_header(reader.limits)
+            yield from self._stream(reader, stream, part)
+            if is_over:
+                header = yield from reader.in_turns(stream.finish(reader.position))
+                return header, reader.position
+
+    def _read_block(
+        self, reader: Reader, block: memoryview, finder: ObjectEnd | None
+    ) -> Reading[tuple[memoryview, bool]]:
+        """Read a block of a header of unknown length; return what belongs to it, and whether it has ended."""
+        most = min(reader.limits.max_header_bytes, reader.limits.max_message_bytes) + 1
+        if reader.length is not None:
+            most = min(most, reader.length)
+        start = reader.position
+        part = yield from reader.look_ahead(block[: most - start])
+        end = None if finder is None else finder.find(part)
+        reader.skip(len(part) if end is None else end - start)
+        self._check_header_length(reader, reader.position)
+        is_over = end is not None or reader.has_ended or reader.position == reader.length
+        if end is None and reader.has_ended and reader.position < (reader.length or 0):
+            raise reader.truncated((reader.length or 0) - reader.position)
+        if reader.position == 0:
+            self._refuse_empty()
+        return part[: reader.position - start], is_over
+
+    def _parse(self, reader: Reader, data: memoryview) -> Reading[MessageT]:
+        """Parse a header that is not long."""
+        reader.held_bytes = len(data)
+        if len(data) > _LITTLE_TEXT_BYTES:
+            yield from reader.turn()
+        try:
+            return self._parse_header(data, reader.limits)
+        except RemoteProtocolError as error:
+            if goes_on(data):
+                error.message += self._if_undeclared
+            raise
+
+    def _stream(self, reader: Reader, stream: LongHeader[MessageT], part: memoryview) -> Fill:
+        """Have a part of a long header read."""
+        yield from reader.turn()
+        try:
+            yield from reader.in_turns(stream.feed(bytes(part)))
+        except RemoteProtocolError as error:
+            if stream.goes_on:
+                error.message += self._if_undeclared
+            raise
+        reader.held_bytes = LONG_BYTES + stream.held_bytes
+
+    def _skip_white_space(self, reader: Reader) -> Fill:
+        """Read to the end of a body that is all header; white space may follow its object."""
+        while True:
+            part = bytes(reader.ahead)
+            blanks = len(part) - len(part.lstrip(WHITE_SPACE))
+            reader.skip(blanks)
+            if blanks < len(part):
+                raise reader.trailing_bytes()
+            self._check_header_length(reader, reader.position)
+            missing = LONG_BYTES if reader.length is None else reader.length - reader.position
+            if missing and reader.has_ended and reader.length is not None:
+                raise reader.truncated(missing)
+            if not missing or reader.has_ended:
+                return
+            yield from reader.look_ahead(scratch_bytes(min(missing, LONG_BYTES)))
+
+    def _refuse_empty(self) -> None:
+        msg = "the body is empty; an inference message starts with a JSON header"
+        raise RemoteProtocolError(msg, code=ErrorCode.EMPTY_BODY, offset=0)
+
+    def _check_header_length(self, reader: Reader, length: int) -> None:
+        try:
+            reader.check_header_length(length)
+        except LimitExceededError as error:
+            if error.limit == "max_header_bytes" and not self._is_headerless:
+                error.message += self._if_undeclared
+            raise
+
+    @property
+    def _if_undeclared(self) -> str:
+        """What is to be said of a body that does not fit, where nobody has said how long its header is."""
+        missing = f"; {HEADER_LENGTH_FIELD} is missing, which says where binary tensors begin"
+        return missing if self._header_length is None else ""

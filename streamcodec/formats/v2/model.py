@@ -1,0 +1,74 @@
+"""The model of a header: what a message says of itself, typed and immutable.
+
+These are plain data. `header.py` makes them from JSON text and vouches for what they say; a raw binary request has one
+that was deduced. Everybody else reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
+from streamcodec.engine.record import record
+from streamcodec.engine.spec import NOTHING, TensorSpec
+
+
+@record(eq=True)
+class RequestedOutput:
+    """One entry of a request's `outputs`."""
+
+    name: str
+    """Name of the output."""
+    binary_data: bool | None = None
+    """The explicit wish for a form; None if there is none."""
+    parameters: Mapping[str, Any] = NOTHING
+    """The entry's `parameters`, as sent."""
+
+
+@record()
+class RequestHeader:
+    """The header of an inference request."""
+
+    tensors: tuple[TensorSpec, ...]
+    """The `inputs`, in order."""
+    outputs: tuple[RequestedOutput, ...] | None = None
+    """The outputs asked for; None means all that the model has."""
+    id: str | None = None
+    """To be echoed in the response."""
+    parameters: Mapping[str, Any] = NOTHING
+    """The request's `parameters`, as sent."""
+
+    def wants_binary(self, output: RequestedOutput | None) -> bool:
+        """Tell in which form an output is to be answered.
+
+        Specification: an explicit `binary_data` wins, else `binary_data_output` of the request, else JSON.
+
+        Args:
+            output: the entry that asks for it, or None if the request lists no outputs.
+        """
+        if output is not None and output.binary_data is not None:
+            return output.binary_data
+        return bool(self.parameters.get("binary_data_output"))
+
+
+@record()
+class ResponseHeader:
+    """The header of an inference response."""
+
+    tensors: tuple[TensorSpec, ...]
+    """The `outputs`, in order."""
+    model_name: str | None = None
+    """Name of the model that answered."""
+    model_version: str | None = None
+    """Version of the model that answered."""
+    id: str | None = None
+    """The request's id."""
+    parameters: Mapping[str, Any] = NOTHING
+    """The response's `parameters`, as sent."""
+
+
+MessageT = TypeVar("MessageT", bound=RequestHeader | ResponseHeader)
+
+Event = HeaderReceived[RequestHeader] | HeaderReceived[ResponseHeader] | TensorReceived | WindowReceived | EndOfMessage
+"""Everything that a decoder of requests or responses reports."""

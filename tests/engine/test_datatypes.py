@@ -1,0 +1,148 @@
+"""Datatypes: the table of 14, numpy's side of it, and BF16 with and without `ml_dtypes`."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import streamcodec
+from streamcodec import DATATYPES, LocalProtocolError, datatype_of
+from tests.formats.v2.messages import binary, request
+
+TABLE = {
+    "BOOL": ("?", 1, "b", True),
+    "UINT8": ("u1", 1, "u", True),
+    "UINT16": ("<u2", 2, "u", True),
+    "UINT32": ("<u4", 4, "u", True),
+    "UINT64": ("<u8", 8, "u", True),
+    "INT8": ("i1", 1, "i", True),
+    "INT16": ("<i2", 2, "i", True),
+    "INT32": ("<i4", 4, "i", True),
+    "INT64": ("<i8", 8, "i", True),
+    "FP16": ("<f2", 2, "f", False),
+    "FP32": ("<f4", 4, "f", True),
+    "FP64": ("<f8", 8, "f", True),
+    "BYTES": ("O", 4, "O", True),
+    "BF16": (ml_dtypes.bfloat16, 2, "f", False),
+}
+
+
+def test_there_are_14() -> None:
+    assert set(DATATYPES) == set(TABLE)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_table(name: str) -> None:
+    datatype = DATATYPES[name]
+    assert (datatype.name, datatype.dtype, datatype.itemsize, datatype.kind, datatype.has_json) == (
+        name,
+        np.dtype(TABLE[name][0]),
+        *TABLE[name][1:],
+    )
+    assert datatype.is_bytes is (name == "BYTES")
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_dtype_and_back_in_any_byte_order(name: str) -> None:
+    dtype = np.dtype(TABLE[name][0])
+    for order in "<>=|":
+        assert datatype_of(dtype.newbyteorder(order)) is DATATYPES[name]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        ("S5", "BYTES"),
+        ("S0", "BYTES"),
+        ("<U3", "BYTES"),
+        (">U3", "BYTES"),
+        (np.longlong, {8: "INT64"}[np.dtype(np.longlong).itemsize]),
+        (np.ulonglong, {8: "UINT64"}[np.dtype(np.ulonglong).itemsize]),
+        (np.dtype("<f4", metadata={"unit": "m"}), "FP32"),
+    ],
+)
+def test_other_dtypes_of_the_same_values(dtype: Any, name: str) -> None:  # noqa: ANN401 - anything numpy takes
+    assert datatype_of(np.dtype(dtype)) is DATATYPES[name]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["c8", "c16", "M8[s]", "m8[ns]", "V4", "i4,f4", np.dtype([("a", "u1")]), np.longdouble, ml_dtypes.int4]
+)
+def test_dtypes_that_the_protocol_does_not_have(dtype: Any) -> None:  # noqa: ANN401 - anything numpy takes
+    if np.dtype(dtype) == np.dtype("f8"):
+        pytest.skip("long double is double here")
+    with pytest.raises(LocalProtocolError, match="convert the array first"):
+        datatype_of(np.dtype(dtype))
+
+
+# BF16
+
+BITS = [0x0000, 0x8000, 0x3F80, 0xFF80, 0x7FC0, 0x7F81, 0x0001]
+"""0, -0, 1, -inf, NaN, a signalling NaN, the smallest number."""
+PAYLOAD = np.array(BITS, "<u2").tobytes()
+
+
+def test_bfloat16_keeps_every_bit() -> None:
+    message = streamcodec.encode_request([streamcodec.Tensor(name="x", array=_bfloat16(streamcodec))])
+    assert bytes([*message.buffers][1]) == PAYLOAD
+    array = _decoded(streamcodec)
+    assert array.dtype == np.dtype(ml_dtypes.bfloat16)
+    assert array.tobytes() == PAYLOAD
+    assert float(array[2]) == 1.0
+
+
+@pytest.fixture
+def without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A streamcodec imported anew, where `ml_dtypes` is not to be had."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "streamcodec"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    yield importlib.import_module("streamcodec")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "streamcodec"]:
+        del sys.modules[name]
+
+
+def test_bfloat16_without_ml_dtypes_is_uint16_that_says_so(without_ml_dtypes: Any) -> None:  # noqa: ANN401 - a module
+    array = _decoded(without_ml_dtypes)
+    assert array.dtype == np.dtype("<u2")
+    assert array.tolist() == BITS
+    for derived in (
+        array,
+        array[1:],
+        array.reshape(7, 1),
+        array.copy(),
+        array.view(),
+        array[::2],
+        np.empty_like(array),
+    ):
+        assert without_ml_dtypes.datatype_of(derived.dtype).name == "BF16"
+    assert without_ml_dtypes.datatype_of(np.dtype("<u2")).name == "UINT16"
+    assert without_ml_dtypes.datatype_of(pickle.loads(pickle.dumps(array.dtype))).name == "BF16"  # noqa: S301 - ours
+
+
+def test_bfloat16_without_ml_dtypes_goes_both_ways(without_ml_dtypes: Any) -> None:  # noqa: ANN401 - a module
+    codec = without_ml_dtypes
+    for array in (_decoded(codec), np.array(BITS, codec.DATATYPES["BF16"].dtype), np.repeat(_decoded(codec), 2)[::2]):
+        message = codec.encode_request([codec.Tensor(name="x", array=array)])
+        assert b'"datatype":"BF16"' in next(iter(message.buffers))
+        assert bytes([*message.buffers][1]) == PAYLOAD
+
+
+def _bfloat16(codec: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - a module
+    return np.frombuffer(PAYLOAD, codec.DATATYPES["BF16"].dtype)
+
+
+def _decoded(codec: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - a module
+    good = request(binary("BF16", [7], 14), payload=PAYLOAD)
+    decoder = codec.request_decoder(header_length=good.header_length, body_length=good.body_length)
+    decoder.feed(good.body)
+    decoder.next_event()
+    array: np.ndarray[Any, Any] = decoder.next_event().array
+    return array

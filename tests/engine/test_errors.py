@@ -1,0 +1,168 @@
+"""Errors: whose fault, which rule, where; and which rules are the codec's."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+
+import streamcodec
+from streamcodec import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    NotRepresentableError,
+    ProtocolError,
+    RemoteProtocolError,
+)
+from streamcodec.engine.errors import printable, shortened
+from streamcodec.testing import describe_error
+
+CODEC = {
+    ErrorCode.INVALID_HEADER_LENGTH,
+    ErrorCode.HEADER_EXCEEDS_BODY,
+    ErrorCode.EMPTY_BODY,
+    ErrorCode.TRUNCATED,
+    ErrorCode.TRAILING_BYTES,
+    ErrorCode.BODY_LENGTH_MISMATCH,
+    ErrorCode.INVALID_UTF8,
+    ErrorCode.INVALID_JSON,
+    ErrorCode.DUPLICATE_KEY,
+    ErrorCode.NON_FINITE_NUMBER,
+    ErrorCode.INVALID_HEADER,
+    ErrorCode.MISSING_MEMBER,
+    ErrorCode.INVALID_MEMBER,
+    ErrorCode.DUPLICATE_NAME,
+    ErrorCode.UNKNOWN_DATATYPE,
+    ErrorCode.INVALID_SHAPE,
+    ErrorCode.AMBIGUOUS_SOURCE,
+    ErrorCode.BINARY_SIZE_MISMATCH,
+    ErrorCode.INVALID_DATA,
+    ErrorCode.JSON_NOT_SUPPORTED,
+    ErrorCode.INVALID_BOOL,
+    ErrorCode.INVALID_ELEMENTS,
+    ErrorCode.UNSUPPORTED_ENCODING,
+    ErrorCode.INVALID_COMPRESSION,
+    ErrorCode.LIMIT_EXCEEDED,
+    ErrorCode.OUT_OF_MEMORY,
+}
+"""What the codec by itself can say of a message. Each has a refused case in this folder, or in that of the formats."""
+
+ABOVE = {
+    ErrorCode.LENGTH_REQUIRED,
+    ErrorCode.INVALID_HTTP,
+    ErrorCode.AMBIGUOUS_FRAMING,
+    ErrorCode.CONNECTION_CLOSED,
+    ErrorCode.TOO_SLOW,
+    ErrorCode.UNSUPPORTED_EXPECTATION,
+    ErrorCode.NOT_FOUND,
+    ErrorCode.MISDIRECTED,
+    ErrorCode.METHOD_NOT_ALLOWED,
+    ErrorCode.NOT_OFFERED,
+    ErrorCode.MODEL_MISMATCH,
+    ErrorCode.ERROR_RESPONSE,
+}
+"""What HTTP, the service and the client add."""
+
+
+def codes_named_in(folder: Path) -> set[ErrorCode]:
+    """The codes that the modules of a folder name, outside of the file that defines them."""
+    found = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ErrorCode":
+                found.add(ErrorCode[node.attr])
+    return found
+
+
+def test_codes_of_the_codec_and_of_the_rooms_above_are_all_there_are() -> None:
+    assert set(ErrorCode) == CODEC | ABOVE
+    assert not CODEC & ABOVE
+
+
+def test_the_codec_raises_its_codes_and_no_others() -> None:
+    rooms = Path(streamcodec.__file__).parent
+    assert codes_named_in(rooms / "engine") | codes_named_in(rooms / "formats") == CODEC
+
+
+def test_each_code_of_the_codec_is_expected_by_a_test_of_its_folders() -> None:
+    tested = set()
+    here = Path(__file__).parent
+    for path in [*here.glob("test_*.py"), *(here.parent / "formats").rglob("test_*.py")]:
+        if path != Path(__file__):
+            text = path.read_text(encoding="utf-8")
+            tested |= {code for code in CODEC if f"ErrorCode.{code.name}" in text}
+    assert tested == CODEC
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_codes_are_stable_slugs(code: ErrorCode) -> None:
+    assert code.value == code.name.lower().replace("_", "-")
+    assert str(code) == code.value
+
+
+def test_classes_answer_whose_fault_it_is() -> None:
+    assert issubclass(LocalProtocolError, ProtocolError)
+    assert issubclass(NotRepresentableError, LocalProtocolError)
+    assert issubclass(RemoteProtocolError, ProtocolError)
+    assert issubclass(LimitExceededError, RemoteProtocolError)
+    assert not issubclass(RemoteProtocolError, LocalProtocolError)
+
+
+@pytest.mark.parametrize(
+    ("offset", "path", "text"),
+    [
+        (None, None, "no"),
+        (0, None, "no (byte 0)"),
+        (None, "$.inputs", "no ($.inputs)"),
+        (7, "$.inputs", "no ($.inputs, byte 7)"),
+    ],
+)
+def test_text_names_the_place(offset: int | None, path: str | None, text: str) -> None:
+    error = RemoteProtocolError("no", code=ErrorCode.INVALID_JSON, offset=offset, path=path)
+    assert str(error) == text
+    assert (error.message, error.code, error.offset, error.path) == ("no", ErrorCode.INVALID_JSON, offset, path)
+    assert error.status_hint == 400
+    assert error.args == ("no",)
+
+
+def test_limit_says_which() -> None:
+    error = LimitExceededError("no", limit="max_rank", path="$.inputs")
+    assert (error.code, error.limit, error.status_hint) == (ErrorCode.LIMIT_EXCEEDED, "max_rank", 413)
+    assert LimitExceededError("no", limit="max_rank", status_hint=400).status_hint == 400
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, offset=1, path="$", status_hint=404),
+        LimitExceededError("no", limit="max_rank", offset=2),
+    ],
+)
+def test_errors_can_be_copied_and_pickled(error: RemoteProtocolError) -> None:
+    for other in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301 - ours
+        assert other is not error
+        assert describe_error(other) == describe_error(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("größer", "größer"),
+        ("\x1b[2J\r\n", r"\x1b[2J\r\n"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\u202eb\u2066c", r"a\u202eb\u2066c"),
+        ("\ud800", r"\ud800"),
+        ("C:\\x", "C:\\x"),
+    ],
+)
+def test_what_steers_a_terminal_is_escaped(text: str, safe: str) -> None:
+    assert printable(text) == safe
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
+    assert shortened("abcdefgh", 8) == "abcdefgh"
+    assert shortened("abcdefghijklmnop", 12) == "abcdef...nop"

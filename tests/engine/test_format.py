@@ -1,0 +1,314 @@
+"""The public hook: a small format, cut in every way; and formats that break its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from streamcodec import (
+    DATATYPES,
+    NEED_DATA,
+    NEED_TURN,
+    Datatype,
+    Decoder,
+    Discard,
+    EndOfMessage,
+    Event,
+    Fill,
+    HeaderReceived,
+    LimitExceededError,
+    Limits,
+    LocalProtocolError,
+    Reader,
+    Reading,
+    RemoteProtocolError,
+    TensorReceived,
+    TensorSpec,
+    WindowReceived,
+    Windows,
+    format_decoder,
+)
+from streamcodec.testing import assert_split_invariant
+
+INT16 = DATATYPES["INT16"]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a format returns."""
+
+    tensors: tuple[TensorSpec, ...]
+    title: str = ""
+
+
+def spec(count: int, offset: int, name: str = "x", datatype: Datatype = INT16) -> TensorSpec:
+    return TensorSpec(name=name, datatype=datatype, shape=(count,), nbytes=count * datatype.itemsize, offset=offset)
+
+
+def read_titled(reader: Reader) -> Reading[Header]:
+    """A title that ends with a line feed, a count of tensors, and the count of values of each."""
+    title = yield from reader.read_until(b"\r\n", 100)
+    (count,) = yield from reader.read(1)
+    sizes = bytes((yield from reader.read(count)))
+    offset = reader.position
+    tensors = []
+    for index, size in enumerate(sizes):
+        tensors.append(spec(size, offset, str(index)))
+        offset += 2 * size
+    return Header(tuple(tensors), str(title, "ascii"))
+
+
+def titled(title: bytes, *arrays: list[int]) -> bytes:
+    head = title + b"\r\n" + bytes([len(arrays), *map(len, arrays)])
+    return head + b"".join(np.array(array, "<i2").tobytes() for array in arrays)
+
+
+MESSAGE = titled(b"a \r title", [1, 2, 3], [], [-4])
+
+
+def events(decoder: Decoder[Any], data: bytes) -> list[Any]:
+    found: list[Any] = []
+    while not found or not isinstance(found[-1], EndOfMessage):
+        event = decoder.next_event()
+        if event is NEED_TURN:
+            decoder.work()
+        elif event is not NEED_DATA:
+            found.append(event)
+        elif data:
+            data = data[decoder.feed(data) :]
+        else:
+            decoder.receive_eof()
+    return found
+
+
+@pytest.mark.parametrize("length", [None, len(MESSAGE)])
+@pytest.mark.parametrize("paced", [False, True])
+def test_a_small_format(length: int | None, *, paced: bool) -> None:
+    header, *tensors, end = events(format_decoder(read_titled, length=length, paced=paced), MESSAGE)
+    assert header.header.title == "a \r title"
+    assert [event.array.tolist() for event in tensors] == [[1, 2, 3], [], [-4]]
+    assert end.nbytes == len(MESSAGE)
+
+
+@pytest.mark.parametrize("length", [None, len(MESSAGE)])
+def test_cuts_change_nothing(length: int | None) -> None:
+    assert_split_invariant(lambda: format_decoder(read_titled, length=length), MESSAGE)
+
+
+def test_nothing_beyond_the_message_is_asked_for() -> None:
+    decoder = format_decoder(read_titled)
+    assert decoder.feed(MESSAGE + b"the next one") == len(MESSAGE)
+
+
+@pytest.mark.parametrize("end", range(len(MESSAGE)))
+@pytest.mark.parametrize("length", [None, len(MESSAGE)])
+def test_an_end_anywhere_is_truncated(length: int | None, end: int) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        events(format_decoder(read_titled, length=length), MESSAGE[:end])
+    assert caught.value.code == "truncated"
+    assert caught.value.offset == end
+
+
+def test_a_length_that_ends_within_the_header() -> None:
+    with pytest.raises(RemoteProtocolError, match="too early"):
+        events(format_decoder(read_titled, length=4), MESSAGE[:4])
+    with pytest.raises(RemoteProtocolError, match="exceeds the body's 12 bytes"):
+        events(format_decoder(read_titled, length=12), MESSAGE[:12])
+
+
+def test_windows_and_what_nobody_wants() -> None:
+    def place(tensor: TensorSpec) -> Any:  # noqa: ANN401 - two kinds of placement
+        return Windows(max_window_bytes=2) if tensor.name == "0" else Discard()
+
+    found = events(format_decoder(read_titled, place=place), MESSAGE)
+    assert [type(event) for event in found] == [HeaderReceived, *[WindowReceived] * 3, EndOfMessage]
+
+
+def test_the_limits_are_kept() -> None:
+    long = titled(b"t" * 99)
+    with pytest.raises(LimitExceededError, match="more than 100 bytes"):
+        events(format_decoder(read_titled), long)
+    with pytest.raises(LimitExceededError, match="more than 5 bytes"):
+        events(format_decoder(read_titled, limits=Limits(max_header_bytes=5)), MESSAGE)
+    with pytest.raises(LimitExceededError) as caught:
+        events(format_decoder(read_titled, limits=Limits(max_header_bytes=12)), MESSAGE)
+    assert caught.value.limit == "max_header_bytes"
+    for name, most in (("max_tensors", 2), ("max_tensor_bytes", 5), ("max_elements", 2), ("max_rank", 0)):
+        with pytest.raises(LimitExceededError) as caught:
+            events(format_decoder(read_titled, limits=Limits(**{name: most})), MESSAGE)
+        assert caught.value.limit == name
+    with pytest.raises(LimitExceededError) as caught:
+        events(format_decoder(read_titled, limits=Limits(max_header_bytes=15, max_message_bytes=20)), MESSAGE)
+    assert caught.value.limit == "max_message_bytes"
+
+
+def test_what_follows_the_tensors_is_the_formats_too() -> None:
+    def read_end(reader: Reader) -> Fill:
+        if bytes((yield from reader.read(3))) != b"end":
+            raise reader.trailing_bytes()
+
+    def make() -> Decoder[Header]:
+        return format_decoder(read_titled, read_end=read_end)
+
+    assert events(make(), MESSAGE + b"end")[-1].nbytes == len(MESSAGE) + 3
+    assert_split_invariant(make, MESSAGE + b"end")
+    assert_split_invariant(make, MESSAGE + b"nil")
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "bfloat16"])
+def test_a_datatype_of_ones_own(name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    datatype = Datatype(name.upper(), dtype)
+
+    def read(reader: Reader) -> Reading[Header]:
+        yield from reader.read(1)
+        return Header((spec(2, 1, datatype=datatype),))
+
+    values = np.array([1.5, -2], dtype)
+    _, tensor, _ = events(format_decoder(read), b"-" + values.tobytes())
+    assert tensor.array.dtype == dtype
+    assert tensor.array.tolist() == values.tolist()
+
+
+# Formats that break the rules
+
+
+def yields(*targets: Any) -> Callable[[Reader], Reading[Header]]:  # noqa: ANN401 - wrong ones
+    def read(_: Reader) -> Reading[Header]:
+        yield from targets
+        return Header(())
+
+    return read
+
+
+WRONG_TARGETS = {
+    "empty": memoryview(bytearray()),
+    "read-only": memoryview(b"abc"),
+    "bytearray": bytearray(3),
+    "of other items": memoryview(bytearray(8)).cast("d"),
+    "with holes": memoryview(bytearray(8))[::2],
+    "a pause": None,
+}
+
+
+@pytest.mark.parametrize("target", WRONG_TARGETS.values(), ids=WRONG_TARGETS)
+@pytest.mark.parametrize("paced", [False, True])
+def test_a_target_that_cannot_be_filled(target: object, *, paced: bool) -> None:
+    with pytest.raises(LocalProtocolError, match="a format"):
+        events(format_decoder(yields(target), paced=paced), b"abcdefgh")
+
+
+def test_a_format_that_never_ends() -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        while True:
+            yield from reader.fill(memoryview(bytearray(10)))
+
+    def turn(reader: Reader) -> Reading[Header]:
+        while True:
+            yield from reader.turn()
+
+    with pytest.raises(LimitExceededError, match="1010 bytes or more, 1000"):
+        events(format_decoder(read, limits=Limits(max_header_bytes=1000)), bytes(2000))
+    with pytest.raises(LocalProtocolError, match="has paused"):
+        events(format_decoder(turn, paced=True), b"")
+
+
+@pytest.mark.parametrize("error", [ValueError("why"), KeyError("x"), StopIteration(), AttributeError()])
+def test_a_format_that_fails(error: Exception) -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        yield from reader.read(1)
+        raise error
+
+    with pytest.raises(LocalProtocolError, match="the format failed"):
+        events(format_decoder(read), b"abc")
+
+
+def test_a_format_that_fails_at_the_end() -> None:
+    def read_end(reader: Reader) -> Fill:
+        yield from reader.read(1)
+        raise ValueError
+
+    with pytest.raises(LocalProtocolError, match="the format failed"):
+        events(format_decoder(read_titled, read_end=read_end), MESSAGE + b"x")
+
+
+def test_a_refusal_is_the_peers_fault_and_memory_nobodys() -> None:
+    def refuse(reader: Reader) -> Reading[Header]:
+        yield from reader.read(1)
+        raise reader.truncated(1)
+
+    def run_out(reader: Reader) -> Reading[Header]:
+        yield from reader.read(1)
+        raise MemoryError
+
+    with pytest.raises(RemoteProtocolError, match="too early"):
+        events(format_decoder(refuse), b"a")
+    with pytest.raises(RemoteProtocolError) as caught:
+        events(format_decoder(run_out), b"a")
+    assert caught.value.code == "out-of-memory"
+
+
+BYTES = DATATYPES["BYTES"]
+WRONG_SPECS: dict[str, tuple[Any, ...]] = {
+    "no spec": ("x",),
+    "a name that is none": (spec(1, 1, name=1),),  # type: ignore[arg-type]
+    "a name twice": (spec(0, 1), spec(0, 1)),
+    "a hole before it": (spec(1, 2),),
+    "an overlap": (spec(1, 1, "x"), spec(1, 2, "y")),
+    "no offset": (TensorSpec(name="x", datatype=INT16, shape=(1,), nbytes=2),),
+    "a byte too many": (TensorSpec(name="x", datatype=INT16, shape=(1,), nbytes=3, offset=1),),
+    "a size below zero": (TensorSpec(name="x", datatype=INT16, shape=(-1,), nbytes=-2, offset=1),),
+    "a size that is no int": (TensorSpec(name="x", datatype=INT16, shape=(1.0,), nbytes=2, offset=1),),  # type: ignore[arg-type]
+    "values of another shape": (TensorSpec(name="x", datatype=INT16, shape=(2,), nbytes=0, data=np.zeros(1, "<i2")),),
+    "elements without room for their lengths": (TensorSpec(name="x", datatype=BYTES, shape=(2,), nbytes=7, offset=1),),
+    "bytes of no elements": (TensorSpec(name="x", datatype=BYTES, shape=(0,), nbytes=4, offset=1),),
+    "two single elements": (
+        TensorSpec(name="x", datatype=BYTES, shape=(2,), nbytes=9, offset=1, is_single_element=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("specs", WRONG_SPECS.values(), ids=WRONG_SPECS)
+def test_a_tensor_that_is_described_wrongly(specs: tuple[Any, ...]) -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        yield from reader.read(1)
+        return Header(specs)
+
+    with pytest.raises(LocalProtocolError, match=r"describes tensors\[\d\] wrongly"):
+        events(format_decoder(read), bytes(20))
+
+
+def test_texts_and_values_are_read_too() -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        yield from reader.read(1)
+        values = np.array([5], "<i2")
+        return Header(
+            (
+                TensorSpec(name="a", datatype=BYTES, shape=(1,), nbytes=6, offset=1),
+                TensorSpec(name="b", datatype=INT16, shape=(1,), nbytes=0, data=values),
+                TensorSpec(name="c", datatype=BYTES, shape=(1,), nbytes=2, offset=7, is_single_element=True),
+            )
+        )
+
+    found = events(format_decoder(read), b"-\2\0\0\0abcd")
+    arrays = [event.array.tolist() for event in found if isinstance(event, TensorReceived)]
+    assert arrays == [[b"ab"], [5], [b"cd"]]
+    for name, most in (("max_bytes_elements", 0), ("max_element_bytes", 1)):
+        with pytest.raises(LimitExceededError) as caught:
+            events(format_decoder(read, limits=Limits(**{name: most})), b"-\2\0\0\0abcd")
+        assert caught.value.limit == name
+
+
+def test_a_length_below_zero() -> None:
+    with pytest.raises(LocalProtocolError, match="negative"):
+        format_decoder(read_titled, length=-1)
+
+
+def test_events_have_their_type() -> None:
+    event: Event | Any = events(format_decoder(read_titled), MESSAGE)[0]
+    assert isinstance(event, HeaderReceived)
