@@ -87,7 +87,7 @@ WORLD = {
 MAY_IMPORT = {
     "core": ({"numpy", "ml_dtypes", "msgspec"}, {"core"}),
     "http": ({"h11"}, {"core", "http"}),
-    "service": ({"numpy"}, {"core", "http.messages", "service", ""}),
+    "service": ({"numpy"}, {"core", "http.messages", "http.collector", "service", ""}),
     "transports": ({"anyio"}, {"core", "http", "service", "transports"}),
     "server": ({"anyio", "uvloop"}, {"core", "http", "service", "transports", "server"}),
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.
