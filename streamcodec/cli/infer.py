@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> None:
         response_compression=options.response_compression,
         **({"headers": options.headers} if options.headers else {}),
     )
-    with client, shown_progress():
+    with client, shown_progress(client):
         result = client.infer(
             options.model,
             inputs,
