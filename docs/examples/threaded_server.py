@@ -21,6 +21,7 @@ from streamcodec.service import (
     ANY_SIZE,
     Inference,
     InferenceRequest,
+    Listing,
     Model,
     ModelRegistry,
     Reply,
@@ -80,7 +81,7 @@ def serve_connection(sock: socket.socket) -> None:
 
 
 def answer(sock: socket.socket, connection: ServerConnection, head: RequestHead) -> Reply:
-    """Receive the body, if it is wanted, and call the model."""
+    """Receive the body, if it is wanted, and answer it: mostly by calling the model."""
     outcome = SERVICE.begin(head)
     if isinstance(outcome, Reply):
         return outcome
@@ -94,11 +95,11 @@ def answer(sock: socket.socket, connection: ServerConnection, head: RequestHead)
     return outcome.run()
 
 
-def receive(sock: socket.socket, connection: ServerConnection, inference: Inference) -> None:
+def receive(sock: socket.socket, connection: ServerConnection, request: Inference | Listing) -> None:
     """Receive one body."""
     source: EventSource[Event | RequestHead | ConnectionClosed] = connection  # which mypy does not find out by itself
     while not isinstance(event := next_event(sock, source), EndOfMessage):
-        inference.receive(event)
+        request.receive(event)
 
 
 def linger(sock: socket.socket) -> None:

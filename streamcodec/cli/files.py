@@ -1,7 +1,8 @@
 """Files: outputs as .npy files that are whole or not there.
 
 An output is written under a name of its own in the folder where it belongs, and gets its name when it is complete. So
-neither Ctrl-C nor a full disk leaves half a file, and what had the name before is not lost to a failure.
+neither Ctrl-C nor a full disk leaves half a file, and what had the name before is not lost to a failure. SIGTERM and
+SIGHUP would end the process on the spot; while a file is written, they remove it first, and then do so.
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +27,9 @@ from streamcodec.engine.events import TensorReceived
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 """What file systems answer that have no hard links, as those of memory cards."""
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a process unless it says otherwise: from a service manager, and from a terminal that is closed."""
 
 
 def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
@@ -37,15 +46,35 @@ def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
     """
     check_free(path, replaces=replaces)
     unfinished = path.with_name(f".{secrets.token_hex(8)}.part")
-    try:
+    with _removed_at_the_end(unfinished):
         with unfinished.open("xb") as file:
             np.save(file, array)
         if replaces:
             unfinished.replace(path)
         else:
             _give_new_name(unfinished, path)
+
+
+@contextmanager
+def _removed_at_the_end(path: Path) -> Iterator[None]:
+    """Remove a file when the block ends, or with the process if a signal ends that before."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        path.unlink(missing_ok=True)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)  # so whoever waits for the process learns which signal has ended it
+
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may have handlers
+    # What nohup has ignored stays ignored, and what a program has handlers for is its own affair.
+    minded = [number for number in _ENDING if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in minded:
+            signal.signal(number, end)
+        yield
     finally:
-        unfinished.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        for number in minded:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def check_free(path: Path, *, replaces: bool) -> None:

@@ -52,7 +52,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("url", metavar="URL", help="of the server, as http://127.0.0.1:8000")
     parser.add_argument("model", metavar="MODEL", help="name of the model")
-    parser.add_argument(
+    _add_request(parser)
+    _add_files(parser)
+    _add_transfer(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_request(parser: argparse.ArgumentParser) -> None:
+    """Add what is asked."""
+    group = parser.add_argument_group("request")
+    group.add_argument(
         "--input",
         dest="inputs",
         action="append",
@@ -61,16 +70,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=FILE.npy",
         help="an input; give one for each",
     )
-    parser.add_argument(
+    group.add_argument(
         "--output",
         dest="outputs",
         action="append",
         metavar="NAME",
         help="an output that is wanted; give one for each (default: all there are)",
     )
-    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="where to write (default: write no files)")
-    parser.add_argument("--force", action="store_true", help="replace files that are there already")
-    parser.add_argument(
+    group.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
+    group.add_argument("--id", dest="request_id", metavar="ID", help="of the request, for the server's log")
+    group.add_argument("--json", dest="is_json", action="store_true", help="have tensors travel as JSON, both ways")
+    group.add_argument(
         "--header",
         dest="headers",
         action="append",
@@ -79,17 +89,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="'NAME: VALUE'",
         help="a field for the request; give one for each",
     )
-    parser.add_argument("--id", dest="request_id", metavar="ID", help="of the request, for the server's log")
-    parser.add_argument("--json", dest="is_json", action="store_true", help="have tensors travel as JSON, both ways")
-    parser.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
-    parser.add_argument("--timeout", type=seconds, default=60.0, help="seconds without progress (default: %(default)g)")
-    parser.add_argument(
-        "--total-timeout",
-        type=seconds,
-        default=3600.0,
-        help="seconds for all of it, even where something moves now and then (default: %(default)g)",
-    )
-    parser.add_argument(
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    """Add what becomes of the outputs."""
+    group = parser.add_argument_group("files")
+    group.add_argument("--output-dir", type=Path, metavar="DIR", help="where to write (default: write no files)")
+    group.add_argument("--force", action="store_true", help="replace files that are there already")
+    group.add_argument(
         "--max-padded",
         dest="max_padded_bytes",
         type=size,
@@ -98,17 +105,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="bytes of one BYTES output with each element padded to the longest; a number, or one with K, M, G or T "
         f"(default: {size_text(_MAX_PADDED_BYTES)})",
     )
-    parser.add_argument(
+
+
+def _add_transfer(parser: argparse.ArgumentParser) -> None:
+    """Add how long it may take, and in which form it travels."""
+    group = parser.add_argument_group("transfer")
+    group.add_argument("--timeout", type=seconds, default=60.0, help="seconds without progress (default: %(default)g)")
+    group.add_argument(
+        "--total-timeout",
+        type=seconds,
+        default=3600.0,
+        help="seconds for all of it, even where something moves now and then (default: %(default)g)",
+    )
+    group.add_argument(
         "--request-compression",
         choices=ENCODINGS,
         help="compress the request, where that makes it smaller, in memory; for slow networks (default: do not)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--response-compression",
         choices=ENCODINGS,
         help="ask the server to compress its answer; it need not do so (default: do not ask)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -128,7 +146,7 @@ def run(options: argparse.Namespace) -> None:
         response_compression=options.response_compression,
         **({"headers": options.headers} if options.headers else {}),
     )
-    with client, shown_progress():
+    with client, shown_progress(client):
         result = client.infer(
             options.model,
             inputs,

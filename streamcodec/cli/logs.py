@@ -19,13 +19,14 @@ _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 def add_logging(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
+    group = parser.add_argument_group("logs")
+    group.add_argument(
         "--log-level",
         choices=_LEVELS,
         default="info",
         help="the least important messages that are logged; the access log is of level info (default: %(default)s)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--access-log",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -33,7 +34,7 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
         "status, bytes in and out, seconds, and the code of a refusal; without it, the statistics of models are not "
         "counted either",
     )
-    parser.add_argument(
+    group.add_argument(
         "--access-log-format",
         choices=("text", "json"),
         default="text",

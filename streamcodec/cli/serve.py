@@ -86,6 +86,34 @@ _SERVICE = {
 }
 """Arguments of `Service` that are options, with their flags. Only those that are given are in the namespace."""
 
+_SIZES: Final = {
+    "max_memory_bytes": "memory of all request bodies in flight, and of what is kept for the next ones; requests "
+    "wait for it, then get 503; by default half of what this process' control group has, or the machine if that is "
+    "less; set it to what models leave",
+    "max_message_bytes": "a whole request body; larger ones get 413, as of the next two",
+    "max_tensor_bytes": "one binary tensor",
+    "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes up to 48 times as much "
+    "memory, and holds up other requests for 10 ms per MB",
+}
+"""Bounds in bytes, and what to say of them."""
+
+_COUNTS: Final = {
+    "max_connections": "connections served at once; further ones get 503",
+    "max_workers": "models called at once in threads",
+    "max_windowed_requests": "requests at once to models that take windows in threads; further ones get 503",
+    "max_compression_ratio": "bytes that one byte of a compressed request may come to; more get 413; tensors of "
+    "zeros reach 1032, which is all that these compressions can do",
+}
+"""Bounds in numbers of things."""
+
+_TIMES: Final = {
+    "model_timeout": "for a model to answer, then its client gets 504; its thread keeps its place until it returns",
+    "request_timeout": "for a whole request to come, then it gets 408; and again for its answer to be taken",
+    "idle_timeout": "before a connection without a request is closed",
+    "shutdown_timeout": "for requests under way when the server is stopped",
+}
+"""Bounds in seconds."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Make the command's parser."""
@@ -101,7 +129,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of a second, and requests under way have three seconds",
     )
     add_logging(parser)
-    _add_features(parser)
+    _add_answers(parser)
+    _add_requests(parser)
+    _add_clients(parser)
     _add_limits(parser)
     parser.set_defaults(run=run, fail=parser.error)
 
@@ -209,9 +239,10 @@ def _give_freed_memory_back() -> None:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
-def _add_features(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the service."""
-    parser.add_argument(
+def _add_answers(parser: argparse.ArgumentParser) -> None:
+    """Add what is answered; this and the next two are options of the service."""
+    group = parser.add_argument_group("answers")
+    group.add_argument(
         "--nonfinite",
         choices=[choice.value for choice in NonFiniteOutput],
         default=argparse.SUPPRESS,
@@ -219,44 +250,7 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
         "Triton writes it), null (legal JSON, as KServe writes it, but the value is lost), or error (status 400; such "
         "an output must be asked for in binary) (default: literal)",
     )
-    parser.add_argument(
-        "--cors-origin",
-        dest="cors_origins",
-        action="append",
-        default=argparse.SUPPRESS,
-        type=_origin,
-        metavar="ORIGIN",
-        help="let web pages of this origin call the server from a browser, as https://app.example or "
-        "http://localhost:3000; give one for each, or '*' for every page there is (default: none may)",
-    )
-    parser.add_argument(
-        "--allowed-host",
-        dest="allowed_hosts",
-        action="append",
-        default=argparse.SUPPRESS,
-        type=_host,
-        metavar="HOST",
-        help="answer requests for this host only, and others with 421, as localhost, 127.0.0.1 or '[::1]:8000'; give "
-        "one for each name that clients use; keeps out web pages whose own name leads to this machine (DNS rebinding) "
-        "(default: any host)",
-    )
-    parser.add_argument(
-        "--compress",
-        dest="compresses",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="answer compressed (gzip, deflate) where a client's Accept-Encoding prefers it; for slow networks only: "
-        "tensors compress at 30 to 130 MB per second, floats by less than a tenth, and some clients ask unawares",
-    )
-    parser.add_argument(
-        "--no-compression",
-        dest="decompresses",
-        action="store_false",
-        default=argparse.SUPPRESS,
-        help="refuse compressed requests, with status 415: to decompress takes a thread's time, up to a thousand times "
-        "as much as their size says",
-    )
-    parser.add_argument(
+    group.add_argument(
         "--classification",
         dest="classifies",
         action="store_true",
@@ -264,7 +258,28 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
         help='let requests ask for the K highest values of an output with index and label, by {"classification": K} '
         "in the parameters of the requested output, as with Triton",
     )
-    parser.add_argument(
+    group.add_argument(
+        "--compress",
+        dest="compresses",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="answer compressed (gzip, deflate) where a client's Accept-Encoding prefers it; for slow networks only: "
+        "tensors compress at 30 to 130 MB per second, floats by less than a tenth, and some clients ask unawares",
+    )
+
+
+def _add_requests(parser: argparse.ArgumentParser) -> None:
+    """Add which forms of requests are refused."""
+    group = parser.add_argument_group("requests")
+    group.add_argument(
+        "--no-compression",
+        dest="decompresses",
+        action="store_false",
+        default=argparse.SUPPRESS,
+        help="refuse compressed requests, with status 415: to decompress takes a thread's time, up to a thousand times "
+        "as much as their size says",
+    )
+    group.add_argument(
         "--no-headerless",
         dest="allow_headerless",
         action="store_false",
@@ -275,6 +290,32 @@ def _add_features(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_clients(parser: argparse.ArgumentParser) -> None:
+    """Add who may ask."""
+    group = parser.add_argument_group("clients")
+    group.add_argument(
+        "--cors-origin",
+        dest="cors_origins",
+        action="append",
+        default=argparse.SUPPRESS,
+        type=_origin,
+        metavar="ORIGIN",
+        help="let web pages of this origin call the server from a browser, as https://app.example or "
+        "http://localhost:3000; give one for each, or '*' for every page there is (default: none may)",
+    )
+    group.add_argument(
+        "--allowed-host",
+        dest="allowed_hosts",
+        action="append",
+        default=argparse.SUPPRESS,
+        type=_host,
+        metavar="HOST",
+        help="answer requests for this host only, and others with 421, as localhost, 127.0.0.1 or '[::1]:8000'; give "
+        "one for each name that clients use; keeps out web pages whose own name leads to this machine (DNS rebinding) "
+        "(default: any host)",
+    )
+
+
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     """Add what an operator would bound; each is a field of `Limits` or `ServerOptions` of the same name."""
     group = parser.add_argument_group(
@@ -282,29 +323,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "What one client may take from the others. All are finite without these options, too;\nthese are the ones that "
         "depend on the machine, its models and its clients.\nSIZE is a number of bytes, or one with K, M, G or T.",
     )
-    sizes = {
-        "max_memory_bytes": "memory of all request bodies in flight, and of what is kept for the next ones; requests "
-        "wait for it, then get 503; by default half of what this process' control group has, or the machine if that is "
-        "less; set it to what models leave",
-        "max_message_bytes": "a whole request body; larger ones get 413, as of the next two",
-        "max_tensor_bytes": "one binary tensor",
-        "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes up to 48 times as much "
-        "memory, and holds up other requests for 10 ms per MB",
-    }
-    counts = {
-        "max_connections": "connections served at once; further ones get 503",
-        "max_workers": "models called at once in threads",
-        "max_windowed_requests": "requests at once to models that take windows in threads; further ones get 503",
-        "max_compression_ratio": "bytes that one byte of a compressed request may come to; more get 413; tensors of "
-        "zeros reach 1032, which is all that these compressions can do",
-    }
-    times = {
-        "model_timeout": "for a model to answer, then its client gets 504; its thread keeps its place until it returns",
-        "request_timeout": "for a whole request to come, then it gets 408; and again for its answer to be taken",
-        "idle_timeout": "before a connection without a request is closed",
-        "shutdown_timeout": "for requests under way when the server is stopped",
-    }
-    for kind, metavar, options in ((size, "SIZE", sizes), (count, "N", counts), (seconds, "SECONDS", times)):
+    for kind, metavar, options in ((size, "SIZE", _SIZES), (count, "N", _COUNTS), (seconds, "SECONDS", _TIMES)):
         for name, text in options.items():
             default = getattr(Limits() if hasattr(Limits(), name) else ServerOptions(), name)
             shown = size_text(default) if kind is size else f"{default:g}"

@@ -227,9 +227,22 @@ class AsyncClient:
         self._common.pool.close()
 
     @property
+    def sent_bytes(self) -> int:
+        """Bytes of requests, heads and all, that the system has taken so far: of all calls, those under way included.
+
+        What TLS adds does not count. Any thread may ask at any time, to show how far a long call has come.
+        """
+        return self._common.pool.traffic.sent
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of answers, heads and all, that have come so far: of all calls, as with `sent_bytes`."""
+        return self._common.pool.traffic.received
+
+    @property
     def received_copied(self) -> int:
         """Bytes of answers so far that were copied in user space; all others were received in place."""
-        return self._common.pool.received_copied
+        return self._common.pool.traffic.copied
 
     async def __aenter__(self) -> Self:
         """Use the client in an `async with` statement."""

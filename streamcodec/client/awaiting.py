@@ -66,6 +66,7 @@ class Awaiting:
                 read_timeout=times.timeout.read,
                 write_timeout=times.timeout.write,
             )
+            connection.sending = duplex
             async with duplex.sending():
                 yield duplex
         finally:

@@ -61,6 +61,7 @@ class Blocking:
                 write_timeout=times.timeout.write,
                 limit=times.limit,
             )
+            connection.sending = duplex
             yield duplex
         finally:
             self._common.give_back(connection, exchange, is_sent=duplex is not None and duplex.is_sent)

@@ -82,7 +82,9 @@ class Common:
 
     def connection(self, sock: Socket) -> Connection:
         """Return a new connection."""
-        return Connection(sock, self._limits, is_paced=self._is_paced)
+        connection = Connection(sock, self._limits, is_paced=self._is_paced)
+        self.pool.add(connection)
+        return connection
 
     def give_back(self, connection: Connection, exchange: Exchange, *, is_sent: bool) -> None:
         """Take a connection back after an exchange, which may have ended early."""

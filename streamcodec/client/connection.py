@@ -7,7 +7,8 @@ connection (RFC 9112, section 9.3.1), if it can be.
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from streamcodec.client.exchange import Exchange
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
@@ -21,6 +22,31 @@ _ALERT: Final = b"\x15\x03"
 """How TLS says that it has not understood (RFC 8446, section 5.1)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that have moved. What TLS adds is not among them."""
+
+    sent: int = 0
+    """Taken by the system."""
+    received: int = 0
+    """Of answers, heads and all."""
+    copied: int = 0
+    """Of those, the ones that were copied in user space."""
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Return the sum."""
+        return Traffic(self.sent + other.sent, self.received + other.received, self.copied + other.copied)
+
+
+class Sending(Protocol):
+    """Whatever sends a request."""
+
+    @property
+    def sent(self) -> int:
+        """Bytes that the system has taken so far."""
+        ...
+
+
 class Connection:
     """A socket, and what is spoken there.
 
@@ -28,6 +54,7 @@ class Connection:
         socket: non-blocking.
         http: the protocol.
         is_kept: whether an exchange has ended well here before.
+        sending: sends the request of the exchange that is under way.
     """
 
     def __init__(self, sock: Socket, limits: Limits, *, is_paced: bool) -> None:
@@ -35,9 +62,10 @@ class Connection:
         self.socket = sock
         self.http = ClientConnection(limits, paced=is_paced)
         self.is_kept = False
+        self.sending: Sending | None = None
         self._is_paced = is_paced
         self._received = 0
-        self._copied = 0
+        self._sent = 0
 
     def start(self, exchange: Exchange) -> list[Part]:
         """Begin an exchange; return what is to be sent."""
@@ -70,10 +98,18 @@ class Connection:
             return RemoteProtocolError(f"{error.message}; the server may expect TLS: https://", code=error.code)
         return error
 
-    def copied_since(self) -> int:
-        """Return how many bytes were copied in user space since this was last asked."""
-        before, self._copied = self._copied, self.http.incoming.received_copied
-        return self._copied - before
+    def end(self) -> None:
+        """Tell that the exchange is over."""
+        if self.sending is not None:
+            self._sent += self.sending.sent
+            self.sending = None
+
+    @property
+    def traffic(self) -> Traffic:
+        """What has moved here so far. Another thread may ask, but not while this one says `end`."""
+        sending, incoming = self.sending, self.http.incoming
+        sent = self._sent + (0 if sending is None else sending.sent)
+        return Traffic(sent, incoming.received, incoming.received_copied)
 
     def close(self) -> None:
         """Close the socket."""

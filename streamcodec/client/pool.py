@@ -5,6 +5,8 @@ queues up, and gets the place of somebody who leaves: in the order of their comi
 call in a loop. Who has a place takes the connection that was used last, if one is kept, or makes a new one. A
 connection comes back before its place is left. So there are never more connections than places, kept ones included.
 
+What has moved is counted by the connections themselves, for as long as they are open, and summed up when somebody asks.
+
 How to wait for a place is up to the client: it is told by `set()` of an event of its own kind, of threads or of tasks.
 """
 
@@ -15,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from streamcodec.client.connection import Connection
+from streamcodec.client.connection import Connection, Traffic
 from streamcodec.engine.errors import LocalProtocolError
 
 
@@ -31,11 +33,7 @@ WaiterT = TypeVar("WaiterT", bound=Waiter)
 
 
 class Pool:
-    """The connections of one client; its methods may be called by several threads.
-
-    Attributes:
-        received_copied: bytes of answers that were copied in user space, on all connections.
-    """
+    """The connections of one client; its methods may be called by several threads."""
 
     def __init__(self, max_connections: int, keepalive_expiry: float) -> None:
         """Begin without a connection.
@@ -56,7 +54,19 @@ class Pool:
         self._waiters: deque[Waiter] = deque()
         self._kept: deque[tuple[float, Connection]] = deque()
         self._is_closed = False
-        self.received_copied = 0
+        self._open: set[Connection] = set()
+        self._past = Traffic()
+
+    @property
+    def traffic(self) -> Traffic:
+        """What has moved so far, on all connections that there are and were."""
+        with self._lock:
+            return sum((connection.traffic for connection in self._open), self._past)
+
+    def add(self, connection: Connection) -> None:
+        """Tell of a new connection, which somebody has a place for; it is given back in any case."""
+        with self._lock:
+            self._open.add(connection)
 
     def enter(self, make_waiter: Callable[[], WaiterT]) -> WaiterT | None:
         """Take a place, or queue up for one; who then does not wait to the end calls `give_up`.
@@ -99,27 +109,34 @@ class Pool:
                 _, connection = self._kept.pop()
             if connection.is_usable:
                 return connection
-            connection.close()
+            with self._lock:
+                self._drop(connection)
 
     def give_back(self, connection: Connection, now: float, *, is_good: bool) -> None:
         """Keep a connection for the next call, if it is good for that."""
         with self._lock:
-            self.received_copied += connection.copied_since()
+            connection.end()
             self._expire(now)
             if is_good and not self._is_closed:
                 connection.is_kept = True
                 self._kept.append((now, connection))
             else:
-                connection.close()
+                self._drop(connection)
 
     def close(self) -> None:
         """Close what is kept, and until the next call begins, what comes back."""
         with self._lock:
             self._is_closed = True
             while self._kept:
-                self._kept.pop()[1].close()
+                self._drop(self._kept.pop()[1])
 
     def _expire(self, now: float) -> None:
         """Close what was kept for too long."""
         while self._kept and now - self._kept[0][0] > self._expiry:
-            self._kept.popleft()[1].close()
+            self._drop(self._kept.popleft()[1])
+
+    def _drop(self, connection: Connection) -> None:
+        """Close a connection; what has moved there stays known."""
+        connection.close()
+        self._open.discard(connection)
+        self._past += connection.traffic

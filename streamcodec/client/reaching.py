@@ -10,6 +10,7 @@ from typing import Final
 
 from streamcodec.client.address import Address
 from streamcodec.client.timeouts import Times
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.transports.tls import TlsSocket
 
 _OTHER_NAME: Final = {62, 64}
@@ -18,19 +19,35 @@ _OTHER_NAME: Final = {62, 64}
 _NOT_TRUSTED: Final = {18, 19, 20, 21}
 """A certificate that is its own CA, or whose CA is not known."""
 
+_SPOKEN: Final = {None, "http/1.1"}
+"""Choices of a server (ALPN): one that makes none speaks HTTP/1.1, too."""
+
 _NOT_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
 """What OpenSSL, of one version or another, makes of a server that answers in plain HTTP."""
 
 
 @contextmanager
 def tls_over(sock: socket.socket, context: ssl.SSLContext, host: str) -> Iterator[TlsSocket]:
-    """Put TLS over a connected socket, for a handshake in the body of the `with`; it is closed if anything fails."""
+    """Put TLS over a connected socket, for a handshake in the body of the `with`; it is closed if anything fails.
+
+    Raises:
+        LocalProtocolError: the server has chosen a protocol that this client was made to offer, and does not speak.
+    """
     tls = TlsSocket.over(sock, context, host)
     try:
         yield tls
+        _check_protocol(tls, host)
     except BaseException:
         tls.close()
         raise
+
+
+def _check_protocol(tls: TlsSocket, host: str) -> None:
+    if tls.protocol not in _SPOKEN:
+        raise LocalProtocolError(
+            f"ssl_context offers {tls.protocol!r}, which {host} has chosen, and this client speaks HTTP/1.1 only: "
+            'call ssl_context.set_alpn_protocols(["http/1.1"])'
+        )
 
 
 @contextmanager

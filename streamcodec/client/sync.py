@@ -63,7 +63,8 @@ class Client:
                 token, called for each request. An `Authorization` among `headers` wins over it.
             verify: True to trust the certificates that the system trusts; the path of a file or folder of others to be
                 trusted instead; False to trust everybody, who then can read and change everything.
-            ssl_context: says that and more, as a certificate of the client.
+            ssl_context: says that and more, as a certificate of the client. If it offers protocols (ALPN), it should
+                offer HTTP/1.1 only, by `set_alpn_protocols(["http/1.1"])`: a server that chooses `h2` is an error.
             timeout: seconds without progress before giving up, in each phase of a call: waiting for a connection,
                 connecting, sending and receiving; or a `Timeout`, which tells them apart. None waits for ever.
             total_timeout: seconds for a whole call, whatever moves meanwhile: waiting for a connection, looking up the
@@ -141,8 +142,8 @@ class Client:
         Raises:
             ServerError: the server answered with an error; its text is in the message.
             RemoteProtocolError: the answer breaks the protocol.
-            LocalProtocolError: an input has no form in the protocol, windows are not what was declared, or an output
-                does not fit the memory that it was to go to.
+            LocalProtocolError: an input has no form in the protocol, windows are not what was declared, an output does
+                not fit the memory that it was to go to, or `ssl_context` has offered what the client does not speak.
             TimeoutError: no progress for `timeout` seconds, or no end within `total_timeout`.
             OSError: the connection could not be made, or broke; `ssl.SSLError` is one. A connection that was kept from
                 an earlier call, and breaks before anything of the answer has come, is replaced by a new one, once,
@@ -317,9 +318,22 @@ class Client:
         self._common.pool.close()
 
     @property
+    def sent_bytes(self) -> int:
+        """Bytes of requests, heads and all, that the system has taken so far: of all calls, those under way included.
+
+        What TLS adds does not count. Any thread may ask at any time, to show how far a long call has come.
+        """
+        return self._common.pool.traffic.sent
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of answers, heads and all, that have come so far: of all calls, as with `sent_bytes`."""
+        return self._common.pool.traffic.received
+
+    @property
     def received_copied(self) -> int:
         """Bytes of answers so far that were copied in user space; all others were received in place."""
-        return self._common.pool.received_copied
+        return self._common.pool.traffic.copied
 
     def __enter__(self) -> Self:
         """Use the client in a `with` statement."""

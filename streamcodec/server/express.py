@@ -28,7 +28,7 @@ from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.observation import Observation
-from streamcodec.service import Opening, Reply, Service
+from streamcodec.service import Listing, Opening, Reply, Service
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.plan import Plans
 
@@ -126,6 +126,8 @@ class Express:
         outcome = self._service.open(head)
         if isinstance(outcome, Opening):
             return outcome
+        if isinstance(outcome, Listing):
+            return None
         if outcome.refusal is not None:  # by its traceback it would keep this frame, and so itself
             outcome.refusal.__traceback__ = None
         return head if outcome.status == HTTPStatus.OK else None

@@ -33,7 +33,7 @@ from streamcodec.server.express import Express, response_head
 from streamcodec.server.failures import log_failure
 from streamcodec.server.observation import Observation
 from streamcodec.server.patience import Phase
-from streamcodec.service import Inference, Reply, Service, error_reply, unavailable_reply
+from streamcodec.service import Inference, Listing, Reply, Service, error_reply, unavailable_reply
 from streamcodec.service.routes import Resource, find_route
 
 _SMALL_BYTES: Final = 64 << 10
@@ -100,6 +100,7 @@ class Session:
         self._observe = observe
         self.observation: Observation | None = None
         self._head: RequestHead | None = None
+        self._listing: Listing | None = None
         self._once_granted: Callable[[], Step | None] | None = None
         self._memory_bytes: int | None = None
         self.reservation = Reservation(admission.budget)
@@ -122,7 +123,7 @@ class Session:
     @property
     def is_spare(self) -> bool:
         """Whether nobody would miss more than a connection: what has come of a request is no whole head."""
-        return self.inference is None and not self.outgoing
+        return self._head is None and not self.outgoing
 
     @property
     def has_another(self) -> bool:
@@ -227,7 +228,7 @@ class Session:
         if not self._admission.keeps(self):
             headers.append(("Connection", "close"))
         self.outgoing = [*self.connection.send_response(reply.status, headers, reply.buffers)]
-        self._head = self.inference = self._once_granted = None
+        self._head = self.inference = self._listing = self._once_granted = None
         return Step.SEND
 
     def break_off(self) -> Step:
@@ -240,7 +241,7 @@ class Session:
 
     def has_sent(self) -> None:
         """Tell that `outgoing` has been sent: the request is over, if that was its answer."""
-        if self.inference is None:
+        if self._head is None:
             self.reservation.release()
             self._admission.used(self, is_last=self.connection.has_unread_body)
             if self.observation is not None:
@@ -273,7 +274,7 @@ class Session:
 
         There is nobody to be told where none has begun, nor where it has been answered before.
         """
-        if self.phase is Phase.IDLE or (self.phase is Phase.BODY and self.inference is None):
+        if self.phase is Phase.IDLE or (self.phase is Phase.BODY and self._head is None):
             return Step.CLOSE
         return self.answer(error_reply(self.too_slow()))
 
@@ -318,6 +319,8 @@ class Session:
     def _take(self, event: HttpEvent) -> Step | None:
         if isinstance(event, RequestHead):
             return self._begin(event)
+        if self._listing is not None:
+            return self.answer(self._listing.run())
         if isinstance(event, ConnectionClosed) or self.inference is None:
             return Step.CLOSE
         self.inference.receive(event)
@@ -338,6 +341,9 @@ class Session:
         outcome = self._service.begin(head, pause_after_header=True, paced=True)
         if isinstance(outcome, Reply):
             return self.answer(outcome)
+        if isinstance(outcome, Listing):
+            self._listing = outcome
+            return self._receive_body(outcome)
         self.inference = outcome
         if self.observation is not None:
             self.observation.asks(outcome)
@@ -398,8 +404,8 @@ class Session:
     def _after_header(self, inference: Inference) -> Step | None:
         return Step.CALL if inference.is_windowed else None
 
-    def _receive_body(self, inference: Inference) -> Step | None:
-        interim = self.connection.receive_body(inference.decoder)
+    def _receive_body(self, request: Inference | Listing) -> Step | None:
+        interim = self.connection.receive_body(request.decoder)
         if not interim:
             return None
         self.outgoing = [interim]

@@ -3,6 +3,7 @@
 from streamcodec.service.counting import StatisticsObserver
 from streamcodec.service.demo import demo_models
 from streamcodec.service.inference import Inference, Opening
+from streamcodec.service.listing import Listing
 from streamcodec.service.models import (
     ANY_SIZE,
     InferenceRequest,
@@ -21,6 +22,7 @@ __all__ = [
     "Ending",
     "Inference",
     "InferenceRequest",
+    "Listing",
     "Model",
     "ModelRegistry",
     "ModelStatistics",

@@ -14,6 +14,8 @@ from streamcodec.service.registry import Offer
 
 Document = dict[str, Any]
 
+_READY: Final = "READY"
+
 _TRITON_NAMES: Final = {"BYTES": "STRING"}
 """Datatypes that have another name in a configuration."""
 
@@ -50,9 +52,15 @@ def names(models: Iterable[Model]) -> Document:
     return {"models": [model.name for model in models]}
 
 
-def index(models: Iterable[Model]) -> list[Document]:
-    """Return the index of the repository: each version of each model, and whether it can be asked."""
-    return [_entry(model, version) for model in models for version in model.versions]
+def index(models: Iterable[Model], *, only_ready: bool = False) -> list[Document]:
+    """Return the index of the repository: each version of each model, and whether it can be asked.
+
+    Args:
+        models: that there are.
+        only_ready: whether those that cannot be asked are left out.
+    """
+    entries = [_entry(model, version) for model in models for version in model.versions]
+    return [entry for entry in entries if entry["state"] == _READY] if only_ready else entries
 
 
 def statistics(offers: Iterable[Offer], version: str | None = None) -> Document:
@@ -69,7 +77,7 @@ def statistics(offers: Iterable[Offer], version: str | None = None) -> Document:
 
 def _entry(model: Model, version: str) -> Document:
     if model.is_ready:
-        return {"name": model.name, "version": version, "state": "READY", "reason": ""}
+        return {"name": model.name, "version": version, "state": _READY, "reason": ""}
     return {"name": model.name, "version": version, "state": "UNAVAILABLE", "reason": "the model says it is not ready"}
 
 

@@ -23,6 +23,7 @@ from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.extensions import CLASSIFICATION
 from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.inference import Inference, Opening
+from streamcodec.service.listing import Listing
 from streamcodec.service.models import Model
 from streamcodec.service.placing import guarded
 from streamcodec.service.registry import ModelRegistry
@@ -106,7 +107,9 @@ class Service:
         self._vary = ", ".join(name for name, varies in varying if varies)
         self._adds_fields = bool(self._vary or self._cors.origins)
 
-    def begin(self, head: RequestHead, *, pause_after_header: bool = False, paced: bool = False) -> Reply | Inference:
+    def begin(
+        self, head: RequestHead, *, pause_after_header: bool = False, paced: bool = False
+    ) -> Reply | Inference | Listing:
         """Decide on a request by its head.
 
         Args:
@@ -116,19 +119,21 @@ class Service:
             paced: whether the decoder does its work in small pieces, each when it is asked to; see `Decoder.work`.
 
         Returns:
-            An `Inference` if its body is wanted, else the reply. A body that nobody wants need not be read.
+            If its body is wanted an `Inference`, or a `Listing`, which has the same `decoder`, `receive` and `run`.
+            Else the reply: a body that nobody wants need not be read.
         """
         outcome = self.open(head)
-        if isinstance(outcome, Reply):
-            return outcome
-        return outcome.begin(pause_after_header=pause_after_header, paced=paced)
+        if isinstance(outcome, Opening):
+            return outcome.begin(pause_after_header=pause_after_header, paced=paced)
+        return outcome
 
-    def open(self, head: RequestHead) -> Reply | Opening:
+    def open(self, head: RequestHead) -> Reply | Opening | Listing:
         """Decide on a head, for one request or for many that begin with it.
 
         Returns:
             An `Opening` if it begins an inference request; it stays true until the registry has another `generation`.
-            Else the reply, which may be another one next time.
+            A `Listing` for this one request if it asks for the index in a body. Else the reply, which may be another
+            one next time.
         """
         try:
             self._hosts.check(head)
@@ -143,7 +148,7 @@ class Service:
                 return self._model(route, self.models.find(route.model, route.version), head)
             if route.resource is Resource.STATISTICS and STATISTICS_NAME in self.models:
                 return json_reply(documents.metadata(self.models.find(STATISTICS_NAME, None)))
-            return self._server(route.resource)
+            return self._server(route.resource, head)
         except RemoteProtocolError as error:
             return error_reply(error)
 
@@ -165,7 +170,7 @@ class Service:
             fields.append(("Vary", self._vary))
         return replaced(reply, headers=[*reply.headers, *fields]) if fields else reply
 
-    def _server(self, resource: Resource) -> Reply:
+    def _server(self, resource: Resource, head: RequestHead) -> Reply | Listing:
         match resource:
             case Resource.SERVER_LIVE:
                 return json_reply({"live": True})
@@ -174,12 +179,19 @@ class Service:
             case Resource.MODELS:
                 return json_reply(documents.names(self.models))
             case Resource.INDEX:
-                return json_reply(documents.index(self.models))
+                return self._index(head)
             case Resource.STATISTICS:
                 return json_reply(documents.statistics(self.models.offers))
             case _:
                 extensions = [*_EXTENSIONS, CLASSIFICATION] if self._classifies else _EXTENSIONS
                 return json_reply({"name": "streamcodec", "version": __version__, "extensions": extensions})
+
+    def _index(self, head: RequestHead) -> Reply | Listing:
+        if head.content_length == 0:
+            return json_reply(documents.index(self.models))
+        if not self._decompresses and _is_compressed(head):
+            return _uncompressed_only()
+        return Listing(self.models, self.limits)
 
     def _readiness(self) -> Reply:
         """Answer whether the server is ready: specification, "if all the models are ready for inferencing"."""

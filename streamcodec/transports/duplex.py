@@ -32,6 +32,7 @@ class Duplex(Generic[EventT]):
 
     Attributes:
         is_sent: whether all has been sent.
+        sent: bytes that the system has taken.
         lost: what has ended the sending early, if the connection has; the answer may still be there.
     """
 
@@ -65,6 +66,7 @@ class Duplex(Generic[EventT]):
         self._awaited = 0
         self._is_stopped = False
         self.is_sent = False
+        self.sent = 0
         self.lost: ConnectionError | None = None
 
     def next_event(self) -> EventT:
@@ -116,12 +118,15 @@ class Duplex(Generic[EventT]):
         if not self._queue:
             return
         try:
-            self._queue.sent(self._socket.sendmsg(self._queue.vectors()))
+            nbytes = self._socket.sendmsg(self._queue.vectors())
         except BlockingIOError:
             pass
         except ConnectionError as error:
             self.lost = error
             self.stop_sending()
+        else:
+            self._queue.sent(nbytes)
+            self.sent += nbytes
 
     def _await(self, events: int) -> None:
         if events != self._awaited:
@@ -178,6 +183,11 @@ class AsyncDuplex(Generic[EventT]):
         if failure is not None:
             raise failure
 
+    @property
+    def sent(self) -> int:
+        """Bytes that the system has taken."""
+        return self._patience.sent
+
     async def next_event(self) -> EventT:
         """Return the next event of what is read; the errors are those of `Duplex.next_event`."""
         while self._is_sending:
@@ -198,7 +208,8 @@ class AsyncDuplex(Generic[EventT]):
         queue = SendQueue(self._parts)
         try:
             if queue:
-                queue.sent(self._socket.sendmsg(queue.vectors()))
+                self._patience.sent = self._socket.sendmsg(queue.vectors())
+                queue.sent(self._patience.sent)
         except BlockingIOError:
             pass
         except ConnectionError as error:

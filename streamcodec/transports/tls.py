@@ -89,6 +89,11 @@ class TlsSocket:
         return 0
 
     @property
+    def protocol(self) -> str | None:
+        """What the server has chosen of the protocols that it was offered (ALPN), after the handshake; None if none."""
+        return self._socket.selected_alpn_protocol()
+
+    @property
     def has_pending(self) -> bool:
         """Whether a read would return at once, whatever the system says of the socket."""
         return self._socket.pending() > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,18 @@ def test_help(command: str, word: str, capsys: pytest.CaptureFixture[str]) -> No
         main([command, "--help"])
     assert caught.value.code == 0
     assert word in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "groups"),
+    [("infer", ["request", "files", "transfer"]), ("serve", ["logs", "answers", "requests", "clients", "limits"])],
+)
+def test_help_has_options_in_groups(command: str, groups: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    headings = [line[:-1] for line in lines if re.fullmatch("[a-z ]+:", line)]
+    assert headings == ["positional arguments", "options", *groups, "examples"]
 
 
 def test_help_and_version_of_the_whole() -> None:

@@ -15,15 +15,16 @@ import anyio
 import numpy as np
 import pytest
 
-from streamcodec import Limits, Rows
+from streamcodec import Limits, RemoteProtocolError, Rows
 from streamcodec.client import AsyncClient, Client, Timeout
 from streamcodec.client.connection import Connection
 from streamcodec.client.pool import Pool
-from tests.client.drivers import KINDS, Kind
+from tests.client.drivers import KINDS, Driver, Kind
 from tests.client.scripted import Step, scripted
 from tests.client.test_answers import GOOD, INPUTS, VALUES
 from tests.server.models import models
 from tests.server.programs import server_here
+from tests.server.wire import TIMEOUT
 
 LOOPS = pytest.mark.parametrize(
     ("backend", "options"),
@@ -32,6 +33,8 @@ LOOPS = pytest.mark.parametrize(
 )
 THREADS = 16
 TASKS = 200
+LARGE = np.zeros(64 << 20, np.uint8)
+"""More than the system takes while nobody reads."""
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +177,63 @@ def test_what_was_copied_is_counted_over_all_connections(kind: Kind) -> None:
         client.infer("m", INPUTS)
         assert client.client.received_copied == 2 * first > 0
     assert server.accepted == 2
+
+
+# Bytes that have moved
+
+
+def _moved(driver: Driver) -> tuple[int, int]:
+    return driver.client.sent_bytes, driver.client.received_bytes
+
+
+@KINDS
+def test_what_has_moved_is_counted_over_all_connections(kind: Kind) -> None:
+    with scripted([GOOD, GOOD], [GOOD]) as server, kind.client(server.url) as client:
+        assert _moved(client) == (0, 0)
+        for count in (1, 2, 3):
+            client.infer("m", INPUTS)
+            assert _moved(client) == (sum(map(len, server.requests)), count * len(GOOD))
+            assert client.client.received_copied < count * len(GOOD)
+            assert count == 1 or server.has_closed()
+    assert _moved(client) == (sum(map(len, server.requests)), 3 * len(GOOD))
+
+
+@KINDS
+def test_what_moves_is_counted_while_it_does(kind: Kind) -> None:
+    may_go_on = threading.Event()
+    head = GOOD.index(b"\r\n\r\n")
+
+    def read_slowly(sock: socket.socket) -> None:
+        nbytes = len(sock.recv(1 << 16))
+        sock.sendall(GOOD[:head])
+        assert may_go_on.wait(TIMEOUT)
+        while nbytes < LARGE.nbytes:
+            nbytes += len(sock.recv(1 << 16))
+        sock.sendall(GOOD[head:])
+
+    with (
+        scripted([read_slowly]) as server,
+        kind.client(server.url) as client,
+        ThreadPoolExecutor() as threads,
+    ):
+        call = threads.submit(client.infer, "m", {"x": LARGE})
+        while client.client.received_bytes < head:
+            time.sleep(0.01)
+        sent, received = _moved(client)
+        assert (0 < sent < LARGE.nbytes, received) == (True, head)
+        may_go_on.set()
+        assert np.array_equal(call.result()["y"], VALUES)
+        sent, received = _moved(client)
+        assert (sent - LARGE.nbytes < 1000, received) == (True, len(GOOD))
+
+
+@KINDS
+def test_what_is_sent_again_counts_again_and_what_is_cut_as_far_as_it_went(kind: Kind) -> None:
+    with scripted([GOOD, _hang_up], [GOOD[:-1]]) as server, kind.client(server.url) as client:
+        client.infer("m", INPUTS)
+        with pytest.raises(RemoteProtocolError, match="ended"):
+            client.infer("m", INPUTS)
+        assert _moved(client) == (3 * len(server.requests[0]), 2 * len(GOOD) - 1)
 
 
 # Kept connections that have died

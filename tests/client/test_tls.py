@@ -236,6 +236,24 @@ def test_versions_that_do_not_meet(kind: Kind) -> None:
 
 
 @PLAIN_KINDS
+def test_a_server_that_chooses_a_protocol_which_the_context_offers_and_the_client_does_not_speak(kind: Kind) -> None:
+    """HTTP/1.1 into a connection of HTTP/2 would end in bytes that nobody understands."""
+    server, context = server_side(), client_side()
+    server.set_alpn_protocols(["h2", "http/1.1"])
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        server_here(models()) as (_, address),
+        encrypted(address, server) as url,
+        kind.client(url, ssl_context=context) as client,
+    ):
+        text = r"offers 'h2', which 127\.0\.0\.1 has chosen.* HTTP/1\.1 only.*set_alpn_protocols\(\[\"http/1\.1\"\]\)"
+        with pytest.raises(LocalProtocolError, match=text):
+            client.infer("identity", {"x": [1]})
+        context.set_alpn_protocols(["http/1.1"])  # as it was told
+        assert client.infer("identity", {"x": [1]})["x"] == 1
+
+
+@PLAIN_KINDS
 def test_a_server_that_asks_for_a_certificate_of_the_client(kind: Kind) -> None:
     strict = server_side()
     strict.verify_mode = ssl.CERT_REQUIRED

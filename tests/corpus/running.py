@@ -35,7 +35,7 @@ from streamcodec import (
 from streamcodec.client.exchange import Exchange
 from streamcodec.engine.record import field_names
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
-from streamcodec.service import Inference, Reply, Service, error_reply
+from streamcodec.service import Inference, Listing, Reply, Service, error_reply
 from streamcodec.testing import describe_array, describe_header, describe_spec, run_push
 from streamcodec.transports.vectors import batches
 from tests.corpus.notation import Bytes, read_bytes
@@ -262,7 +262,7 @@ class _Server(_Connected):
         super().__init__(self._connection)
         self._service = service
         self._head: RequestHead | None = None
-        self._inference: Inference | None = None
+        self._request: Inference | Listing | None = None
 
     def _own(self, event: Any) -> None:  # noqa: ANN401 - any event
         match event:
@@ -272,15 +272,15 @@ class _Server(_Connected):
                 if isinstance(outcome, Reply):
                     self._reply(outcome)
                     return
-                self._inference = outcome
+                self._request = outcome
                 self.sent += self._connection.receive_body(outcome.decoder)
             case ConnectionClosed():
                 self.is_over = True
             case _:
-                assert self._inference is not None
-                self._inference.receive(event)
+                assert self._request is not None
+                self._request.receive(event)
                 if isinstance(event, EndOfMessage):
-                    self._reply(self._inference.run())
+                    self._reply(self._request.run())
 
     def _fail(self, error: RemoteProtocolError) -> None:
         self._reply(error_reply(error))

@@ -1,5 +1,8 @@
 """Types: what README and the examples show passes the type checkers that users have, at their strictest.
 
+So does the Python of the other pages, but for annotations: they leave them out where those would say less than they
+take, and use a name again for something else, as in a notebook.
+
 Neither checker is needed to run the tests; where one is missing, its test is skipped and says so.
 """
 
@@ -14,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import streamcodec
-from tests.docs.test_tutorial import _blocks
+from tests.docs.test_tutorial import _DOCUMENTS, _blocks
 
 _ROOT = Path(__file__).parents[2]
 _TRIED = """
@@ -47,16 +50,29 @@ models.replace(Model(name="a", predict=double_later))
 """
 """What people try."""
 
+_LENIENT = """\
+# pyright: standard
+# mypy: allow-redefinition, disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-calls=False
+"""
+
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A folder with README's code, the examples, and what people try."""
-    blocks = "\n".join(block.source for block in _blocks(_ROOT / "README.md"))
-    (tmp_path / "readme.py").write_text(blocks)
+    """A folder with the code of all pages, the examples, and what people try."""
+    for page in _DOCUMENTS:
+        (tmp_path / f"page_{page.stem.lower()}.py").write_text(_code(page))
     (tmp_path / "tried.py").write_text(_TRIED)
     for path in (_ROOT / "docs" / "examples").glob("*.py"):
         (tmp_path / path.name).write_text(path.read_text())
     return tmp_path
+
+
+def _code(page: Path) -> str:
+    """Join the blocks of a page; what the checkers say has the page's own lines."""
+    code = "" if page.stem == "README" else _LENIENT
+    for block in _blocks(page):
+        code += "\n" * (block.line - code.count("\n")) + block.source
+    return code
 
 
 def _check(folder: Path, *command: str) -> None:

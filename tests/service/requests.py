@@ -23,7 +23,17 @@ from streamcodec import (
 )
 from streamcodec.http import RequestHead
 from streamcodec.http.messages import Fields
-from streamcodec.service import Inference, Model, ModelRegistry, Predict, Reply, Service, TensorMetadata, error_reply
+from streamcodec.service import (
+    Inference,
+    Listing,
+    Model,
+    ModelRegistry,
+    Predict,
+    Reply,
+    Service,
+    TensorMetadata,
+    error_reply,
+)
 from streamcodec.transports.vectors import batches
 
 Array = np.ndarray[Any, Any]
@@ -98,20 +108,23 @@ def post(service: Service, target: str, body: bytes, fields: Iterable[tuple[str,
     return answer(service.finish(reply, request))
 
 
-def run(inference: Inference, body: bytes) -> Reply:
-    """Let the body in, in pieces, and call the model."""
-    decoder = inference.decoder
+def run(request: Inference | Listing, body: bytes) -> Reply:
+    """Let the body in, in pieces, and have it answered."""
+    decoder = request.decoder
     view = memoryview(body)
     while True:
         event = decoder.next_event()
+        if event is NEED_DATA and not view:
+            decoder.receive_eof()
+            continue
         if event is NEED_DATA:
             taken = decoder.feed(view[:100])
             view = view[taken:]
             continue
         assert event is not NEED_TURN
-        inference.receive(event)
+        request.receive(event)
         if isinstance(event, EndOfMessage):
-            return inference.run()
+            return request.run()
 
 
 def raw(service: Service, target: str, body: bytes) -> Answer:

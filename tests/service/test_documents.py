@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 
 from streamcodec import LocalProtocolError
-from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, Service, TensorMetadata, demo_models
+from streamcodec.service import (
+    ANY_SIZE,
+    InferenceRequest,
+    Listing,
+    Model,
+    ModelRegistry,
+    Service,
+    TensorMetadata,
+    demo_models,
+)
 from streamcodec.service.models import Outputs
-from tests.service.requests import answer, ask, get, head, post, service_of
+from tests.service.requests import answer, ask, get, head, post, run, service_of
 
 
 def _inputs(request: InferenceRequest) -> Outputs:
@@ -63,15 +72,65 @@ def test_the_models_are_listed() -> None:
     assert get(_service(), "/v2/models").document == {"models": []}
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"ready":true}'])
+INDEX = "/v2/repository/index"
+WANTED = 'the body must be a JSON object, as {"ready": true}'
+WAITING = Model(name="waiting", predict=_inputs, ready=lambda: False)
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"ready":false}', b'{"more": [1]}'])
 def test_the_index_says_which_versions_can_be_asked(body: bytes) -> None:
-    waiting = Model(name="waiting", predict=_inputs, ready=lambda: False)
-    answered = post(_service(DECLARED, waiting), "/v2/repository/index", body)
+    answered = post(_service(DECLARED, WAITING), INDEX, body)
     assert answered.document == [
         {"name": "m", "version": "1", "state": "READY", "reason": ""},
         {"name": "m", "version": "3", "state": "READY", "reason": ""},
         {"name": "waiting", "version": "1", "state": "UNAVAILABLE", "reason": "the model says it is not ready"},
     ]
+
+
+@pytest.mark.parametrize("body", [b'{"ready":true}', b' {"more": {}, "ready": true}\n'])
+def test_the_index_may_be_of_what_is_ready(body: bytes) -> None:
+    answered = post(_service(DECLARED, WAITING), INDEX, body)
+    assert [(entry["name"], entry["version"]) for entry in answered.document] == [("m", "1"), ("m", "3")]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b'{"ready": 1}', 400, "'ready' must be a boolean ($.ready)"),
+        (b'{"ready": null}', 400, "'ready' must be a boolean ($.ready)"),
+        (b"[true]", 400, f"{WANTED} ($)"),
+        (b"ready", 400, f"{WANTED} (byte 0)"),
+        (b"{", 400, WANTED),
+        (b'{"ready": true, "ready": false}', 400, WANTED),
+        (b'{"ready": NaN}', 400, WANTED),
+        (b"\xff", 400, WANTED),
+        (b"[" * 200, 400, WANTED),
+        (b'{"ready": true}'.ljust(4097), 413, "the body is of 4097 bytes, 4096 are allowed for the index"),
+        (b" " * (4096 + (128 << 10) + 1), 413, "the body goes on 131072 bytes after the 4096 that are kept"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_an_index_that_is_asked_for_in_other_words(body: bytes, status: int, words: str) -> None:
+    answered = post(_service(DECLARED), INDEX, body)
+    assert answered.status == status
+    assert words in answered.error
+
+
+def test_chunks_of_nothing_ask_for_nothing_less() -> None:
+    listing = _service(WAITING).begin(head(INDEX, "POST", length=None))
+    assert isinstance(listing, Listing)
+    (entry,) = answer(run(listing, b"")).document
+    assert entry["state"] == "UNAVAILABLE"
+
+
+def test_the_body_of_an_index_has_room() -> None:
+    assert post(_service(WAITING), INDEX, b'{"ready": true}'.ljust(4096)).document == []
+
+
+def test_a_service_that_decompresses_nothing_does_not_do_so_for_the_index() -> None:
+    service = Service(ModelRegistry.of([DECLARED]), decompresses=False)
+    assert post(service, INDEX, b"{}", [("Content-Encoding", "gzip")]).status == 415
+    assert post(service, INDEX, b"{}").status == 200
 
 
 # Statistics

@@ -6,14 +6,16 @@ import pytest
 
 from streamcodec import ErrorCode, LocalProtocolError
 from streamcodec.http import Fields, RequestHead
-from streamcodec.service import Inference, Reply, Service, demo_models
+from streamcodec.service import Inference, Listing, Reply, Service, demo_models
 from tests.service.requests import answer
 
 HOSTS = ["localhost", "127.0.0.1", "[::1]", "API.example:8443"]
 INFER = "/v2/models/identity/infer"
 
 
-def _outcome(*hosts: str, target: str = "/v2", method: str = "GET", allowed: list[str] = HOSTS) -> Reply | Inference:
+def _outcome(
+    *hosts: str, target: str = "/v2", method: str = "GET", allowed: list[str] = HOSTS
+) -> Reply | Inference | Listing:
     service = Service(demo_models(), allowed_hosts=allowed, cors_origins=["*"])
     fields = [(b"host", host.encode()) for host in hosts]
     fields += [(b"origin", b"http://evil.example"), (b"access-control-request-method", b"POST")]

@@ -10,6 +10,7 @@ from streamcodec.service import (
     ANY_SIZE,
     Inference,
     InferenceRequest,
+    Listing,
     Model,
     ModelRegistry,
     Reply,
@@ -103,7 +104,7 @@ COMPRESSED = [("Content-Length", "24"), ("Content-Encoding", "gzip")]
 HIDDEN = [pytest.param(CHUNKED, None, id="chunked"), pytest.param(COMPRESSED, 24, id="compressed")]
 
 
-def _begin(metadata: TensorMetadata, fields: list[tuple[str, str]], length: int | None) -> Reply | Inference:
+def _begin(metadata: TensorMetadata, fields: list[tuple[str, str]], length: int | None) -> Reply | Inference | Listing:
     service = _service(metadata)
     return service.begin(head(TARGET, "POST", [("Inference-Header-Content-Length", "0"), *fields], length))
 

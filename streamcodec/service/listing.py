@@ -1,0 +1,75 @@
+"""Listing: a request for the index of the repository that has a body, on its way from head to reply.
+
+Triton's model repository extension: the body is a JSON object, and with `{"ready": true}` only the models that are
+ready are listed. Without a body there is nothing to wait for, so such requests are answered by their heads.
+
+A server treats a `Listing` as it does an `Inference`, but it needs no thread, and no memory that would have to be
+reserved.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.json.text import parse_json
+from streamcodec.engine.limits import Limits
+from streamcodec.http.collector import Collector
+from streamcodec.http.messages import HttpEvent
+from streamcodec.service import documents
+from streamcodec.service.registry import ModelRegistry
+from streamcodec.service.replies import Reply, error_reply, json_reply
+
+_MAX_BODY_BYTES: Final = 4 << 10
+"""What can be said takes 15 bytes; the rest is for members that nobody here knows."""
+
+_WANTED: Final = 'the body must be a JSON object, as {"ready": true}'
+
+
+class Listing:
+    """One request for the index.
+
+    Attributes:
+        decoder: receives the body.
+    """
+
+    def __init__(self, models: ModelRegistry, limits: Limits) -> None:
+        """Prepare for the body."""
+        self._models = models
+        self._limits = limits
+        self.decoder = Collector(_MAX_BODY_BYTES, max_dropped_bytes=limits.max_drain_bytes)
+
+    def receive(self, event: HttpEvent) -> None:
+        """Take an event of the decoder: there is but its end."""
+
+    def run(self) -> Reply:
+        """Make the reply; that the body cannot be understood is one, too."""
+        try:
+            return json_reply(documents.index(self._models, only_ready=self._only_ready()))
+        except RemoteProtocolError as error:
+            return error_reply(error)
+
+    def _only_ready(self) -> bool:
+        """Read the body.
+
+        Raises:
+            RemoteProtocolError: it is too long, no JSON object, or `ready` is no boolean.
+        """
+        if self.decoder.offset > _MAX_BODY_BYTES:
+            msg = f"the body is of {self.decoder.offset} bytes, {_MAX_BODY_BYTES} are allowed for the index"
+            raise RemoteProtocolError(msg, code=ErrorCode.LIMIT_EXCEEDED, status_hint=413)
+        if not self.decoder.data:
+            return False
+        try:
+            document, constants = parse_json(self.decoder.data, self._limits)
+        except RemoteProtocolError as error:  # whose words are about the header of an inference request
+            raise RemoteProtocolError(_WANTED, code=error.code, offset=error.offset, path=error.path) from None
+        if constants:
+            raise RemoteProtocolError(_WANTED, code=ErrorCode.NON_FINITE_NUMBER)
+        if not isinstance(document, dict):
+            raise RemoteProtocolError(_WANTED, code=ErrorCode.INVALID_HEADER, path="$")
+        ready = document.get("ready", False)
+        if not isinstance(ready, bool):
+            msg = "'ready' must be a boolean"
+            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path="$.ready")
+        return ready
