@@ -25,6 +25,7 @@ from streamcodec.engine.format import format_decoder
 from streamcodec.engine.inflate import ENCODINGS, Inflater
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.memory_map import MemoryMap
+from streamcodec.engine.message import Message, Part, binary_form, message_of
 from streamcodec.engine.placement import Into, NewArray, Place, Placement, Slab, new_array
 from streamcodec.engine.pool import Pool
 from streamcodec.engine.reader import Fill, Reader, Reading
@@ -65,11 +66,13 @@ __all__ = [
     "Limits",
     "LocalProtocolError",
     "MemoryMap",
+    "Message",
     "NeedData",
     "NeedTurn",
     "NewArray",
     "NonFiniteOutput",
     "NotRepresentableError",
+    "Part",
     "Place",
     "Placement",
     "Pool",
@@ -88,12 +91,14 @@ __all__ = [
     "TensorSpec",
     "WindowReceived",
     "Windows",
+    "binary_form",
     "compress_message",
     "datatype_of",
     "encode_raw_request",
     "encode_request",
     "encode_response",
     "format_decoder",
+    "message_of",
     "new_array",
     "parse_content_encoding",
     "parse_header_length",

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from streamcodec.client.exchange import Exchange
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.engine.limits import Limits
-from streamcodec.formats.v2.encoder import Part
+from streamcodec.engine.message import Part
 from streamcodec.http.client import ClientConnection
 from streamcodec.transports.sync import has_input
 from streamcodec.transports.tls import Socket, TlsSocket

@@ -20,12 +20,13 @@ from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtoc
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.engine.inflate import checked_encoding
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.message import Part
 from streamcodec.engine.placement import Into, Place, Placement, new_array
 from streamcodec.engine.rows import Rows
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import response_decoder
-from streamcodec.formats.v2.encoder import EncodedMessage, Part
+from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.model import Event, ResponseHeader
 from streamcodec.http.body import Receiver
 from streamcodec.http.client import ClientConnection

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 import h11
 
 from streamcodec.engine.errors import LocalProtocolError, shown
+from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
-from streamcodec.formats.v2.encoder import Part
 
 PartT = TypeVar("PartT", bound=Part)
 

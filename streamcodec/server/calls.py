@@ -21,9 +21,9 @@ from typing import Any, TypeVar, cast
 import anyio
 
 from streamcodec.engine.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows, Window, Windows
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats.v2.encoder import Part
 from streamcodec.formats.v2.jsonvalues import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent

@@ -21,8 +21,8 @@ from typing import Final
 
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, out_of_memory
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, HeaderReceived, NeedData, NeedTurn
+from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
-from streamcodec.formats.v2.encoder import Part
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.server import ServerConnection

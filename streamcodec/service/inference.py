@@ -24,6 +24,7 @@ from streamcodec.engine.errors import (
     shown,
 )
 from streamcodec.engine.events import HeaderReceived, TensorReceived
+from streamcodec.engine.message import Encodable
 from streamcodec.engine.placement import Place
 from streamcodec.engine.record import replaced
 from streamcodec.engine.rows import Rows
@@ -31,7 +32,7 @@ from streamcodec.engine.rows import Windows as AnyWindows
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder
-from streamcodec.formats.v2.encoder import Encodable, EncodedMessage, Tensor, encode_response
+from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_response
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
 from streamcodec.formats.v2.model import RequestedOutput, RequestHeader

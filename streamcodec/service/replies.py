@@ -11,8 +11,9 @@ from typing import Final
 
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError, shortened
 from streamcodec.engine.inflate import ENCODINGS
+from streamcodec.engine.message import Part
 from streamcodec.engine.record import record
-from streamcodec.formats.v2.encoder import EncodedMessage, Part
+from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.jsonoutput import dump_json
 
 _MAX_ERROR_BYTES: Final = 2 << 10

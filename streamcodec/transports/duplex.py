@@ -18,8 +18,8 @@ from typing import Generic
 import anyio
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
-from streamcodec.formats.v2.encoder import Part
 from streamcodec.transports import aio
 from streamcodec.transports.sync import EventSource, EventT, receive, received
 from streamcodec.transports.timelimit import TimeLimit

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
-from streamcodec.formats.v2.encoder import Part
+from streamcodec.engine.message import Part
 from streamcodec.transports.tls import Socket, TlsSocket
 from streamcodec.transports.vectors import SendQueue
 

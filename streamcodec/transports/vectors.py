@@ -15,8 +15,8 @@ from typing import Final
 
 import anyio
 
+from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows, RowWriter, row_buffers
-from streamcodec.formats.v2.encoder import Part
 
 Parts = Iterable[Part] | AsyncIterable[bytes | memoryview]
 """What can be sent. Only asynchronous senders take an asynchronous iterable, or `Rows` of one."""

@@ -27,7 +27,7 @@ from streamcodec import (
     Limits,
     RemoteProtocolError,
 )
-from streamcodec.engine import datatypes
+from streamcodec.engine import datatypes, message
 from streamcodec.engine import limits as limits_room
 from streamcodec.engine.json import text as jsontext
 from streamcodec.formats.v2 import compressing, encoder
@@ -186,7 +186,7 @@ def compressing_leaves_out_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def arrays_are_written_as_they_lie(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(encoder, "to_wire", np.ascontiguousarray)
+    patch.setattr(message, "to_wire", np.ascontiguousarray)
 
 
 def doubles_have_no_form_in_json(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamcodec import LocalProtocolError, Rows, Tensor, encode_request
-from streamcodec.formats.v2.encoder import Part
+from streamcodec.engine.message import Part
 from streamcodec.http import ClientConnection
 from streamcodec.http.writing import length_of
 

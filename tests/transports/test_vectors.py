@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamcodec import LocalProtocolError, Rows
-from streamcodec.formats.v2.encoder import Part
+from streamcodec.engine.message import Part
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches, batches
 
 Array = np.ndarray[Any, Any]

@@ -14,29 +14,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of, to_wire
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.payloads import encode_payloads
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES
 from streamcodec.engine.errors import LocalProtocolError, shown
+from streamcodec.engine.message import Encodable, Part, binary_form, buffers_of, datatype_of_values, kind_of
 from streamcodec.engine.placement import ALIGNMENT, byte_view
 from streamcodec.engine.record import record
-from streamcodec.engine.rows import Rows, collect, row_buffers, synchronous
+from streamcodec.engine.rows import Rows, collect
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, to_json
 from streamcodec.formats.v2.jsonvalues import LargeValues, json_values
 from streamcodec.formats.v2.model import RequestedOutput
-
-Part = bytes | memoryview | Rows
-"""What a body is made of."""
-
-Encodable = np.ndarray[Any, Any] | Rows | Elements
-"""What a tensor can be written from."""
 
 
 @record()
@@ -92,9 +84,7 @@ class EncodedMessage:
                 beginning of no message, and the connection must be closed. Before the first buffer, if windows are
                 asynchronous.
         """
-        if self.is_streamed:
-            return _StreamedBuffers(self.parts)
-        return self.parts  # type: ignore[return-value]  # none of them is `Rows`
+        return buffers_of(self.parts)
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -105,26 +95,6 @@ class EncodedMessage:
         if self.content_encoding is not None:
             fields.append(("Content-Encoding", self.content_encoding))
         return [*fields, ("Content-Length", str(self.body_length))]
-
-
-class _StreamedBuffers:
-    """The buffers of a message, made anew by each iteration."""
-
-    def __init__(self, parts: tuple[Part, ...]) -> None:
-        self._parts = parts
-
-    def __iter__(self) -> Iterator[bytes | memoryview]:
-        for part in self._parts:
-            if isinstance(part, Rows):
-                synchronous(part)  # or raises, before anything is sent
-        return self._buffers()
-
-    def _buffers(self) -> Iterator[bytes | memoryview]:
-        for part in self._parts:
-            if isinstance(part, Rows):
-                yield from row_buffers(part)
-            else:
-                yield part
 
 
 Tensors = Mapping[str, Encodable] | Iterable[Tensor]
@@ -151,6 +121,7 @@ def encode_request(
             tensor.
 
     Example:
+        >>> import numpy as np
         >>> encode_request({"x": np.zeros((2, 3), np.float32)}).body_length
         152
     """
@@ -177,10 +148,10 @@ def encode_raw_request(array: Encodable) -> EncodedMessage:
     Raises:
         LocalProtocolError: BYTES of no or several elements, or a dtype that has no form in the protocol.
     """
-    datatype = _datatype_of(array)
+    datatype = datatype_of_values(array)
     part: Part
     if isinstance(array, Rows) or not datatype.is_bytes:
-        part, nbytes = _binary_form(array, datatype)
+        part, nbytes = binary_form(array, datatype)
     elif math.prod(array.shape) == 1:
         wire = byte_view(array.data) if isinstance(array, Elements) else encode_payloads(array)
         part = wire[PREFIX_BYTES:]
@@ -244,11 +215,11 @@ def _encode(
         array = tensor.array
         _add_name(tensor.name, names)
         try:
-            datatype = _datatype_of(array)
+            datatype = datatype_of_values(array)
             shape = str([*array.shape]).replace(" ", "")
             start = f'{separator}{{"name":{to_json(tensor.name)},"shape":{shape},"datatype":"{datatype.name}"'
             if tensor.is_binary:
-                part, size = _binary_form(array, datatype)
+                part, size = binary_form(array, datatype)
                 has_binary, nbytes = True, nbytes + size
                 if size:
                     parts.append(part)
@@ -296,34 +267,7 @@ def _listed(tensors: Tensors) -> Iterable[Tensor]:
 
 
 def _no_tensor(value: object) -> LocalProtocolError:
-    return LocalProtocolError(f"tensors are given as Tensor objects, or as arrays by name, not as {_kind(value)}")
-
-
-def _kind(value: object) -> str:
-    """Say what something is, for a message."""
-    return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-
-
-_ARRAYS = (np.ndarray, np.generic)
-_DECLARED = (Rows, Elements)
-"""Values that say what they are. As a tuple, since a union would be made anew by each call that asks for it."""
-
-
-def _datatype_of(array: object) -> Datatype:
-    if isinstance(array, _ARRAYS):
-        return datatype_of(array.dtype)
-    if isinstance(array, _DECLARED):
-        return DATATYPES[array.datatype]
-    msg = f"values are a numpy array, Rows or Elements, not {_kind(array)}"
-    raise LocalProtocolError(msg)
-
-
-def _binary_form(array: Encodable, datatype: Datatype) -> tuple[Part, int]:
-    """Return what goes into the body for a tensor, and how many bytes that is."""
-    if not isinstance(array, _DECLARED):
-        view = encode_payloads(array) if datatype.is_bytes else byte_view(to_wire(array))
-        return view, len(view)
-    return array if isinstance(array, Rows) else byte_view(array.data), array.nbytes
+    return LocalProtocolError(f"tensors are given as Tensor objects, or as arrays by name, not as {kind_of(value)}")
 
 
 def _output_entry(output: RequestedOutput, names: set[str]) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""The writing half of a format: a message as a list of buffers that are never joined.
+
+A format makes the bytes of its header, and `binary_form` makes a part of each tensor: for C-contiguous little-endian
+arrays the array's own memory, so writing costs the same for 64 bytes and for 64 gigabytes. Whoever sends gives the
+buffers to `sendmsg`. A tensor may also be `Rows`, an iterable of windows of declared shape. Its bytes are made when it
+is its turn, so the length of the message is known before its first byte is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of, to_wire
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.elements.payloads import encode_payloads
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.placement import byte_view
+from streamcodec.engine.record import record
+from streamcodec.engine.rows import Rows, row_buffers, synchronous
+
+Part = bytes | memoryview | Rows
+"""What a body is made of."""
+
+Encodable = np.ndarray[Any, Any] | Rows | Elements
+"""What a tensor can be written from."""
+
+
+@record()
+class Message:
+    """A message of any format, ready to be sent."""
+
+    parts: tuple[bytes | memoryview | Rows, ...]
+    """The message in order; never empty bytes. Views share the arrays' memory."""
+    nbytes: int
+    """Bytes of all parts together, also of those that do not exist yet."""
+
+    @property
+    def buffers(self) -> Iterable[bytes | memoryview]:
+        """The message in order, as bytes that are never empty.
+
+        Where a part is `Rows`, a view holds until the next one is asked for, so that windows may share their memory.
+
+        Raises:
+            LocalProtocolError: while iterating, where windows are not what was declared: what has been sent is the
+                beginning of no message. Before the first buffer, if windows are asynchronous.
+        """
+        return buffers_of(self.parts)
+
+
+def message_of(header: bytes, parts: Sequence[tuple[Part, int]]) -> Message:
+    """Put a message together.
+
+    Args:
+        header: all that comes before the first tensor.
+        parts: of each tensor, as from `binary_form`.
+    """
+    filled = [part for part, nbytes in parts if nbytes]
+    return Message(parts=(header, *filled), nbytes=len(header) + sum(nbytes for _, nbytes in parts))
+
+
+def buffers_of(parts: tuple[Part, ...]) -> Iterable[bytes | memoryview]:
+    """Return what goes through the buffers of a message, as often as it is asked."""
+    return _StreamedBuffers(parts) if Rows in map(type, parts) else parts  # type: ignore[return-value] # no `Rows`
+
+
+class _StreamedBuffers:
+    """The buffers of a message, made anew by each iteration."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        for part in self._parts:
+            if isinstance(part, Rows):
+                synchronous(part)  # or raises, before anything is sent
+        return self._buffers()
+
+    def _buffers(self) -> Iterator[bytes | memoryview]:
+        for part in self._parts:
+            if isinstance(part, Rows):
+                yield from row_buffers(part)
+            else:
+                yield part
+
+
+def binary_form(values: Encodable, datatype: Datatype | None = None) -> tuple[Part, int]:
+    """Return what goes into a message for a tensor, and how many bytes that is.
+
+    Args:
+        values: what is written.
+        datatype: what `datatype_of_values` says of them, if that is known already.
+
+    Raises:
+        LocalProtocolError: the values have no such form.
+    """
+    if not isinstance(values, _DECLARED):
+        is_bytes = (datatype or datatype_of_values(values)).is_bytes
+        view = encode_payloads(values) if is_bytes else byte_view(to_wire(values))
+        return view, len(view)
+    return values if isinstance(values, Rows) else byte_view(values.data), values.nbytes
+
+
+_ARRAYS = (np.ndarray, np.generic)
+_DECLARED = (Rows, Elements)
+"""Values that say what they are. As a tuple, since a union would be made anew by each call that asks for it."""
+
+
+def datatype_of_values(array: object) -> Datatype:
+    """Return the datatype of what a tensor can be written from.
+
+    Raises:
+        LocalProtocolError: it is something else.
+    """
+    if isinstance(array, _ARRAYS):
+        return datatype_of(array.dtype)
+    if isinstance(array, _DECLARED):
+        return DATATYPES[array.datatype]
+    msg = f"values are a numpy array, Rows or Elements, not {kind_of(array)}"
+    raise LocalProtocolError(msg)
+
+
+def kind_of(value: object) -> str:
+    """Say what something is, for a message."""
+    return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
