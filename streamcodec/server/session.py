@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 from streamcodec.core.encoder import Part
@@ -31,12 +32,14 @@ from streamcodec.server.budget import Reservation
 from streamcodec.server.dates import Dates
 from streamcodec.server.express import Express, response_head
 from streamcodec.server.failures import log_failure
-from streamcodec.server.observation import Observation
+from streamcodec.server.observation import Observation, Observe
 from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, Service, error_reply, unavailable_reply
 from streamcodec.service.routes import Resource, find_route
 
 _SMALL_BYTES: Final = 64 << 10
+
+_OK: Final = int(HTTPStatus.OK)
 
 _TURN_EVENTS: Final = 64
 """So many are taken before others have their turn: the tensors of one read may be some thousands."""
@@ -44,9 +47,6 @@ _TURN_EVENTS: Final = 64
 _HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
 _PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
-
-Observe = Callable[[int], Observation]
-"""Begins an observation of a request, before which so many bytes have come."""
 
 
 class Step(Enum):
@@ -162,9 +162,12 @@ class Session:
             Whether there was such a request.
         """
         incoming = self.connection.incoming
-        if incoming.state is not State.HEAD or not incoming.has_input:
+        kept = incoming.kept
+        if incoming.state is not State.HEAD or not (kept or incoming.is_eof):
             return False
-        observation = None if self._observe is None else self._watched(self._observe)
+        observation = self.observation
+        if observation is None and self._observe is not None:
+            observation = self.observation = self._observe(incoming.received - kept)
         if not self._admission.keeps_another(self):
             return False
         answer = self._express.reply(incoming, observation)
@@ -178,7 +181,9 @@ class Session:
         self.outgoing = [beginning, self._dates.encoded(), rest, *reply.buffers]
         self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
         if observation is not None:
-            observation.answered(reply)
+            observation.status = reply.status
+            if reply.status != _OK:
+                observation.answered(reply)
         return True
 
     @property
@@ -260,9 +265,9 @@ class Session:
         nbytes = incoming.received - observation.offset
         if observation.has_begun:
             nbytes -= incoming.kept
-        elif observation.record.status is None and not incoming.kept:  # no request has begun
+        elif observation.status is None and not incoming.kept:  # no request has begun
             return
-        observation.record.bytes_in = nbytes
+        observation.bytes_in = nbytes
         if is_whole:
             observation.end()
         else:
@@ -308,7 +313,7 @@ class Session:
     def _answered(self, reply: Reply, observation: Observation) -> None:
         observation.answered(reply)
         if self.inference is not None:
-            observation.record.request_id = self.inference.request_id
+            observation.request_id = self.inference.request_id
 
     def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
         if reply.cause is not None:

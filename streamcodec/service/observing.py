@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from streamcodec.core.errors import ErrorCode
 from streamcodec.http.messages import RequestHead
@@ -30,6 +30,10 @@ class Ending(Enum):
     """The connection broke before there was an answer."""
     ABANDONED = "abandoned"
     """The server has closed the connection before there was an answer: it was stopped, or needed the place."""
+
+
+COMPLETE: Final = Ending.COMPLETE
+"""To look a member up in its class takes as long as three calls."""
 
 
 class RequestRecord:
@@ -57,30 +61,43 @@ class RequestRecord:
         seconds: all of it.
     """
 
-    client: str
-    started: float
-    # What is not known stays with the class: to set all of it would take as long as the rest of the observation.
-    head: RequestHead | None = None
-    raw_head = b""
-    model: str | None = None
-    version: str | None = None
-    request_id: str | None = None
-    status: int | None = None
-    code: ErrorCode | None = None
-    cause: BaseException | None = None
-    ending = Ending.COMPLETE
-    bytes_in = 0
-    bytes_out = 0
-    body_seconds = 0.0
-    waiting_seconds = 0.0
-    model_seconds = 0.0
-    send_seconds = 0.0
-    seconds = 0.0
+    __slots__ = (
+        "__weakref__",
+        "body_seconds",
+        "bytes_in",
+        "bytes_out",
+        "cause",
+        "client",
+        "code",
+        "ending",
+        "head",
+        "model",
+        "model_seconds",
+        "raw_head",
+        "request_id",
+        "seconds",
+        "send_seconds",
+        "started",
+        "status",
+        "version",
+        "waiting_seconds",
+    )
 
     def __init__(self, client: str, started: float) -> None:
         """Begin with a request of which nothing else is known."""
         self.client = client
         self.started = started
+        self.head: RequestHead | None = None
+        self.raw_head = b""
+        self.model: str | None = None
+        self.version: str | None = None
+        self.request_id: str | None = None
+        self.status: int | None = None
+        self.code: ErrorCode | None = None
+        self.cause: BaseException | None = None
+        self.ending = COMPLETE
+        self.bytes_in = self.bytes_out = 0
+        self.body_seconds = self.waiting_seconds = self.model_seconds = self.send_seconds = self.seconds = 0.0
 
     @property
     def method(self) -> str | None:
