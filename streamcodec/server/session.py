@@ -15,6 +15,7 @@ more than that either, and when it is refused nothing: its answer may take long 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
@@ -182,6 +183,8 @@ class Session:
         self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
         if observation is not None:
             observation.status = reply.status
+            if observation.model is None:
+                self._name_model(observation, head)
             if reply.status != _OK:
                 observation.answered(reply)
         return True
@@ -312,8 +315,19 @@ class Session:
 
     def _answered(self, reply: Reply, observation: Observation) -> None:
         observation.answered(reply)
+        if observation.model is None and self._head is not None:
+            self._name_model(observation, self._head)
         if self.inference is not None:
             observation.request_id = self.inference.request_id
+
+    def _name_model(self, observation: Observation, head: RequestHead) -> None:
+        """Tell which model is asked about, if there is one, where it is not asked to infer."""
+        if head.method == "POST":
+            return
+        with suppress(RemoteProtocolError):
+            route = find_route(head.target)
+            if route.model in self._service.models:
+                observation.model, observation.version = route.model, route.version
 
     def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
         if reply.cause is not None:

@@ -45,8 +45,9 @@ class RequestRecord:
         head: of the request; None where none could be read. Where `raw_head` is set, use `field` instead of its fields.
         raw_head: the head as it came, of a request whose head was known again: `head` is then that of an earlier
             request, whose fields differ where they mean nothing here, as `traceparent`. Else empty.
-        model: name of the model; None of requests that ask for no inference, and of those refused by their head.
-        version: of the model, in the same cases.
+        model: name of the model that is asked to infer, or asked about (`GET /v2/models/M/ready`); None of other
+            requests, and of requests for inference that are refused by their head.
+        version: of the model; None also where a request about a model names none.
         request_id: as the JSON header gives it; None where it has none, or was not read.
         status: of the answer; None if there was none.
         code: why the request was refused; None if it was not, or for no fault of its own (status 503 and 504).

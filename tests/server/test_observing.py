@@ -116,6 +116,13 @@ WAYS: dict[str, tuple[bytes, tuple[Any, ...], list[str]]] = {
     "failing": (_with_id("fails"), ("fails", "1", "7", 500, None), CALL),
     "failing quickly": (infer_request("fails-quickly"), ("fails-quickly", "1", None, 500, None), CALL),
     "health": (GET_LIVE, (None, None, None, 200, None), ["begun", "ended"]),
+    "about": (head("/v2/models/quick", method="GET"), ("quick", None, None, 200, None), ["begun", "ended"]),
+    "about a version": (
+        head("/v2/models/threaded/versions/3/ready", method="GET"),
+        ("threaded", "3", None, 200, None),
+        ["begun", "ended"],
+    ),
+    "no route": (head("/v3", method="GET"), (None, None, None, 404, "not-found"), ["begun", "ended"]),
     "unknown": (head("/v2/models/no", method="GET"), (None, None, None, 404, "not-found"), ["begun", "ended"]),
     "bad header": (post(b"x", model="quick"), ("quick", "1", None, 400, "invalid-header"), ["begun", "ended"]),
     "late refusal": (
