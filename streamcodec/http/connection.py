@@ -71,6 +71,11 @@ class State(Enum):
     """Nothing more will be read."""
 
 
+_HEAD: Final = State.HEAD
+_BODY: Final = State.BODY
+"""To look a member up in its class takes as long as three calls, and these are looked up with every request."""
+
+
 class Incoming:
     """Reads message after message; the server's and the client's connection each own one.
 
@@ -219,10 +224,10 @@ class Incoming:
     @property
     def wants_data(self) -> bool:
         """Whether `get_buffer` can be called."""
-        if self.state is State.HEAD:
+        if self.state is _HEAD:
             return self._end < len(self._scratch) and not self.is_eof
         body = self._body
-        if self.state is not State.BODY or body is None or self._is_busy or self._is_cut:
+        if self.state is not _BODY or body is None or self._is_busy or self._is_cut:
             return False
         return body.wants_data
 
@@ -310,7 +315,7 @@ class Incoming:
         Nothing where the end of the first head was looked for before, and has not come since: to copy all at every byte
         of a head that comes in small pieces would take quadratic time.
         """
-        if self.state is not State.HEAD:
+        if self.state is not _HEAD:
             return b""
         if self._scanned and _HEAD_END.search(self._scratch, self._scanned, self._end) is None:
             return b""
@@ -443,7 +448,7 @@ class Incoming:
     def _advance(self) -> None:
         """Hand what has come to the body."""
         body = self._body
-        if self.state is not State.BODY or body is None or self._is_busy:
+        if self.state is not _BODY or body is None or self._is_busy:
             return
         self._is_busy = True
         try:

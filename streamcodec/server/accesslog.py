@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from streamcodec.engine.errors import printable
-from streamcodec.service.observing import Ending, Observer, RequestRecord
+from streamcodec.service.observing import COMPLETE, Ending, Observer, RequestRecord
 
 _BATCH_SECONDS: Final = 0.05
 """Between two looks at what waits: seldom enough that it costs nothing, and nobody who reads along waits."""
@@ -59,12 +59,10 @@ Line = tuple[
     str | None,
     Ending,
 ]
-"""What is kept of a request until its line is written: the values of `_NAMES`."""
+"""What is kept of a request until its line is written: its time, its columns, seconds, code and ending."""
 
-_NAMES: Final = (
-    *("time", "client", "method", "path", "model", "version", "id", "status"),
-    *("bytes_in", "bytes_out", "seconds", "code", "ending"),
-)
+Columns = tuple[str, str | None, str | None, str | None, str | None, str | None, int | None, int, int]
+"""Of a line: client, method, path, model, version, id, status, bytes in and out."""
 
 
 def to_logger(lines: list[str]) -> None:
@@ -108,6 +106,7 @@ class AccessLog(Observer):
         self._waiting: deque[Line] = deque()
         self._dropped = 0
         self._wake = threading.Event()
+        self._is_idle = True
         self._thread: threading.Thread | None = None
         self._is_closing = False
 
@@ -116,16 +115,23 @@ class AccessLog(Observer):
         if len(self._waiting) >= self._max_waiting:
             self._dropped += 1
             return
-        head, request_id = request.head, request.request_id
+        method = path = None
+        if (head := request.head) is not None:
+            method, path = head.method, head.target
+            if len(path) + len(method) > _LONGEST:
+                method, path = method[:_LONGEST], path[:_LONGEST]
+        request_id = request.request_id
+        if request_id is not None and len(request_id) > _LONGEST:
+            request_id = request_id[:_LONGEST]
         self._waiting.append(
             (
                 request.started,
                 request.client,
-                None if head is None else head.method[:_LONGEST],
-                None if head is None else head.target[:_LONGEST],
+                method,
+                path,
                 request.model,
                 request.version,
-                None if request_id is None else request_id[:_LONGEST],
+                request_id,
                 request.status,
                 request.bytes_in,
                 request.bytes_out,
@@ -134,7 +140,7 @@ class AccessLog(Observer):
                 request.ending,
             )
         )
-        if not self._wake.is_set():
+        if self._is_idle:
             self._begin()
 
     def close(self) -> None:
@@ -152,6 +158,7 @@ class AccessLog(Observer):
             except RuntimeError:  # there is none to be had; the next request tries again
                 return
             self._thread = thread
+        self._is_idle = False
         self._wake.set()
 
     def _run(self) -> None:
@@ -162,6 +169,7 @@ class AccessLog(Observer):
             if not is_last:
                 time.sleep(_BATCH_SECONDS)
             self._wake.clear()
+            self._is_idle = True  # what is kept from now on wakes it again
             self._write_waiting()
 
     def _write_waiting(self) -> None:
@@ -175,21 +183,39 @@ class AccessLog(Observer):
 
 def _text(line: Line) -> str:
     """Write the columns of a line; what is unknown is `-`."""
-    started, client, method, path, model, version, name, status, bytes_in, bytes_out, seconds, code, ending = line
-    end = code or ("-" if ending is Ending.COMPLETE else ending.value)
-    return (
-        f"{_time(int(started * 1000))} {client or '-'} {_shown(method)} {_shown(path)} "
-        f"{_shown(model)} {_shown(version)} {_column(name)} {status or '-'} "
-        f"{bytes_in} {bytes_out} {seconds:.6f} {end}"
-    )
+    started, seconds, code, ending = line[0], line[10], line[11], line[12]
+    columns = _columns(line[1:10]) if line[6] is None else _columns_anew(line[1:10])
+    end = code or ("-" if ending is COMPLETE else ending.value)
+    return f"{_time(int(started * 1000))} {columns} {seconds:.6f} {end}"
+
+
+def _columns_anew(values: Columns) -> str:
+    """Write the columns between the two times."""
+    client, method, path, model, version, name, status, bytes_in, bytes_out = values
+    texts = f"{_shown(method)} {_shown(path)} {_shown(model)} {_shown(version)} {_column(name)}"
+    return f"{client or '-'} {texts} {status or '-'} {bytes_in} {bytes_out}"
+
+
+_columns = lru_cache(maxsize=512)(_columns_anew)
+"""For requests that look the same, as those of clients do that give them no ids."""
 
 
 def _json(line: Line) -> str:
-    document = dict(zip(_NAMES, line, strict=True))
-    document["time"] = _time(int(line[0] * 1000))
-    document["seconds"] = round(line[10], 6)
-    document["ending"] = line[12].value
-    return json.dumps(document)
+    """Write a line as one document."""
+    started, client, method, path, model, version, name, status, bytes_in, bytes_out, seconds, code, ending = line
+    return (
+        f'{{"time": "{_time(int(started * 1000))}", {_request_members(client, method, path, model, version)}, '
+        f'"id": {"null" if name is None else json.dumps(name)}, "status": {"null" if status is None else status}, '
+        f'"bytes_in": {bytes_in}, "bytes_out": {bytes_out}, "seconds": {seconds:.6f}, '
+        f'"code": {"null" if code is None else json.dumps(code)}, "ending": "{ending.value}"}}'
+    )
+
+
+@lru_cache(maxsize=512)
+def _request_members(client: str, method: str | None, path: str | None, model: str | None, version: str | None) -> str:
+    """Write the members that are the same in many lines."""
+    members = {"client": client, "method": method, "path": path, "model": model, "version": version}
+    return json.dumps(members)[1:-1]
 
 
 def _dropped(count: int, *, is_json: bool) -> str:
@@ -202,7 +228,12 @@ def _dropped(count: int, *, is_json: bool) -> str:
 def _time(milliseconds: int) -> str:
     """Write a time of UTC, which many lines have in common."""
     seconds, rest = divmod(milliseconds, 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03}Z"
+    return f"{_second(seconds)}.{rest:03}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _column(text: str | None) -> str:

@@ -226,9 +226,10 @@ class ProtocolChannel(EventProtocol[Any]):
                 outbox.put(self.transport, answer)
                 self.given += len(answer)
                 nbytes += len(answer)
-                if session.observation is not None:
-                    session.observation.record.bytes_out = len(answer)
-                    session.observed()
+                if (observation := session.observation) is not None:
+                    session.observation = None
+                    observation.bytes_out = len(answer)
+                    observation.end()
                 count -= 1
                 if count <= 0 and not session.is_idle:
                     self._fall_behind()

@@ -78,7 +78,7 @@ class Driver:
             if session.observation is None:
                 await channel.send(outgoing)
             else:
-                await _counted(channel, outgoing, session.observation.record)
+                await _counted(channel, outgoing, session.observation)
             del outgoing  # whose memory the next request may need
             session.has_sent()
             self._caller.end()

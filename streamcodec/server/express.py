@@ -81,7 +81,8 @@ class Express:
         end = data.find(_HEAD_END) + len(_HEAD_END)
         if end < len(_HEAD_END):
             return None
-        known = self._known.get(data[:end]) or self._recognize(data[:end])
+        beginning = data[:end]
+        known = self._known.get(beginning) or self._recognize(beginning)
         if known is None:
             return None
         head = known if isinstance(known, RequestHead) else known.head
@@ -89,7 +90,8 @@ class Express:
         if len(data) < size:
             return None
         if observation is not None:
-            observation.begin(head, data[:end])
+            observation.bytes_in = size
+            observation.begin(head, beginning)
         outcome = (
             self._service.open(known)
             if isinstance(known, RequestHead)

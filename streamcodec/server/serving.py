@@ -17,7 +17,6 @@ import logging
 import socket
 from collections.abc import Iterable
 from contextlib import closing
-from functools import partial
 from typing import Final, cast
 
 import anyio
@@ -32,7 +31,7 @@ from streamcodec.server.departures import Departures
 from streamcodec.server.driver import Driver
 from streamcodec.server.express import Express, response_head
 from streamcodec.server.lingering import refuse
-from streamcodec.server.observation import Observation, Observers, client_of
+from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Session
@@ -143,7 +142,7 @@ class Server:
     def _enter(self, sock: socket.socket) -> Driver | None:
         """Return who serves a new connection; None if there is no place for it."""
         observers = self._observers
-        observe = None if observers is None else partial(Observation, observers, client_of(sock))
+        observe = None if observers is None else observers.of(client_of(sock))
         session = Session(self._service, self._express, self._admission, self._dates, observe)
         driver = Driver(session, self._workers, self._departures, self._options)
         return driver if self._admission.enter(session, driver) else None
@@ -159,9 +158,9 @@ class Server:
 
     def _observe_refusal(self, sock: socket.socket) -> None:
         if self._observers is not None:
-            observation = Observation(self._observers, client_of(sock))
+            observation = self._observers.of(client_of(sock))(0)
             observation.answered(self._refusal.reply)
-            observation.record.bytes_out = len(self._refusal.encoded(self._dates))
+            observation.bytes_out = len(self._refusal.encoded(self._dates))
             observation.end()
 
     async def _serve(self, sock: socket.socket, driver: Driver, outbox: Outbox | None) -> None:

@@ -15,8 +15,10 @@ more than that either, and when it is refused nothing: its answer may take long 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, out_of_memory
@@ -31,22 +33,25 @@ from streamcodec.server.budget import Reservation
 from streamcodec.server.dates import Dates
 from streamcodec.server.express import Express, response_head
 from streamcodec.server.failures import log_failure
-from streamcodec.server.observation import Observation
+from streamcodec.server.observation import Observation, Observe
 from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Listing, Reply, Service, error_reply, unavailable_reply
 from streamcodec.service.routes import Resource, find_route
 
 _SMALL_BYTES: Final = 64 << 10
 
+_OK: Final = int(HTTPStatus.OK)
+
 _TURN_EVENTS: Final = 64
 """So many are taken before others have their turn: the tensors of one read may be some thousands."""
 
 _HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
-_PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
+_HEAD: Final = State.HEAD
+_IDLE: Final = Phase.IDLE
+"""To look a member up in its class takes as long as three calls, and these are looked up with every request."""
 
-Observe = Callable[[int], Observation]
-"""Begins an observation of a request, before which so many bytes have come."""
+_PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
 
 
 class Step(Enum):
@@ -118,7 +123,7 @@ class Session:
     @property
     def is_idle(self) -> bool:
         """Whether no request has begun, and no answer waits to be sent."""
-        return self.phase is Phase.IDLE and not self.outgoing
+        return self.phase is _IDLE and not self.outgoing
 
     @property
     def is_spare(self) -> bool:
@@ -135,8 +140,8 @@ class Session:
     def phase(self) -> Phase:
         """How far the request has come that is being received."""
         incoming = self.connection.incoming
-        if incoming.state is State.HEAD:
-            return Phase.HEAD if incoming.has_input else Phase.IDLE
+        if incoming.state is _HEAD:
+            return Phase.HEAD if incoming.has_input else _IDLE
         return Phase.BODY if self.inference is None or self.inference.has_header else Phase.HEADER
 
     @property
@@ -163,9 +168,12 @@ class Session:
             Whether there was such a request.
         """
         incoming = self.connection.incoming
-        if incoming.state is not State.HEAD or not incoming.has_input:
+        kept = incoming.kept
+        if incoming.state is not _HEAD or not (kept or incoming.is_eof):
             return False
-        observation = None if self._observe is None else self._watched(self._observe)
+        observation = self.observation
+        if observation is None and self._observe is not None:
+            observation = self.observation = self._observe(incoming.received - kept)
         if not self._admission.keeps_another(self):
             return False
         answer = self._express.reply(incoming, observation)
@@ -179,7 +187,11 @@ class Session:
         self.outgoing = [beginning, self._dates.encoded(), rest, *reply.buffers]
         self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
         if observation is not None:
-            observation.answered(reply)
+            observation.status = reply.status
+            if observation.model is None:
+                self._name_model(observation, head)
+            if reply.status != _OK:
+                observation.answered(reply)
         return True
 
     @property
@@ -261,9 +273,9 @@ class Session:
         nbytes = incoming.received - observation.offset
         if observation.has_begun:
             nbytes -= incoming.kept
-        elif observation.record.status is None and not incoming.kept:  # no request has begun
+        elif observation.status is None and not incoming.kept:  # no request has begun
             return
-        observation.record.bytes_in = nbytes
+        observation.bytes_in = nbytes
         if is_whole:
             observation.end()
         else:
@@ -308,8 +320,19 @@ class Session:
 
     def _answered(self, reply: Reply, observation: Observation) -> None:
         observation.answered(reply)
+        if observation.model is None and self._head is not None:
+            self._name_model(observation, self._head)
         if self.inference is not None:
-            observation.record.request_id = self.inference.request_id
+            observation.request_id = self.inference.request_id
+
+    def _name_model(self, observation: Observation, head: RequestHead) -> None:
+        """Tell which model is asked about, if there is one, where it is not asked to infer."""
+        if head.method == "POST":
+            return
+        with suppress(RemoteProtocolError):
+            route = find_route(head.target)
+            if route.model in self._service.models:
+                observation.model, observation.version = route.model, route.version
 
     def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
         if reply.cause is not None:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Final
 
 from streamcodec.service.observing import Observer, RequestRecord
 from streamcodec.service.registry import ModelRegistry
 
+_OK: Final = int(HTTPStatus.OK)
+
 
 class StatisticsObserver(Observer):
-    """Counts the requests to the models of a registry. Without it, all of their statistics are zero."""
+    """Counts what is asked of the models of a registry. Without it, all of their statistics are zero."""
 
     def __init__(self, models: ModelRegistry) -> None:
         """Count for these models, and for those that are added later."""
         self._models = models
 
     def request_ended(self, request: RequestRecord) -> None:
-        """Count a request to a model, unless the model has been removed meanwhile."""
-        if request.model is None or request.version is None:
+        """Count a request for inference, unless its model has been removed meanwhile."""
+        head = request.head
+        if request.model is None or request.version is None or head is None or head.method != "POST":
             return
         statistics = self._models.statistics(request.model, request.version)
         if statistics is not None:
             statistics.count(
-                is_success=request.status == HTTPStatus.OK,
+                is_success=request.status == _OK,
                 waiting=request.waiting_seconds,
                 body=request.body_seconds,
                 model=request.model_seconds,

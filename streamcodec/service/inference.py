@@ -8,7 +8,7 @@ unless it `is_inline`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import numpy as np
@@ -134,7 +134,14 @@ class Opening:
     ) -> Reply:
         """Call the model, and have a reply made of its outputs; whatever goes wrong is a reply, too."""
         try:
-            outputs = self.model.predict(request) if watch is None else self._watched(request, watch)
+            if watch is None:
+                outputs = self.model.predict(request)
+            else:
+                watch.call_begun(request)
+                try:
+                    outputs = self.model.predict(request)
+                finally:
+                    watch.call_ended()
             # Nearly always it is a dictionary; to ask what else it is takes time.
             return reply(outputs if type(outputs) is dict else self.checked(outputs), request.header)
         except KeyboardInterrupt:  # may be meant for the program
@@ -152,13 +159,6 @@ class Opening:
             msg = f"model {self.model.name!r} has returned {_kind(outputs)}, not a mapping of its outputs by name"
             raise LocalProtocolError(msg)
         return cast("Outputs", outputs)
-
-    def _watched(self, request: InferenceRequest, watch: CallWatch) -> Outputs | Awaitable[Outputs]:
-        watch.call_begun(request)
-        try:
-            return self.model.predict(request)
-        finally:
-            watch.call_ended()
 
     def failure(self, error: BaseException, request_id: str | None) -> Reply:
         """Make the reply to a call that has failed.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from streamcodec.engine.errors import ErrorCode
 from streamcodec.http.messages import RequestHead
@@ -32,6 +32,10 @@ class Ending(Enum):
     """The server has closed the connection before there was an answer: it was stopped, or needed the place."""
 
 
+COMPLETE: Final = Ending.COMPLETE
+"""To look a member up in its class takes as long as three calls."""
+
+
 class RequestRecord:
     """One request. A server fills it, others read it; records are equal if they are the same.
 
@@ -41,8 +45,9 @@ class RequestRecord:
         head: of the request; None where none could be read. Where `raw_head` is set, use `field` instead of its fields.
         raw_head: the head as it came, of a request whose head was known again: `head` is then that of an earlier
             request, whose fields differ where they mean nothing here, as `traceparent`. Else empty.
-        model: name of the model; None of requests that ask for no inference, and of those refused by their head.
-        version: of the model, in the same cases.
+        model: name of the model that is asked to infer, or asked about (`GET /v2/models/M/ready`); None of other
+            requests, and of requests for inference that are refused by their head.
+        version: of the model; None also where a request about a model names none.
         request_id: as the JSON header gives it; None where it has none, or was not read.
         status: of the answer; None if there was none.
         code: why the request was refused; None if it was not, or for no fault of its own (status 503 and 504).
@@ -57,30 +62,43 @@ class RequestRecord:
         seconds: all of it.
     """
 
-    client: str
-    started: float
-    # What is not known stays with the class: to set all of it would take as long as the rest of the observation.
-    head: RequestHead | None = None
-    raw_head = b""
-    model: str | None = None
-    version: str | None = None
-    request_id: str | None = None
-    status: int | None = None
-    code: ErrorCode | None = None
-    cause: BaseException | None = None
-    ending = Ending.COMPLETE
-    bytes_in = 0
-    bytes_out = 0
-    body_seconds = 0.0
-    waiting_seconds = 0.0
-    model_seconds = 0.0
-    send_seconds = 0.0
-    seconds = 0.0
+    __slots__ = (
+        "__weakref__",
+        "body_seconds",
+        "bytes_in",
+        "bytes_out",
+        "cause",
+        "client",
+        "code",
+        "ending",
+        "head",
+        "model",
+        "model_seconds",
+        "raw_head",
+        "request_id",
+        "seconds",
+        "send_seconds",
+        "started",
+        "status",
+        "version",
+        "waiting_seconds",
+    )
 
     def __init__(self, client: str, started: float) -> None:
         """Begin with a request of which nothing else is known."""
         self.client = client
         self.started = started
+        self.head: RequestHead | None = None
+        self.raw_head = b""
+        self.model: str | None = None
+        self.version: str | None = None
+        self.request_id: str | None = None
+        self.status: int | None = None
+        self.code: ErrorCode | None = None
+        self.cause: BaseException | None = None
+        self.ending = COMPLETE
+        self.bytes_in = self.bytes_out = 0
+        self.body_seconds = self.waiting_seconds = self.model_seconds = self.send_seconds = self.seconds = 0.0
 
     @property
     def method(self) -> str | None:

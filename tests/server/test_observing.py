@@ -20,7 +20,7 @@ from streamcodec import NEED_TURN, ErrorCode, Rows, Windows
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
-from streamcodec.server.observation import Observation, Observers, client_of
+from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.session import Session, Step
 from streamcodec.service import Ending, InferenceRequest, Model, ModelRegistry, Observer, RequestRecord, Service
 from tests.server.programs import server_here
@@ -116,6 +116,13 @@ WAYS: dict[str, tuple[bytes, tuple[Any, ...], list[str]]] = {
     "failing": (_with_id("fails"), ("fails", "1", "7", 500, None), CALL),
     "failing quickly": (infer_request("fails-quickly"), ("fails-quickly", "1", None, 500, None), CALL),
     "health": (GET_LIVE, (None, None, None, 200, None), ["begun", "ended"]),
+    "about": (head("/v2/models/quick", method="GET"), ("quick", None, None, 200, None), ["begun", "ended"]),
+    "about a version": (
+        head("/v2/models/threaded/versions/3/ready", method="GET"),
+        ("threaded", "3", None, 200, None),
+        ["begun", "ended"],
+    ),
+    "no route": (head("/v3", method="GET"), (None, None, None, 404, "not-found"), ["begun", "ended"]),
     "unknown": (head("/v2/models/no", method="GET"), (None, None, None, 404, "not-found"), ["begun", "ended"]),
     "index": (
         head("/v2/repository/index", "Content-Length: 2", "Expect: 100-continue") + b"{}",
@@ -147,8 +154,7 @@ def _serve(service: Service, express: Express, message: bytes, size: int) -> tup
     """Bring a message in pieces to a session whose clock goes on by a second whenever it is read."""
     recording = Recording()
     observers = Observers([recording], partial(next, itertools.count()))
-    observe = partial(Observation, observers, "client")
-    session = Session(service, express, Admission(ServerOptions()), None, observe)
+    session = Session(service, express, Admission(ServerOptions()), None, observers.of("client"))
     sent, taken = b"", 0
     while (step := session.next_event()) is not Step.CLOSE:
         if step is Step.CALL:
@@ -331,6 +337,22 @@ def test_waiting_for_memory_is_waiting() -> None:
         gate.set()
         assert first.response().status == 200
     assert 0.15 < record.waiting_seconds <= record.seconds
+
+
+def test_an_observation_begins_as_a_record_does() -> None:
+    """It is made by hand."""
+    observation = Observers([], lambda: 1.5).of("client")(7)
+    record = RequestRecord("client", observation.started)
+    names = [name for name in RequestRecord.__slots__ if name != "__weakref__"]
+    assert [getattr(observation, name) for name in names] == [getattr(record, name) for name in names]
+    assert (observation.offset, observation.has_begun) == (7, False)
+
+
+def test_the_time_of_day_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, days = iter([10.0, 10.5, 11.5]), iter([1000.0, 5000.0])
+    monkeypatch.setattr("streamcodec.server.observation.time.time", partial(next, days))
+    observe = Observers([], partial(next, times)).of("client")
+    assert [observe(0).started for _ in range(3)] == [1000.0, 1000.5, 5000.0]
 
 
 def test_clients_without_an_address() -> None:

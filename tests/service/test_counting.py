@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from streamcodec.http.messages import Fields, RequestHead
 from streamcodec.service import Model, ModelRegistry, RequestRecord, StatisticsObserver
 
 
-def _record(model: str | None, status: int | None) -> RequestRecord:
+def _record(model: str | None, status: int | None, method: str = "POST") -> RequestRecord:
     record = RequestRecord("127.0.0.1:1", 1000.0)
+    record.head = RequestHead(method=method, target="/", fields=Fields(()), content_length=0)
     record.model, record.version, record.status = model, None if model is None else "1", status
     record.body_seconds, record.model_seconds, record.send_seconds, record.seconds = 0.25, 0.5, 0.125, 0.875
     return record
@@ -27,11 +29,12 @@ def test_requests_to_models_are_counted_by_their_status() -> None:
     assert document["inference_stats"]["compute_infer"] == {"count": 2, "ns": 1_000_000_000}
 
 
-def test_requests_to_no_model_and_to_one_that_has_gone_are_nobodys() -> None:
+def test_requests_about_a_model_to_no_model_and_to_one_that_has_gone_are_nobodys() -> None:
     models = ModelRegistry.of([Model(name="m", predict=lambda request: request.inputs)])
     observer = StatisticsObserver(models)
     observer.request_ended(_record(None, 200))
     observer.request_ended(_record("gone", 200))
+    observer.request_ended(_record("m", 200, "GET"))  # as it asks about the model
     statistics = models.statistics("m", "1")
     assert statistics is not None
     assert statistics.document("m", "1")["inference_count"] == 0

@@ -1,0 +1,116 @@
+"""What it costs to observe small requests: `python -m tests.benchmarks.observed`.
+
+16 floats to `identity` and back, to servers without an observer, with one that does nothing, with statistics, and with
+the access log. What counts is the CPU time of the whole process, the log's thread included, for each request. Requests
+come one after the other on one connection, or in bursts of 16, one on each of 16 connections. Rounds are short and
+alternate, and what is compared is round by round: the machine is shared with the client, which is as busy.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from statistics import median
+
+from streamcodec.server import AccessLog, run, to_descriptor
+from streamcodec.service import ModelRegistry, Observer, RequestRecord, Service, StatisticsObserver
+from tests.benchmarks import load
+from tests.benchmarks.measure import in_turn, print_table, ratios
+from tests.benchmarks.models import models
+from tests.benchmarks.peers import Running
+from tests.processes import announced, cpu_clock
+
+_CONNECTIONS = (1, 16)
+_REQUESTS = 1_600
+_ROUNDS = 25
+_LOG_SECONDS = 0.12
+"""For the log's thread to write what it has."""
+
+
+class _Idle(Observer):
+    def request_ended(self, request: RequestRecord) -> None:
+        """Do nothing, but be told."""
+
+
+_OBSERVERS: dict[str, Callable[[ModelRegistry, int], list[Observer]]] = {
+    "none": lambda *_: [],
+    "idle": lambda *_: [_Idle()],
+    "statistics": lambda registry, _: [StatisticsObserver(registry)],
+    "log": lambda _, file: [AccessLog(write=to_descriptor(file))],
+    "log+statistics": lambda registry, file: [AccessLog(write=to_descriptor(file)), StatisticsObserver(registry)],
+}
+
+
+def serve(name: str) -> None:
+    """Serve with the observers of that name; the log goes to standard error."""
+    registry = ModelRegistry.of(models())
+    observers = _OBSERVERS[name](registry, sys.stderr.fileno())
+    run(
+        Service(registry),
+        port=0,
+        observer=observers,
+        on_listening=lambda host, port: print(f"listening on http://{host}:{port}", flush=True),
+    )
+
+
+@contextmanager
+def _server(name: str) -> Iterator[Running]:
+    command = [sys.executable, "-m", "tests.benchmarks.observed", name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            url = announced(process.stdout)
+            yield Running(name=name, version="", url=url, pid=process.pid, cpu=cpu_clock(process.pid))
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def _seconds(
+    server: Running, connections: Sequence[Callable[[], None]], receive: Sequence[Callable[[], object]]
+) -> float:
+    """Return the CPU time of a request, of some that are sent in bursts."""
+    bursts = _REQUESTS // len(connections)
+    before = server.cpu()
+    for _ in range(bursts):
+        for send in connections:
+            send()
+        for take in receive:
+            take()
+    time.sleep(_LOG_SECONDS)
+    return (server.cpu() - before) / (bursts * len(connections))
+
+
+def main() -> None:
+    """Measure and print."""
+    message = load.message_for(64)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(_server(name)) for name in _OBSERVERS]
+        for count in _CONNECTIONS:
+            variants = {}
+            for server in servers:
+                request = load.request_to(server, "identity", message)
+                sockets = [stack.enter_context(closing(load.connect(server))) for _ in range(count)]
+                sends = [partial(sock.sendall, b"".join([request.head, *request.buffers])) for sock in sockets]
+                variants[server.name] = partial(_seconds, server, sends, [partial(load.receive, s) for s in sockets])
+            _print(count, in_turn(variants, _ROUNDS))
+
+
+def _print(count: int, taken: dict[str, list[float]]) -> None:
+    print(f"{count} connection{'s'[: count > 1]}: CPU of the server for a request, medians of {_ROUNDS} x {_REQUESTS}")
+    rows = []
+    for name, seconds in taken.items():
+        ratio = median(ratios(seconds, taken["none"]))
+        rows.append([name, f"{median(seconds) * 1e6:.1f} µs", f"{min(seconds) * 1e6:.1f} µs", f"{ratio - 1:+.0%}"])
+    print_table(["observer", "median", "least", "more"], rows)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        serve(sys.argv[1])
+    else:
+        main()
