@@ -41,6 +41,7 @@ from streamcodec.core.errors import (
 )
 from streamcodec.core.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.core.limits import Limits
+from streamcodec.core.placement import uninitialised_bytes
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.heads import check_head, invalid_http
@@ -95,7 +96,7 @@ class Incoming:
         self._limits = limits
         self._is_paced = paced
         self._pieces = range(_PIECES if paced else _ENDLESS)
-        self._scratch = memoryview(bytearray(max(SCRATCH_BYTES, limits.max_head_bytes + 1)))
+        self._scratch = uninitialised_bytes(max(SCRATCH_BYTES, limits.max_head_bytes + 1))
         self._start = 0
         self._end = 0
         self._scanned = 0
