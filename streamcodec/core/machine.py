@@ -76,7 +76,7 @@ _LITTLE_SLICE_BYTES: Final = 16 << 10
 """In so many bytes elements are found without a turn."""
 
 _TENSORS_PER_TURN: Final = 32
-"""So many tensors in a row that need no bytes are read in one go."""
+"""So many tensors in a row are read in one go, since they need no bytes, or since those have come together."""
 
 _AHEAD_BYTES: Final = 16 << 10
 """A tensor of so many bytes may be placed ahead of its turn. With larger ones, a read more does not matter."""
@@ -95,6 +95,7 @@ class Machine(Generic[HeaderT]):
         events: what has been read, in order; whoever drives the machine takes them out.
         needs_turn: whether the machine has paused before a piece of work, and not for the consumer.
         held_bytes: memory taken so far for what is being received, but for the tensors that were placed.
+        in_a_row: tensors since others had their turn; whoever drives the machine sets it to 0 when bytes come.
         has_ended: whether the input has; whoever drives the machine says so.
     """
 
@@ -105,7 +106,6 @@ class Machine(Generic[HeaderT]):
         "_claims",
         "_given",
         "_header_length",
-        "_in_a_row",
         "_is_end_known",
         "_is_headerless",
         "_is_paced",
@@ -120,6 +120,7 @@ class Machine(Generic[HeaderT]):
         "events",
         "has_ended",
         "held_bytes",
+        "in_a_row",
         "needs_turn",
     )
 
@@ -159,7 +160,7 @@ class Machine(Generic[HeaderT]):
         self._unplaced: deque[TensorSpec] = deque()
         self._placed: deque[tuple[Slabs, memoryview]] = deque()
         self._is_end_known = False
-        self._in_a_row = 0
+        self.in_a_row = 0
         self.held_bytes = 0
         self.events: deque[HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage] = deque()
         self.needs_turn = False
@@ -188,9 +189,9 @@ class Machine(Generic[HeaderT]):
         self._unplaced.extend(header.tensors)
         try:
             for spec in header.tensors:
-                self._in_a_row += 1
+                self.in_a_row += 1
                 # What is placed ahead may have been filled by the read that filled the tensor before.
-                if self._in_a_row > _TENSORS_PER_TURN and not self._placed:
+                if self.in_a_row > _TENSORS_PER_TURN and not self._placed:
                     yield from self._turn()
                 if spec.datatype.is_bytes:
                     yield from self._read_texts(spec)
@@ -363,7 +364,7 @@ class Machine(Generic[HeaderT]):
 
     def _turn(self) -> Fill:
         """Let others have their turn before a piece of work, if the machine is paced."""
-        self._in_a_row = 0
+        self.in_a_row = 0
         if self._is_paced:
             self.needs_turn = True
             yield None
@@ -535,7 +536,6 @@ class Machine(Generic[HeaderT]):
             self._position += taken
             target, missing = target[taken:], missing - taken
         if missing and not self.has_ended:
-            self._in_a_row = 0
             came = yield target
             self._position += came
             missing -= came
