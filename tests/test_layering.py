@@ -174,3 +174,15 @@ assert Decoder
 print(sorted((set(sys.modules) - before) & set({heavy.split()!r})))
 """
     assert run(code) == "[]"
+
+
+def test_a_server_has_imported_all_it_needs_before_it_serves() -> None:
+    code = """
+import sys, importlib.util
+from streamcodec.server import Server
+from streamcodec.service import Service, demo_models
+Server(Service(demo_models()))
+late = {name for name in ("msgspec.json", "ml_dtypes") if importlib.util.find_spec(name.partition(".")[0])}
+print(sorted(late - set(sys.modules)))
+"""
+    assert run(code) == "[]", "or the first request that needs them holds up all others for 10 ms"

@@ -140,6 +140,11 @@ DATATYPES: Final[dict[str, Datatype]] = {
 """Every datatype of the V2 protocol by its name on the wire."""
 
 
+def find_bfloat16() -> None:
+    """Import `ml_dtypes` now, where it is installed, and not when the first BF16 tensor comes: that takes 8 ms."""
+    _bfloat16()
+
+
 @cache
 def _bfloat16() -> np.dtype[Any]:
     """Find BF16's dtype at its first use: importing `ml_dtypes` costs more than the rest of this package."""

@@ -134,6 +134,7 @@ class Decoder(Generic[HeaderT]):
                 the last call, or there was none to be had.
             RemoteProtocolError: the message has been refused before.
         """
+        self._machine.in_a_row = 0
         filled = self._filled + nbytes
         target, self._target = self._target, None
         if target is None:
@@ -260,6 +261,7 @@ class Decoder(Generic[HeaderT]):
     def _copy(self, source: memoryview) -> int:
         """Copy bytes to target after target, as long as there are any of both; return how many were copied."""
         target: memoryview | None = self._take_target()
+        self._machine.in_a_row = 0
         self._is_offered = False
         taken = 0
         while target is not None and taken < len(source):

@@ -48,7 +48,7 @@ _LITTLE_SLICE_BYTES: Final = 16 << 10
 """In so many bytes elements are found without a turn."""
 
 _TENSORS_PER_TURN: Final = 32
-"""So many tensors in a row that need no bytes are read in one go."""
+"""So many tensors in a row are read in one go, since they need no bytes, or since those have come together."""
 
 _AHEAD_BYTES: Final = 16 << 10
 """A tensor of so many bytes may be placed ahead of its turn. With larger ones, a read more does not matter."""
@@ -113,9 +113,9 @@ class Machine(Reader, Generic[HeaderT]):
         self._unplaced.extend(header.tensors)
         try:
             for spec in header.tensors:
-                self._in_a_row += 1
+                self.in_a_row += 1
                 # What is placed ahead may have been filled by the read that filled the tensor before.
-                if self._in_a_row > _TENSORS_PER_TURN and not self._placed:
+                if self.in_a_row > _TENSORS_PER_TURN and not self._placed:
                     yield from self.turn()
                 if spec.datatype.is_bytes:
                     yield from self._read_texts(spec)

@@ -148,9 +148,18 @@ def scratch_bytes(nbytes: int) -> memoryview:
     if nbytes <= _LITTLE_BYTES:
         return memoryview(bytearray(nbytes))  # which is zeroed, and still the quickest for little
     try:
-        return np.empty(nbytes, np.uint8).data
+        return uninitialised_bytes(nbytes)
     except MemoryError:
         raise _out_of_memory(nbytes) from None
+
+
+def uninitialised_bytes(nbytes: int) -> memoryview:
+    """Return memory that is not zeroed: 64 KiB take 6 microseconds, and 70 if they are.
+
+    Raises:
+        MemoryError: there is none.
+    """
+    return np.empty(nbytes, np.uint8).data
 
 
 def _out_of_memory(nbytes: int) -> RemoteProtocolError:

@@ -49,6 +49,7 @@ class Reader:
         length: bytes of the whole message, if that is known beforehand.
         position: bytes of the message that have been used. What is ahead does not count.
         has_ended: whether no more bytes will come.
+        in_a_row: tensors since others had their turn; whoever drives the machine sets it to 0 when bytes come.
         held_bytes: memory taken so far for what is being received, but for the tensors that were placed.
         needs_turn: whether the pause at hand is one before a piece of work.
         on_filled: told of all bytes that `fill` and `read` have filled, in order, and in slices: for a checksum. None
@@ -57,10 +58,10 @@ class Reader:
 
     __slots__ = (
         "_ahead",
-        "_in_a_row",
         "_is_paced",
         "has_ended",
         "held_bytes",
+        "in_a_row",
         "length",
         "limits",
         "needs_turn",
@@ -91,7 +92,7 @@ class Reader:
         self.on_filled: Callable[[memoryview], object] | None = None
         self._ahead = NOTHING_AHEAD
         self._is_paced = paced
-        self._in_a_row = 0
+        self.in_a_row = 0
 
     @property
     def offset(self) -> int:
@@ -118,7 +119,6 @@ class Reader:
             self.position += taken
             target, missing = target[taken:], missing - taken
         if missing and not self.has_ended:
-            self._in_a_row = 0
             came = yield target
             self.position += came
             missing -= came
@@ -221,7 +221,7 @@ class Reader:
 
     def turn(self) -> Fill:
         """Let others have their turn before a piece of work, if the reader is paced."""
-        self._in_a_row = 0
+        self.in_a_row = 0
         if self._is_paced:
             self.needs_turn = True
             yield None

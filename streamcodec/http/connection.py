@@ -36,6 +36,7 @@ from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtoc
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
 from streamcodec.engine.inflate import Inflater
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.placement import uninitialised_bytes
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.chunks import Chunks
@@ -96,7 +97,7 @@ class Incoming:
         self._limits = limits
         self._is_paced = paced
         self._pieces = range(_PIECES if paced else _ENDLESS)
-        self._scratch = memoryview(bytearray(max(SCRATCH_BYTES, limits.max_head_bytes + 1)))
+        self._scratch = uninitialised_bytes(max(SCRATCH_BYTES, limits.max_head_bytes + 1))
         self._start = 0
         self._end = 0
         self._scanned = 0

@@ -45,6 +45,13 @@ _OPAQUE_FIELD: Final = re.compile(
 """A field that means nothing here, in its plainest form, so that h11 has nothing against it. What is not as plain as
 that stays a part of the head."""
 
+_UNPLAIN: Final = re.compile(
+    rb"\r\n(?:transfer-encoding:|content-encoding:|expect:|connection:(?! *keep-alive\r))", re.IGNORECASE
+)
+"""Fields with which a head is not plain, so that it need not be read to know that: to read it takes 0.2 ms."""
+
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: *([0-9]{1,18})\r", re.IGNORECASE)
+
 _OTHER_LINES: Final = 2
 """Lines of a head that are no fields: the first one and the last, which is blank."""
 
@@ -82,7 +89,7 @@ class Express:
         if end < len(_HEAD_END):
             return None
         beginning = data[:end]
-        known = self._known.get(beginning) or self._recognize(beginning)
+        known = self._known.get(beginning) or (self._recognize(beginning) if _may_be_plain(data, end) else None)
         if known is None:
             return None
         head = known if isinstance(known, RequestHead) else known.head
@@ -133,6 +140,13 @@ class Express:
         if outcome.refusal is not None:  # by its traceback it would keep this frame, and so itself
             outcome.refusal.__traceback__ = None
         return head if outcome.status == HTTPStatus.OK else None
+
+
+def _may_be_plain(data: bytes, end: int) -> bool:
+    """Whether it is worth the time to read a head: its request seems to be plain, and all there."""
+    head = data[:end]
+    length = _LENGTH.search(head)
+    return len(data) - end >= (int(length[1]) if length else 0) and not _UNPLAIN.search(head)
 
 
 def _plain_head(data: bytes, service: Service) -> RequestHead | None:

@@ -14,6 +14,7 @@ from typing import Final
 import anyio
 
 from streamcodec.engine.events import NEED_DATA, NeedData
+from streamcodec.engine.placement import uninitialised_bytes
 from streamcodec.transports import aio
 
 _BUFFER_BYTES: Final = 64 << 10
@@ -28,7 +29,7 @@ class Rest:
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self._scratch = memoryview(bytearray(_BUFFER_BYTES))
+        self._scratch = uninitialised_bytes(_BUFFER_BYTES)
         self._left = _MOST_BYTES
 
     def next_event(self) -> bool | NeedData:

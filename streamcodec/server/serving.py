@@ -21,7 +21,9 @@ from typing import Final, cast
 
 import anyio
 
+from streamcodec.engine.datatypes import find_bfloat16
 from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.json.quick import find_parser
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending
@@ -63,6 +65,8 @@ class Server:
             options: how.
             observer: is told of all requests; or several, which are told in turn.
         """
+        find_parser()  # nobody else would be served while the first request that needs them imports them
+        find_bfloat16()
         observers = list(observer) if isinstance(observer, Iterable) else [observer]
         self._observers = Observers(observers) if observers else None
         self._dates = Dates()

@@ -108,6 +108,7 @@ class Session:
         self._listing: Listing | None = None
         self._once_granted: Callable[[], Step | None] | None = None
         self._memory_bytes: int | None = None
+        self._tried = -1
         self.reservation = Reservation(admission.budget)
         self.request_count = 0
         self.connection = ServerConnection(service.limits, paced=True)
@@ -162,14 +163,15 @@ class Session:
     def answer_at_once(self) -> bool:
         """Answer the next request, if all of it is there and nothing takes long; `outgoing` is the answer then.
 
-        `next_event` does so, too; who is in a hurry saves the rest of it.
+        `next_event` does so, too; who is in a hurry saves the rest of it. What could not be answered so is looked at
+        again only when more has come.
 
         Returns:
             Whether there was such a request.
         """
         incoming = self.connection.incoming
         kept = incoming.kept
-        if incoming.state is not _HEAD or not (kept or incoming.is_eof):
+        if incoming.state is not _HEAD or not (kept or incoming.is_eof) or incoming.received == self._tried:
             return False
         observation = self.observation
         if observation is None and self._observe is not None:
@@ -178,6 +180,7 @@ class Session:
             return False
         answer = self._express.reply(incoming, observation)
         if answer is None:
+            self._tried = incoming.received
             return False
         self.request_count += 1
         self._admission.used(self)
@@ -355,6 +358,7 @@ class Session:
 
     def _begin(self, head: RequestHead) -> Step | None:
         self._head = head
+        self._tried = -1  # another request may have come with it
         self.request_count += 1
         if self._observe is not None:
             self._watched(self._observe).begin(head)

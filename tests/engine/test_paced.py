@@ -82,11 +82,21 @@ def test_after_32_tensors_that_need_no_bytes_there_is_a_turn() -> None:
     assert turns == 1 + 200 // 33
 
 
-def test_tensors_with_bytes_need_no_turn() -> None:
+def test_after_32_tensors_whose_bytes_have_come_together_there_is_a_turn() -> None:
+    entries = [binary("INT8", [1], 1, name=f"t{index}") for index in range(200)]
+    message = request(*entries, payload=bytes(200))
+    events, turns = take(paced(message), message.body)
+    assert len(events) == 202
+    assert turns == 1 + 200 // 33
+
+
+def test_tensors_whose_bytes_come_one_by_one_need_no_turn() -> None:
     entries = [binary("INT8", [1], 1, name=f"t{index}") for index in range(40)]
     message = request(*entries, payload=bytes(40))
     decoder = paced(message)
-    assert take(decoder, message.body)[1] == 0
+    for byte in message.body:
+        assert decoder.feed(bytes([byte])) == 1
+    assert decoder.is_complete
 
 
 def test_a_turn_does_not_come_between_targets_that_one_read_may_fill() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
 from streamcodec import NEED_DATA, EndOfMessage, ErrorCode
 from streamcodec.http import Collector, ConnectionClosed, RequestHead, ServerConnection
+from streamcodec.http.connection import SCRATCH_BYTES
 from tests.http.driver import Driver, refuses, server, triad
 from tests.http.messages import BODY, GET, IHCL, framed, head, length, post
+from tests.processes import resident
 
 REQUEST = framed(BODY, IHCL)
 
@@ -210,3 +215,10 @@ def test_it_is_not_known_of_chunks() -> None:
     connection.feed(post(b"Transfer-Encoding: chunked") + b"1\r\n")
     assert isinstance(connection.next_event(), RequestHead)
     assert connection.missing is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells how much memory a process has in RAM")
+def test_scratch_memory_costs_nothing_before_bytes_come() -> None:
+    before = resident(os.getpid())
+    connections = [ServerConnection() for _ in range(400)]
+    assert resident(os.getpid()) - before < len(connections) * SCRATCH_BYTES / 4

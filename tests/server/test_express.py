@@ -8,11 +8,13 @@ import re
 from collections.abc import Mapping
 from itertools import chain
 
+import h11
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from streamcodec import DATATYPES, NEED_DATA, NEED_TURN, Tensor, encode_request
+from streamcodec.http.heads import parse_request
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.dates import Dates
@@ -215,3 +217,44 @@ def test_a_refusal_leaves_nothing_to_the_garbage_collector(model: str) -> None:
         assert gc.collect() <= few, "what a connection leaves, and no more for more requests"
     finally:
         gc.enable()
+
+
+CLOSING = GET_LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+UNPLAIN = {
+    "closing": CLOSING,
+    "chunked": head("/v2/models/identity/infer", "Transfer-Encoding: chunked"),
+    "compressed": head("/v2/models/identity/infer", "Content-Encoding: gzip", "Content-Length: 0"),
+    "of which the body has not come": head("/v2/models/identity/infer", "Content-Length: 9"),
+}
+
+
+@pytest.mark.parametrize("name", UNPLAIN)
+def test_a_head_that_is_not_plain_is_read_once_and_by_the_ordinary_way(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bytes] = []
+
+    def noted(connection: h11.Connection, head: bytes) -> h11.Request:
+        read.append(head)
+        return parse_request(connection, head)
+
+    monkeypatch.setattr("streamcodec.http.server.parse_request", noted)
+    service = Service(demo_models())
+    session = Session(service, Express(service), Admission(ServerOptions()), FIXED)
+    session.connection.feed(UNPLAIN[name])
+    for _ in range(3):  # who looks first, who looks next, and the task that has waited
+        assert not session.answer_at_once()
+    session.next_event()
+    assert len(read) == 1
+
+
+def test_a_small_request_behind_one_that_was_not_plain_takes_the_short_cut() -> None:
+    service = Service(demo_models())
+    express = Counting(service)
+    session = Session(service, express, Admission(ServerOptions()), FIXED)
+    session.connection.feed(GET_LIVE.replace(b"GET", b"PUT") + GET_LIVE)
+    assert session.next_event() is Step.SEND
+    assert express.count == 0
+    session.has_sent()
+    assert session.next_event() is Step.SEND
+    assert express.count == 1

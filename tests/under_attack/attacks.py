@@ -105,6 +105,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "chunks of one byte, with extensions": _alike(lambda: ask(chunked(_ones(150_000), size=1, extension=b";a=b"))),
     "12,000 empty tensors": _alike(lambda: ask(many_tensors(12_000, 0))),
     "12,000 tensors of a byte": _alike(lambda: ask(many_tensors(12_000, 1))),
+    "12,000 tensors of a byte, chunked": _alike(lambda: ask(many_tensors(12_000, 1, is_chunked=True))),
     "8 million empty elements": _alike(lambda: ask(zeros(tensor("BYTES", 8_000_000, 32_000_000), 32_000_000))),
     "GET pipelined": _alike(lambda: flood(get("/v2/health/ready") * 2000)),
     "404 pipelined": _alike(lambda: flood(get("/nowhere") * 2000)),

@@ -70,7 +70,7 @@ def gzip_members(count: int) -> bytes:
     return post(empty * count + gzip.compress(b'{"inputs":[]}', mtime=0), "Content-Encoding: gzip")
 
 
-def many_tensors(count: int, nbytes: int) -> bytes:
+def many_tensors(count: int, nbytes: int, *, is_chunked: bool = False) -> bytes:
     """Return a request with so many tensors of so many bytes each."""
     parameters = {"binary_data_size": nbytes}
     entries = [
@@ -78,7 +78,8 @@ def many_tensors(count: int, nbytes: int) -> bytes:
         for number in range(count)
     ]
     header = json.dumps({"inputs": entries}).encode()
-    return post(header + bytes(count * nbytes), declared(len(header)))
+    write = chunked if is_chunked else post
+    return write(header + bytes(count * nbytes), declared(len(header)))
 
 
 def damaged(nbytes: int, *, model: str = "sink") -> bytes:

@@ -52,6 +52,11 @@ def parse_quickly(data: bytes | bytearray | memoryview) -> list[Any]:
     return [value] if count_members(value) == _count_colons(data) else []
 
 
+def find_parser() -> None:
+    """Import the package now, where it is installed, and not when the first large text comes: that takes 10 ms."""
+    _decoder()
+
+
 @cache
 def _decoder() -> Callable[[bytes | bytearray | memoryview], Any] | None:
     """Find the package at its first use; None without it."""

@@ -29,6 +29,10 @@ PlainHeader = tuple[dict[str, Any], tuple[TensorSpec, ...]]
 _MEMBERS: Final = 4
 """Of a plain tensor: name, datatype, shape and parameters."""
 
+_MOST_MARKS: Final = 16
+"""Objects and members for each tensor: as many as the text has braces and colons, at most. A header with more has other
+things than tensors, and would be parsed for nothing."""
+
 _PLAIN: Final = frozenset({str, int, bool})
 """Types of plain parameters."""
 
@@ -48,7 +52,7 @@ def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits)
     try:
         text = str(data, "utf-8").rstrip(WHITE_SPACE)
         # A header with values in it would be parsed for nothing; an escape could hide any character.
-        if "\\" in text or '"data"' in text or _is_deep(text, data, limits.max_json_depth):
+        if "\\" in text or '"data"' in text or _has_others(text) or _is_deep(text, data, limits.max_json_depth):
             return None
         root, end = _DECODER.raw_decode(text)
         entries = root[key]
@@ -126,6 +130,11 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
         offset=offset,
         parameters=MappingProxyType(parameters),
     )
+
+
+def _has_others(text: str) -> bool:
+    """Whether there is much more in a header than tensors, as far as can be told without parsing it."""
+    return text.count(":") + text.count("{") > _MOST_MARKS * (1 + text.count('"shape"'))
 
 
 def _is_deep(text: str, data: bytes | bytearray | memoryview, limit: int) -> bool:

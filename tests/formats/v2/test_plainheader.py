@@ -129,6 +129,21 @@ def test_what_is_unusual_is_left_to_the_strict_way(text: bytes) -> None:
     assert not check(text)
 
 
+@pytest.mark.parametrize("others", ['{"a":1}', "{}", '{"a":1,"a":1}'])
+def test_what_has_much_else_than_tensors_is_not_parsed_twice(others: str) -> None:
+    text = as_text(ONE, parameters={"a": "here"}).replace(b'"here"', b"[%b]" % ",".join([others] * 4000).encode())
+    with mock.patch(
+        "streamcodec.formats.v2.plainheader._DECODER", mock.Mock(raw_decode=mock.Mock(side_effect=AssertionError))
+    ):
+        assert not check(text)
+
+
+def test_tensors_by_the_thousand_are_plain_with_some_parameters_each() -> None:
+    more = {f"a{number}": number for number in range(7)}
+    tensors = [ONE | {"name": str(number), "parameters": ONE["parameters"] | more} for number in range(4000)]
+    assert check(as_text(*tensors))
+
+
 @pytest.mark.parametrize(
     ("limits", "is_plain"),
     [
