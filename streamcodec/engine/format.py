@@ -33,8 +33,8 @@ from streamcodec.engine.spec import TensorSpec
 
 _T = TypeVar("_T")
 
-_MOST_TURNS: Final = 1 << 20
-"""Pauses of one header. The longest header that any limit has in mind takes a thousandth of them."""
+_MOST_TURNS: Final = 1 << 16
+"""Pauses in a row. A header of megabytes takes some hundred in all."""
 
 
 def format_decoder(
