@@ -60,7 +60,8 @@ of these. MODULE alone stands for the first of {", ".join(USUAL_NAMES)} in it. T
 directory first; the path of a file, as models.py, will do. Without it two demo models are served: 'identity' answers
 its inputs, 'sink' answers the number of tensor bytes it received.
 
-When it is ready it prints what it serves, and at last where: "listening on http://HOST:PORT".
+When it is ready it prints where, "listening on http://HOST:PORT", and then what it serves. So a program that starts it
+needs to read one line.
 """
 
 _EPILOG = """\
@@ -148,7 +149,7 @@ def run(options: argparse.Namespace) -> None:
     def announce(host: str, number: int) -> None:
         authority = f"[{host}]" if ":" in host else host
         try:
-            say(f"serving {loaded.source}:", *describe(service.models), f"listening on http://{authority}:{number}")
+            say(f"listening on http://{authority}:{number}", f"serving {loaded.source}:", *describe(service.models))
         except BrokenPipeError:  # nobody reads that, but others may want to be served
             drop(sys.stdout)
 

@@ -232,16 +232,16 @@ def _output_of(*arguments: str, cwd: Path, count: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_is_served_is_said_before_where(folder: Path) -> None:
-    first, *models, last = _output_of(cwd=folder, count=4)
+def test_where_is_said_first_and_then_what(folder: Path) -> None:
+    where, first, *models = _output_of(cwd=folder, count=4)
+    assert where.startswith("listening on http://127.0.0.1:")
     assert first == "serving the demo models:"
     assert models == [
         "  identity, version 1: any -> any; inline, if the request is small",
         "  sink, version 1: any -> COUNT INT64 [1]; inline, if the request is small",
     ]
-    assert last.startswith("listening on http://127.0.0.1:")
     (folder / "steering.py").write_text(HEAD + "models = Model(name='a\\x1b[2J', predict=print)\n")
-    assert _output_of("steering", cwd=folder, count=2) == [
+    assert _output_of("steering", cwd=folder, count=3)[1:] == [
         f"serving 'models' of {folder / 'steering.py'}:",
         "  a\\x1b[2J, version 1: any -> any; in worker threads",
     ]
