@@ -90,7 +90,7 @@ class Machine(Reader, Generic[HeaderT]):
         paced: bool = False,
     ) -> None:
         """Prepare; the arguments are those of `format_decoder`."""
-        super().__init__(limits, length, paced=paced)
+        Reader.__init__(self, limits, length, paced=paced)  # a `super()` for each message would cost more
         self._read = read
         self._read_end = read_end
         self._check = check

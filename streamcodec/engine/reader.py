@@ -80,7 +80,7 @@ class Reader:
         Raises:
             LocalProtocolError: the length is negative.
         """
-        if (length or 0) < 0:
+        if length is not None and length < 0:
             msg = "a length is negative"
             raise LocalProtocolError(msg)
         self.limits = limits

@@ -72,7 +72,7 @@ def request_decoder(
     layout = Layout(parse, RequestStream, header_length, allow_headerless=allow_headerless)
     machine = Machine(
         layout.read,
-        read_end=layout.read_end,
+        read_end=layout.read_end if layout.is_headerless else None,
         length=body_length,
         limits=limits,
         check=check,
@@ -143,7 +143,7 @@ def response_decoder(
     layout = Layout(parse, ResponseStream, header_length, allow_headerless=allow_headerless)
     machine = Machine(
         layout.read,
-        read_end=layout.read_end,
+        read_end=layout.read_end if layout.is_headerless else None,
         length=body_length,
         limits=limits,
         check=check,

@@ -39,9 +39,13 @@ _LITTLE_TEXT_BYTES: Final = 4 << 10
 
 
 class Layout(Generic[MessageT]):
-    """Reads the header of one message, wherever it ends, and checks the end of the message."""
+    """Reads the header of one message, wherever it ends, and checks the end of the message.
 
-    __slots__ = ("_header_length", "_is_headerless", "_parse_header", "_stream_header")
+    Attributes:
+        is_headerless: whether tensors may follow a header of undeclared length, so that `read_end` is needed, too.
+    """
+
+    __slots__ = ("_header_length", "_parse_header", "_stream_header", "is_headerless")
 
     def __init__(
         self,
@@ -62,7 +66,7 @@ class Layout(Generic[MessageT]):
         self._parse_header = parse_header
         self._stream_header = stream_header
         self._header_length = header_length
-        self._is_headerless = allow_headerless and header_length is None
+        self.is_headerless = allow_headerless and header_length is None
 
     def read(self, reader: Reader) -> Reading[MessageT]:
         """Read the JSON header and check that header and tensors fill the body exactly."""
@@ -70,20 +74,23 @@ class Layout(Generic[MessageT]):
         length = reader.length if self._header_length is None else self._header_length
         if length == 0:
             self._refuse_empty()
-        if self._is_headerless or length is None:
+        if self.is_headerless or length is None:
             header, end = yield from self._read_undeclared(reader)
         else:
-            self._check_header_length(reader, length)
+            if self._header_length is None:
+                self._check_header_length(reader, length)
+            else:
+                reader.check_header_length(length)
             header, end = (yield from self._read_declared(reader, length)), length
         tensor_bytes = 0
         for spec in header.tensors:  # half the time of a `sum`, for the one tensor that most messages have
             tensor_bytes += spec.nbytes
-        if self._is_headerless and not tensor_bytes:
+        if self.is_headerless and not tensor_bytes:
             yield from self._skip_white_space(reader)
             return header
         header_end, end = end, end + tensor_bytes
         # If the whole body was the header, then there are no bytes for binary tensors.
-        is_whole_body = self._header_length is None and not self._is_headerless
+        is_whole_body = self._header_length is None and not self.is_headerless
         body = header_end if is_whole_body else reader.length
         if body is not None and body != end:
             msg = f"the body has {body} bytes, its header and tensors need {end}"
@@ -94,7 +101,7 @@ class Layout(Generic[MessageT]):
 
     def read_end(self, reader: Reader) -> Fill:
         """Insist that the body ends with the last tensor, where its length could not be compared beforehand."""
-        if not self._is_headerless or reader.length is not None:
+        if reader.length is not None:
             return
         if (yield from reader.look_ahead(scratch_bytes(1))):
             error = reader.trailing_bytes()
@@ -121,7 +128,7 @@ class Layout(Generic[MessageT]):
         Returns:
             The header, and its length.
         """
-        finder = ObjectEnd() if self._is_headerless else None
+        finder = ObjectEnd() if self.is_headerless else None
         stream: LongHeader[MessageT] | None = None
         block = scratch_bytes(LONG_BYTES)
         while True:
@@ -201,7 +208,7 @@ class Layout(Generic[MessageT]):
         try:
             reader.check_header_length(length)
         except LimitExceededError as error:
-            if error.limit == "max_header_bytes" and not self._is_headerless:
+            if error.limit == "max_header_bytes" and not self.is_headerless:
                 error.message += self._if_undeclared
             raise
 

@@ -33,6 +33,9 @@ _MOST_MARKS: Final = 16
 """Objects and members for each tensor: as many as the text has braces and colons, at most. A header with more has other
 things than tensors, and would be parsed for nothing."""
 
+_SHORT: Final = 1 << 10
+"""A header of fewer characters is parsed twice without regret."""
+
 _PLAIN: Final = frozenset({str, int, bool})
 """Types of plain parameters."""
 
@@ -133,7 +136,9 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
 
 
 def _has_others(text: str) -> bool:
-    """Whether there is much more in a header than tensors, as far as can be told without parsing it."""
+    """Whether there is much more in a long header than tensors, as far as can be told without parsing it."""
+    if len(text) < _SHORT:
+        return False
     return text.count(":") + text.count("{") > _MOST_MARKS * (1 + text.count('"shape"'))
 
 
