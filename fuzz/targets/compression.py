@@ -22,7 +22,7 @@ from streamcodec import (
     Inflater,
     LimitExceededError,
     Limits,
-    RemoteProtocolError,
+    MessageError,
     compress_message,
 )
 from streamcodec.testing import describe_error
@@ -176,7 +176,7 @@ class Outcome:
 
     output: bytes
     """Up to the error, if there was one."""
-    error: RemoteProtocolError | None
+    error: MessageError | None
     is_cut_off: bool = False
     """Whether there was more output than is looked at."""
 
@@ -220,7 +220,7 @@ def inflate(case: Case, chunks: Iterable[bytes]) -> Outcome:
                 if len(output) > MAX_OUTPUT_BYTES:
                     return Outcome(bytes(output[:MAX_OUTPUT_BYTES]), None, is_cut_off=True)
         inflater.finish()
-    except RemoteProtocolError as error:  # damaged, or a bomb: the one answer to bad bytes
+    except MessageError as error:  # damaged, or a bomb: the one answer to bad bytes
         return Outcome(bytes(output), error)
     return Outcome(bytes(output), None)
 

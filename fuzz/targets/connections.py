@@ -13,7 +13,7 @@ from typing import Any
 
 import h11
 
-from streamcodec import NEED_DATA, EndOfMessage, Limits, RemoteProtocolError
+from streamcodec import NEED_DATA, EndOfMessage, Limits, MessageError
 from streamcodec.http import (
     ClientConnection,
     Collector,
@@ -118,7 +118,7 @@ class Message:
     fields: Fields = field(default_factory=lambda: Fields(()))
     body: bytes | None = None
     """None until it has ended."""
-    error: RemoteProtocolError | None = None
+    error: MessageError | None = None
     """Why it was refused."""
 
     @property
@@ -220,7 +220,7 @@ class _Server:
                     case _:
                         assert event is NEED_DATA
                         return
-            except RemoteProtocolError as error:  # the one answer to bad bytes
+            except MessageError as error:  # the one answer to bad bytes
                 self._refuse(error)
             head_count += 1
             assert head_count <= 3 * len(self._case.stream) + 3, "events without end"
@@ -239,7 +239,7 @@ class _Server:
         self._collector = Collector(_MAX_BODY_BYTES)
         self.connection.receive_body(self._collector)
 
-    def _refuse(self, error: RemoteProtocolError) -> None:
+    def _refuse(self, error: MessageError) -> None:
         messages = self.outcome.messages
         if not messages or messages[-1].error or messages[-1].body is not None or not self._is_begun:
             messages.append(Message())  # its head was not one
@@ -280,7 +280,7 @@ class _Client:
                     case _:
                         assert event is NEED_DATA
                         return
-        except RemoteProtocolError as error:  # the one answer to bad bytes
+        except MessageError as error:  # the one answer to bad bytes
             if not messages:
                 messages.append(Message())
             messages[-1].error = error

@@ -25,7 +25,7 @@ from streamcodec import (
     EncodedMessage,
     EndOfMessage,
     HeaderReceived,
-    RemoteProtocolError,
+    MessageError,
     RequestHeader,
     ResponseHeader,
     Tensor,
@@ -47,7 +47,7 @@ class Outcome:
     header: Header | None = None
     tensors: list[TensorReceived] = field(default_factory=list)
     end: EndOfMessage | None = None
-    error: RemoteProtocolError | None = None
+    error: MessageError | None = None
     taken: int = 0
 
 
@@ -94,7 +94,7 @@ def decode(case: Case, face: Face, pieces: Iterator[int]) -> Outcome:
         if case.has_eof:
             decoder.receive_eof()
         _take_events(decoder, outcome)
-    except RemoteProtocolError as error:  # the message breaks a rule or a limit: the one answer to bad bytes
+    except MessageError as error:  # the message breaks a rule or a limit: the one answer to bad bytes
         outcome.error = error
     outcome.taken = decoder.offset
     assert decoder.is_complete == (outcome.end is not None)
@@ -188,7 +188,7 @@ def _check_same(one: Outcome, other: Outcome) -> None:
         _check_same_array(left.array, right.array)
 
 
-def _error_parts(error: RemoteProtocolError | None) -> tuple[Any, ...] | None:
+def _error_parts(error: MessageError | None) -> tuple[Any, ...] | None:
     if error is None:
         return None
     return (type(error), error.code, error.offset, error.path, error.status_hint, error.message, str(error))

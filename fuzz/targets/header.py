@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from streamcodec import (
     HeaderCache,
     Limits,
-    RemoteProtocolError,
+    MessageError,
     RequestHeader,
     ResponseHeader,
     TensorSpec,
@@ -106,7 +106,7 @@ def read_strictly(case: Case) -> tuple[Header | None, Verdict]:
     """Read a header by the standard library's parser alone: the header if it is accepted, and what is said of it."""
     with _quick_from(_NEVER), _without_glance():
         result = parsed(case)
-    return (None if isinstance(result, RemoteProtocolError) else result), _verdict(result)
+    return (None if isinstance(result, MessageError) else result), _verdict(result)
 
 
 def _quick_from(nbytes: int) -> AbstractContextManager[None]:
@@ -118,19 +118,19 @@ def _without_glance() -> AbstractContextManager[None]:
     return patched(header_room, "read_plainly", lambda *_: None)
 
 
-def parsed(case: Case) -> Header | RemoteProtocolError:
+def parsed(case: Case) -> Header | MessageError:
     return _caught(case.parse, case)
 
 
-def _caught(parse: Parse, case: Case) -> Header | RemoteProtocolError:
+def _caught(parse: Parse, case: Case) -> Header | MessageError:
     try:
         return parse(case.text, case.limits)
-    except RemoteProtocolError as error:  # a rule or a limit is broken: the one answer to bad bytes
+    except MessageError as error:  # a rule or a limit is broken: the one answer to bad bytes
         return error
 
 
-def _verdict(result: Header | RemoteProtocolError) -> Verdict:
-    return describe_error(result) if isinstance(result, RemoteProtocolError) else describe_header(result)
+def _verdict(result: Header | MessageError) -> Verdict:
+    return describe_error(result) if isinstance(result, MessageError) else describe_header(result)
 
 
 def _check_by_oracle(case: Case, header: Header) -> None:

@@ -14,7 +14,7 @@ import re
 from itertools import repeat
 from typing import Final
 
-from streamcodec import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec import ErrorCode, LimitExceededError, MessageError
 from streamcodec.http import body as body_room
 from targets.case import Face
 from targets.compression import MAX_OUTPUT_BYTES, ask_zlib
@@ -109,7 +109,7 @@ def _compare(case: Case, outcome: Outcome, oracle: Outcome, complaint: str) -> N
         assert theirs[-1].body is None, "h11 has read a message to its end, and ours waits"
 
 
-def stricter_name(case: Case, error: RemoteProtocolError, accepted: Message) -> str | None:
+def stricter_name(case: Case, error: MessageError, accepted: Message) -> str | None:
     """Return the name of the reason for refusing what h11 accepts; None if it has none."""
     if isinstance(error, LimitExceededError) and not case.is_limited:
         return error.limit if error.limit in USUAL_LIMITS else None

@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 from typing import Any, Final
 
-from streamcodec import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec import ErrorCode, LimitExceededError, MessageError
 from streamcodec.testing import OracleRefusal, Outcome, assert_read_as_by_oracle, read_message, run_push
 from targets.case import Case, Kind, Length
 
@@ -73,7 +73,7 @@ def decode(case: Case) -> Outcome:
     return run_push(case.decoder, _chunks(case))
 
 
-def stricter_name(case: Case, error: RemoteProtocolError) -> str | None:
+def stricter_name(case: Case, error: MessageError) -> str | None:
     """Return the name of what an error is about and the oracle does not know: a code, or a usual limit; else None."""
     if isinstance(error, LimitExceededError):
         if case.is_limited:
@@ -82,7 +82,7 @@ def stricter_name(case: Case, error: RemoteProtocolError) -> str | None:
     return error.code if error.code in STRICTER and not _is_known(case, error) else None
 
 
-def _is_known(case: Case, error: RemoteProtocolError) -> bool:
+def _is_known(case: Case, error: MessageError) -> bool:
     """Tell whether an error is about something that the oracle, too, looks at: of a tensor, all but its parameters."""
     tensors, path = "outputs" if case.kind is Kind.RESPONSE else "inputs", error.path or ""
     if error.code is ErrorCode.NON_FINITE_NUMBER:  # members that it does not know are everywhere

@@ -19,7 +19,7 @@ from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation, read_tensors
 from streamcodec.engine.datatypes import DATATYPES
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, MessageError
 from streamcodec.formats.v2.decoder import request_decoder
 
 _SIZES: Final = (0, 1, 2, 3, 5, 17)
@@ -65,7 +65,7 @@ def _verdict(body: bytes, length: int) -> tuple[Expectation, str, tuple[bytes, .
     """Return what a server has to do with a body, why, and the tensors if there are."""
     try:
         tensors = read_tensors(request_decoder(header_length=length, body_length=len(body)), body)
-    except RemoteProtocolError as error:
+    except MessageError as error:
         is_limit = error.code is ErrorCode.LIMIT_EXCEEDED
         return Expectation.EITHER if is_limit else Expectation.REFUSE, f"{error.code}: {error}", None
     return Expectation.EITHER, "a message that is well formed", tensors

@@ -14,7 +14,7 @@ from typing import Final
 
 from streamcodec.blackbox.wire import Answer, Observation, Outcome
 from streamcodec.engine.decoder import Decoder
-from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import EndOfMessage, TensorReceived
 from streamcodec.formats.v2.decoder import response_decoder
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, parse_header_length
@@ -132,7 +132,7 @@ def read_outputs(answer: Answer) -> Outputs | None:
     try:
         length = parse_header_length(answer.values(HEADER_LENGTH_FIELD.lower().encode()))
         return Outputs(read_tensors(response_decoder(header_length=length, body_length=len(answer.body)), answer.body))
-    except RemoteProtocolError:
+    except MessageError:
         return None
 
 

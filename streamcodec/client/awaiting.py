@@ -18,7 +18,7 @@ from streamcodec.client.connection import Connection
 from streamcodec.client.exchange import Exchange
 from streamcodec.client.reaching import reaching, tls_over
 from streamcodec.client.timeouts import Times
-from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import aio
@@ -85,7 +85,7 @@ class Awaiting:
         try:
             with within(times.limit):
                 return await duplex.next_event()
-        except (ConnectionError, RemoteProtocolError) as error:
+        except (ConnectionError, MessageError) as error:
             if connection.may_have_died(exchange):
                 raise _DiedError from None
             raise connection.failure(exchange, error, duplex.lost) from None
@@ -115,7 +115,7 @@ class Awaiting:
                 if event is not None:
                     with times.limit.paused():
                         yield event
-        except (ConnectionError, RemoteProtocolError) as error:
+        except (ConnectionError, MessageError) as error:
             raise connection.failure(exchange, error, duplex.lost) from None
         exchange.check_status()
 

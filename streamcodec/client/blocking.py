@@ -15,7 +15,7 @@ from streamcodec.client.connection import Connection
 from streamcodec.client.exchange import Exchange
 from streamcodec.client.reaching import reaching, tls_over
 from streamcodec.client.timeouts import Times
-from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
 from streamcodec.transports.duplex import Duplex
@@ -43,7 +43,7 @@ class Blocking:
                                 with times.limit.paused():
                                     yield event
                         break
-                    except (ConnectionError, RemoteProtocolError) as error:
+                    except (ConnectionError, MessageError) as error:
                         if not connection.may_have_died(exchange):
                             raise connection.failure(exchange, error, duplex.lost) from None
         exchange.check_status()

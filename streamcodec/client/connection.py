@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from streamcodec.client.exchange import Exchange
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
 from streamcodec.http.client import ClientConnection
@@ -94,7 +94,7 @@ class Connection:
             return refusal
         if lost is not None:
             return lost
-        if isinstance(error, RemoteProtocolError) and self._expects_tls(error):
+        if isinstance(error, MessageError) and self._expects_tls(error):
             return RemoteProtocolError(f"{error.message}; the server may expect TLS: https://", code=error.code)
         return error
 
@@ -120,7 +120,7 @@ class Connection:
         """Whether nothing has come since the exchange began."""
         return self.http.incoming.received == self._received
 
-    def _expects_tls(self, error: RemoteProtocolError) -> bool:
+    def _expects_tls(self, error: MessageError) -> bool:
         """Tell whether a server that has not answered in HTTP behaves as one that wants TLS."""
         if isinstance(self.socket, TlsSocket) or self.is_kept:
             return False

@@ -16,7 +16,13 @@ from streamcodec.client.documents import MAX_QUICK_BYTES, read_object
 from streamcodec.client.errors import Headers, ServerError
 from streamcodec.client.fields import Field
 from streamcodec.engine.elements.elements import Elements
-from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.errors import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    MessageError,
+    RemoteProtocolError,
+)
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.engine.inflate import checked_encoding
 from streamcodec.engine.limits import Limits
@@ -252,7 +258,7 @@ class Exchange:
     def _receive_body(self, connection: ClientConnection, head: ResponseHead) -> None:
         try:
             connection.receive_body(self._receiver(head))
-        except RemoteProtocolError as error:
+        except MessageError as error:
             if self.is_success:
                 raise
             # That it has failed matters more than that its words cannot be read.

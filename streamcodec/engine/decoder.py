@@ -40,7 +40,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Final, Generic
 
-from streamcodec.engine.errors import LocalProtocolError, RemoteProtocolError, out_of_memory
+from streamcodec.engine.errors import LocalProtocolError, MessageError, OutOfMemoryError
 from streamcodec.engine.events import (
     NEED_DATA,
     NEED_TURN,
@@ -241,7 +241,7 @@ class Decoder(Generic[HeaderT]):
         return self._machine.held_bytes
 
     def _no_target(self) -> Exception:
-        if isinstance(self._failure, RemoteProtocolError):
+        if isinstance(self._failure, MessageError):
             return copy(self._failure)  # raising the one we keep would tie the caller's frames to it
         if self._failure is not None:
             return self._failure
@@ -321,10 +321,10 @@ class Decoder(Generic[HeaderT]):
             self._is_paused = target is None
         except StopIteration:
             self._is_complete = True
-        except RemoteProtocolError as failure:
+        except MessageError as failure:
             self._failure = copy(failure)  # without its traceback, whose frames hold the message's memory
         except MemoryError:
-            self._failure = out_of_memory("there is no memory to read the message any further")
+            self._failure = OutOfMemoryError("there is no memory to read the message any further")
         except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything: kept, and reported in order
             self._failure = failure
         else:

@@ -125,8 +125,8 @@ class NotRepresentableError(LocalProtocolError):
     """A tensor was to be written in a form that cannot hold it, such as FP16 as JSON."""
 
 
-class RemoteProtocolError(ProtocolError):
-    """The peer sent something that the protocol forbids.
+class MessageError(ProtocolError):
+    """A message is refused: it breaks a rule (`RemoteProtocolError`), or there is no memory (`OutOfMemoryError`).
 
     Attributes:
         code: stable slug of the rule that was broken.
@@ -163,12 +163,19 @@ class RemoteProtocolError(ProtocolError):
         return f"{self.message} ({', '.join(place)})" if place else self.message
 
 
-def out_of_memory(message: str) -> RemoteProtocolError:
-    """Return the error for a message that there is no memory for: not the peer's fault, and to be tried again later."""
-    return RemoteProtocolError(message, code=ErrorCode.OUT_OF_MEMORY, status_hint=503)
+class RemoteProtocolError(MessageError):
+    """The peer sent something that the protocol forbids."""
 
 
-def _restore(kind: type[RemoteProtocolError], arguments: tuple[Any, ...], state: dict[str, Any]) -> RemoteProtocolError:
+class OutOfMemoryError(MessageError):
+    """The message is within the limits, but this machine has no memory for it now. Not the peer's fault: try again."""
+
+    def __init__(self, message: str, *, offset: int | None = None) -> None:
+        """Say what there is no memory for."""
+        super().__init__(message, code=ErrorCode.OUT_OF_MEMORY, offset=offset, status_hint=503)
+
+
+def _restore(kind: type[MessageError], arguments: tuple[Any, ...], state: dict[str, Any]) -> MessageError:
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(state)
     return error

@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from streamcodec.engine.errors import LocalProtocolError, RemoteProtocolError, out_of_memory
+from streamcodec.engine.errors import LocalProtocolError, OutOfMemoryError
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 
@@ -162,8 +162,8 @@ def uninitialised_bytes(nbytes: int) -> memoryview:
     return np.empty(nbytes, np.uint8).data
 
 
-def _out_of_memory(nbytes: int) -> RemoteProtocolError:
-    return out_of_memory(f"the message needs {nbytes} bytes of memory at once, which cannot be had here")
+def _out_of_memory(nbytes: int) -> OutOfMemoryError:
+    return OutOfMemoryError(f"the message needs {nbytes} bytes of memory at once, which cannot be had here")
 
 
 def byte_view(array: np.ndarray[Any, Any]) -> memoryview:

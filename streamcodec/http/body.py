@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 
 from streamcodec.engine.decoder import Buffer
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
 from streamcodec.engine.inflate import Inflater
 from streamcodec.formats.v2.model import Event
@@ -117,7 +117,7 @@ class Body:
         self._chunks = chunks
         self._inflater = inflater
         self._works = paced and inflater is not None
-        self._failure: RemoteProtocolError | None = None
+        self._failure: MessageError | None = None
         self._end: EndOfMessage | None = None
         self._has_waiting = False
         self._piece = _NOTHING
@@ -263,7 +263,7 @@ class Body:
     def _read_framing(self, chunks: Chunks, data: memoryview) -> int:
         try:
             taken = chunks.read(data)
-        except RemoteProtocolError as failure:
+        except MessageError as failure:
             failure.offset = self.offset
             self._fail(failure)
             return len(data)
@@ -276,7 +276,7 @@ class Body:
         self._fail(RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset))
         self.remaining = 0
 
-    def _fail(self, failure: RemoteProtocolError) -> None:
+    def _fail(self, failure: MessageError) -> None:
         """The framing itself is broken, so that its end cannot be found."""
         self._failure = self._failure or failure  # what has come before may already break a rule
         self.remaining = None
@@ -305,7 +305,7 @@ class Body:
                 if self._works:
                     self._has_waiting = True
                     return
-        except RemoteProtocolError as failure:
+        except MessageError as failure:
             self._failure = failure
             self._piece, self._pieces = _NOTHING, _NO_PIECES
 
@@ -314,7 +314,7 @@ class Body:
             piece = next(self._pieces, None)
         except MemoryError:
             msg = "there is no memory to decompress the body"
-            raise RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503) from None
+            raise OutOfMemoryError(msg) from None
         self._piece = _NOTHING if piece is None else memoryview(piece)
         return piece is not None
 
@@ -329,7 +329,7 @@ class Body:
         if self._inflater is not None and self._failure is None:
             try:
                 self._inflater.finish()
-            except RemoteProtocolError as failure:
+            except MessageError as failure:
                 self._failure = failure
         if self._failure is None:
             self._receiver.receive_eof()

@@ -12,7 +12,13 @@ from typing import Final, cast
 
 import h11
 
-from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.errors import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    MessageError,
+    RemoteProtocolError,
+)
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.formats.v2.model import Event
@@ -51,7 +57,7 @@ class ClientConnection:
         self._method: str | None = None
         self._interim_bytes = 0
         self._head: ResponseHead | None = None
-        self._failure: RemoteProtocolError | None = None
+        self._failure: MessageError | None = None
         self._is_paced = paced
         self.incoming = Incoming(limits, paced=paced)
         self.get_buffer = self.incoming.get_buffer
@@ -122,7 +128,7 @@ class ClientConnection:
             return event
         try:
             return self._next_head()
-        except RemoteProtocolError as failure:
+        except MessageError as failure:
             self._failure = failure
             raise
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import h11
 
-from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.rows import Rows
@@ -69,7 +69,7 @@ class ServerConnection:
         self._limits = limits
         self._h11 = h11.Connection(h11.SERVER)
         self._head: RequestHead | None = None
-        self._failure: RemoteProtocolError | None = None
+        self._failure: MessageError | None = None
         self._is_draining = False
         self._is_answering = False
         self.has_unread_body = False
@@ -215,7 +215,7 @@ class ServerConnection:
             return b""
         return self._h11.send(_CONTINUE) or b""
 
-    def give_up(self, failure: RemoteProtocolError) -> None:
+    def give_up(self, failure: MessageError) -> None:
         """Refuse the request for a reason of the owner's, such as time; `send_response` then closes the connection."""
         self._failure = failure
 
@@ -228,7 +228,7 @@ class ServerConnection:
                 self.incoming.close()
                 return ConnectionClosed()
             self._head = self._parse(head)
-        except RemoteProtocolError as failure:
+        except MessageError as failure:
             self._failure = failure
             raise
         return self._head

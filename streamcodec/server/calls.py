@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
-from streamcodec.engine.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows, Window, Windows
 from streamcodec.engine.spec import TensorSpec
@@ -115,7 +115,7 @@ class Caller:
             self._workers.enter(self)
             try:
                 pull = _again(await pull(), pull)
-            except RemoteProtocolError as error:  # as if the model had pulled, and let it pass
+            except MessageError as error:  # as if the model had pulled, and let it pass
                 return inference.opening.failure(error, inference.request_id)
 
         def wait() -> HttpEvent:
@@ -182,7 +182,7 @@ class Caller:
         with self._time.limit():
             try:
                 return await step()
-            except RemoteProtocolError:
+            except MessageError:
                 raise
             except BaseException as error:
                 if is_ending(error):

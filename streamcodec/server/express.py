@@ -22,7 +22,7 @@ from http import HTTPStatus
 from typing import Final
 
 from streamcodec.engine.cache import Cache
-from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage
 from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
@@ -156,7 +156,7 @@ def _plain_head(data: bytes, service: Service) -> RequestHead | None:
         return None
     try:
         head = connection.next_event()
-    except RemoteProtocolError:
+    except MessageError:
         return None
     if not isinstance(head, RequestHead) or head.method not in _PLAIN_METHODS or head.content_length is None:
         return None
@@ -179,7 +179,7 @@ def _infer(opening: Opening, plans: Plans, body: bytes, watch: CallWatch | None)
             inference.receive(event)
             if isinstance(event, EndOfMessage):
                 return inference.run()
-    except RemoteProtocolError:
+    except MessageError:
         pass
     return None
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
 from streamcodec.service import Inference, InferenceRequest, Reply
 from streamcodec.service.observing import COMPLETE, Ending, Observer, RequestRecord
@@ -251,7 +251,7 @@ class Observation(RequestRecord):
         """
         if isinstance(error, RuntimeError):  # of the model that was making its answer
             self.cause = error.__cause__ or error
-        if isinstance(error, RemoteProtocolError):
+        if isinstance(error, MessageError):
             self.code = error.code
         if self.status is not None:
             self.end(Ending.CUT)

@@ -22,7 +22,7 @@ from typing import Final, cast
 import anyio
 
 from streamcodec.engine.datatypes import find_bfloat16
-from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.errors import MessageError
 from streamcodec.engine.json.quick import find_parser
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
@@ -175,7 +175,7 @@ class Server:
             channel = await _open_channel(sock, driver, outbox, self._options.max_pipelined_bytes)
             with closing(channel):
                 await driver.serve(channel)
-        except (OSError, RemoteProtocolError) as error:  # the client has gone, takes nothing, or fails its own answer
+        except (OSError, MessageError) as error:  # the client has gone, takes nothing, or fails its own answer
             driver.session.observed(error, is_whole=False)
             logger.debug("connection lost: %s", error)
         except MemoryError:

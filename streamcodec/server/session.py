@@ -21,7 +21,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, out_of_memory
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, OutOfMemoryError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, HeaderReceived, NeedData, NeedTurn
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
@@ -228,7 +228,7 @@ class Session:
                     return event
                 if step := self._take(event):
                     return step
-        except RemoteProtocolError as error:
+        except MessageError as error:
             return self.answer(error_reply(error))
         return NEED_TURN
 
@@ -249,7 +249,7 @@ class Session:
     def break_off(self) -> Step:
         """Answer that there is no memory. Where a request stands then is not known, so its connection is closed."""
         try:
-            self.connection.give_up(error := out_of_memory("there is no memory for the request now"))
+            self.connection.give_up(error := OutOfMemoryError("there is no memory for the request now"))
             return self.answer(error_reply(error)) if self._head is not None else Step.CLOSE
         except (MemoryError, LocalProtocolError):
             return Step.CLOSE
@@ -443,6 +443,6 @@ def _is_health_check(head: RequestHead) -> bool:
     """Whether a request asks how the server is, and no more."""
     try:
         resource = find_route(head.target).resource
-    except RemoteProtocolError:
+    except MessageError:
         return False
     return resource in _HEALTH and head.method in resource.methods

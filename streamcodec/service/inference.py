@@ -18,9 +18,9 @@ from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import (
     LocalProtocolError,
+    MessageError,
     NotRepresentableError,
-    RemoteProtocolError,
-    out_of_memory,
+    OutOfMemoryError,
     shown,
 )
 from streamcodec.engine.events import HeaderReceived, TensorReceived
@@ -167,10 +167,10 @@ class Opening:
             error: what the model has raised.
             request_id: of the request, for the server's log.
         """
-        if isinstance(error, RemoteProtocolError):
+        if isinstance(error, MessageError):
             return error_reply(error)
         if isinstance(error, MemoryError):
-            return error_reply(out_of_memory(f"there is no memory for model {self.model.name!r} to answer"))
+            return error_reply(OutOfMemoryError(f"there is no memory for model {self.model.name!r} to answer"))
         if isinstance(error, NotRepresentableError):
             return failure_reply(str(error), status=400)
         reply = _failure_reply(self.model, error)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 from streamcodec.http.collector import Collector
@@ -46,7 +46,7 @@ class Listing:
         """Make the reply; that the body cannot be understood is one, too."""
         try:
             return json_reply(documents.index(self._models, only_ready=self._only_ready()))
-        except RemoteProtocolError as error:
+        except MessageError as error:
             return error_reply(error)
 
     def _only_ready(self) -> bool:
@@ -62,7 +62,7 @@ class Listing:
             return False
         try:
             document, constants = parse_json(self.decoder.data, self._limits)
-        except RemoteProtocolError as error:  # whose words are about the header of an inference request
+        except MessageError as error:  # whose words are about the header of an inference request
             raise RemoteProtocolError(_WANTED, code=error.code, offset=error.offset, path=error.path) from None
         if constants:
             raise RemoteProtocolError(_WANTED, code=ErrorCode.NON_FINITE_NUMBER)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamcodec.engine.errors import RemoteProtocolError, out_of_memory, shown
+from streamcodec.engine.errors import OutOfMemoryError, shown
 from streamcodec.engine.placement import Place, Placement, Slab
 from streamcodec.engine.spec import TensorSpec
 
@@ -42,5 +42,5 @@ def _or_refused(place: Place, spec: TensorSpec) -> Placement:
         raise _refusal(spec) from error
 
 
-def _refusal(spec: TensorSpec) -> RemoteProtocolError:
-    return out_of_memory(f"the server has no room for tensor {shown(spec.name)} of {spec.nbytes} bytes now")
+def _refusal(spec: TensorSpec) -> OutOfMemoryError:
+    return OutOfMemoryError(f"the server has no room for tensor {shown(spec.name)} of {spec.nbytes} bytes now")

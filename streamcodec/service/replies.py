@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError, shortened
+from streamcodec.engine.errors import ErrorCode, MessageError, shortened
 from streamcodec.engine.inflate import ENCODINGS
 from streamcodec.engine.message import Part
 from streamcodec.engine.record import record
@@ -38,7 +38,7 @@ class Reply:
     """What the model raised, for the server's log; it is not part of the response."""
     call: str = ""
     """Which model, version and request that was, in words for the same log."""
-    refusal: RemoteProtocolError | None = None
+    refusal: MessageError | None = None
     """What was wrong with the request, for logs and metrics; its text is in the response."""
 
 
@@ -53,7 +53,7 @@ def json_reply(
     status: int = 200,
     headers: Sequence[tuple[str, str]] = (),
     cause: BaseException | None = None,
-    refusal: RemoteProtocolError | None = None,
+    refusal: MessageError | None = None,
 ) -> Reply:
     """Reply with a JSON document."""
     headers = [("Content-Type", "application/json"), *headers]
@@ -67,7 +67,7 @@ def failure_reply(
     status: int,
     headers: Sequence[tuple[str, str]] = (),
     cause: BaseException | None = None,
-    refusal: RemoteProtocolError | None = None,
+    refusal: MessageError | None = None,
 ) -> Reply:
     """Reply with an error, whose text is cut if it is too long."""
     text = text.encode("utf-8", "backslashreplace").decode()  # a model may say anything, halves of surrogates included
@@ -76,7 +76,7 @@ def failure_reply(
     return json_reply({"error": text}, status=status, headers=headers, cause=cause, refusal=refusal)
 
 
-def error_reply(error: RemoteProtocolError, *, headers: Sequence[tuple[str, str]] = ()) -> Reply:
+def error_reply(error: MessageError, *, headers: Sequence[tuple[str, str]] = ()) -> Reply:
     """Reply with what the client did wrong, and where."""
     if error.code is ErrorCode.UNSUPPORTED_ENCODING:
         headers = [*headers, ("Accept-Encoding", ", ".join((*ENCODINGS, "identity")))]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamcodec import __version__
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError, shown
+from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError, shown
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place, new_array
 from streamcodec.engine.pool import Pool
@@ -149,7 +149,7 @@ class Service:
             if route.resource is Resource.STATISTICS and STATISTICS_NAME in self.models:
                 return json_reply(documents.metadata(self.models.find(STATISTICS_NAME, None)))
             return self._server(route.resource, head)
-        except RemoteProtocolError as error:
+        except MessageError as error:
             return error_reply(error)
 
     def finish(self, reply: Reply, head: RequestHead | None) -> Reply:
@@ -243,7 +243,7 @@ def _not_ready(model: Model) -> Reply:
 def _is_compressed(head: RequestHead) -> bool:
     try:
         return head.fields.encoding_of(head.content_length) is not None
-    except RemoteProtocolError:  # by something else
+    except MessageError:  # by something else
         return True
 
 

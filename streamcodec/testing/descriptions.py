@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamcodec.engine.errors import LimitExceededError, RemoteProtocolError
+from streamcodec.engine.errors import LimitExceededError, MessageError
 from streamcodec.engine.spec import Header, TensorSpec
 
 
@@ -91,7 +91,7 @@ def describe_header(header: Header) -> HeaderDescription:
     return HeaderDescription(tuple(map(describe_spec, header.tensors)), members)
 
 
-def describe_error(error: RemoteProtocolError) -> ErrorDescription:
+def describe_error(error: MessageError) -> ErrorDescription:
     """Describe everything that an error says."""
     return ErrorDescription(
         kind=type(error).__name__,

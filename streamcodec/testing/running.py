@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from streamcodec.engine.errors import LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.events import NEED_DATA, EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.testing.descriptions import (
@@ -115,7 +115,7 @@ class Outcome:
     """The windows that have come, in order."""
     end: EndOfMessage | None = None
     """The end, if the message was accepted."""
-    error: RemoteProtocolError | None = None
+    error: MessageError | None = None
     """Why the message was refused, if it was."""
     taken: int = 0
     """Bytes that the decoder said were its own."""
@@ -151,7 +151,7 @@ class Outcome:
         while not self.is_over:
             try:
                 event = decoder.next_event()
-            except RemoteProtocolError as error:
+            except MessageError as error:
                 self.error = error
                 return
             if event is NEED_DATA:
@@ -338,7 +338,7 @@ def _check_over(decoder: TwoFaced, outcome: Outcome) -> None:
 def _raises(act: Callable[[], object]) -> bool:
     try:
         act()
-    except (LocalProtocolError, RemoteProtocolError):
+    except (LocalProtocolError, MessageError):
         return True
     return False
 

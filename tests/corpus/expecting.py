@@ -12,7 +12,7 @@ import numpy as np
 from streamcodec import (
     DATATYPES,
     LimitExceededError,
-    RemoteProtocolError,
+    MessageError,
     RequestedOutput,
     RequestHeader,
     ResponseHeader,
@@ -79,7 +79,7 @@ def _by_kind(lines: Iterable[str]) -> dict[str, list[str]]:
     return kinds
 
 
-def _error_line(error: RemoteProtocolError, wanted: str, mark: int | None) -> str:
+def _error_line(error: MessageError, wanted: str, mark: int | None) -> str:
     """Describe an error in the way of the corpus."""
     offset: object = error.offset
     if "offset=^" in wanted:

@@ -21,8 +21,8 @@ from streamcodec import (
     EndOfMessage,
     HeaderReceived,
     Limits,
+    MessageError,
     NonFiniteOutput,
-    RemoteProtocolError,
     RequestHeader,
     ResponseHeader,
     Tensor,
@@ -51,7 +51,7 @@ class Seen:
 
     header: RequestHeader | ResponseHeader | None = None
     tensors: list[tuple[TensorSpec, np.ndarray[Any, Any]]] = field(default_factory=list)
-    error: RemoteProtocolError | None = None
+    error: MessageError | None = None
     reply: Reply | None = None
     """Of a server."""
     error_mark: int | None = None
@@ -234,7 +234,7 @@ class _Connected(http.Driver):
                 self.seen.take(event)
                 self._note_line(event)
                 self._own(event)
-            except RemoteProtocolError as error:
+            except MessageError as error:
                 self.log.append(http.error_entry(error))
                 self._fail(error)
 
@@ -250,7 +250,7 @@ class _Connected(http.Driver):
     def _own(self, event: object) -> None:
         raise NotImplementedError
 
-    def _fail(self, error: RemoteProtocolError) -> None:
+    def _fail(self, error: MessageError) -> None:
         raise NotImplementedError
 
 
@@ -282,7 +282,7 @@ class _Server(_Connected):
                 if isinstance(event, EndOfMessage):
                     self._reply(self._request.run())
 
-    def _fail(self, error: RemoteProtocolError) -> None:
+    def _fail(self, error: MessageError) -> None:
         self._reply(error_reply(error))
 
     def _reply(self, reply: Reply) -> None:
@@ -313,7 +313,7 @@ class _Client(_Connected):
             self._exchange.check_status()
             self._exchange.infer_result()
 
-    def _fail(self, error: RemoteProtocolError) -> None:
+    def _fail(self, error: MessageError) -> None:
         self.is_over = True
         self.seen.error = error
 

@@ -20,6 +20,7 @@ from streamcodec import (
     HeaderReceived,
     Into,
     LocalProtocolError,
+    OutOfMemoryError,
     Placement,
     RemoteProtocolError,
     RequestHeader,
@@ -100,7 +101,7 @@ def test_where_memory_runs_out_the_peer_may_try_again_later(callback: str) -> No
     decoder.feed(MIXED.body)
     if callback == "place":
         assert isinstance(decoder.next_event(), HeaderReceived)
-    with pytest.raises(RemoteProtocolError, match="no memory to read the message") as caught:
+    with pytest.raises(OutOfMemoryError, match="no memory to read the message") as caught:
         decoder.next_event()
     assert (caught.value.code, caught.value.status_hint) == (ErrorCode.OUT_OF_MEMORY, 503)
     assert not decoder.needs_data

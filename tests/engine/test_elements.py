@@ -18,7 +18,7 @@ from streamcodec import (
     EndOfMessage,
     ErrorCode,
     LocalProtocolError,
-    RemoteProtocolError,
+    OutOfMemoryError,
     Tensor,
     TensorReceived,
     encode_raw_request,
@@ -247,7 +247,7 @@ def test_offsets_that_no_memory_can_be_had_for(monkeypatch: pytest.MonkeyPatch) 
         raise MemoryError
 
     monkeypatch.setattr(np, "empty", fail)
-    with pytest.raises(RemoteProtocolError, match="2 BYTES elements") as caught:
+    with pytest.raises(OutOfMemoryError, match="2 BYTES elements") as caught:
         Elements.from_wire(bytes(8), (2,))
     assert (caught.value.code, caught.value.status_hint) == (ErrorCode.OUT_OF_MEMORY, 503)
 

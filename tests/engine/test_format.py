@@ -24,6 +24,7 @@ from streamcodec import (
     LimitExceededError,
     Limits,
     LocalProtocolError,
+    OutOfMemoryError,
     Reader,
     Reading,
     RemoteProtocolError,
@@ -248,7 +249,7 @@ def test_a_refusal_is_the_peers_fault_and_memory_nobodys() -> None:
 
     with pytest.raises(RemoteProtocolError, match="too early"):
         events(format_decoder(refuse), b"a")
-    with pytest.raises(RemoteProtocolError) as caught:
+    with pytest.raises(OutOfMemoryError) as caught:
         events(format_decoder(run_out), b"a")
     assert caught.value.code == "out-of-memory"
 

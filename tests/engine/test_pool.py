@@ -20,6 +20,7 @@ from streamcodec import (
     DATATYPES,
     HeaderReceived,
     LocalProtocolError,
+    OutOfMemoryError,
     Pool,
     RemoteProtocolError,
     TensorReceived,
@@ -265,7 +266,7 @@ def test_numbers_that_could_never_be_meant(arguments: dict[str, int]) -> None:
 
 def test_memory_that_cannot_be_had_is_the_messages_fault() -> None:
     spec = TensorSpec(name="x", datatype=DATATYPES["UINT8"], shape=(1 << 61,), nbytes=1 << 61)
-    with pytest.raises(RemoteProtocolError, match="memory at once"):
+    with pytest.raises(OutOfMemoryError, match="memory at once"):
         next(small_pool().slabs(spec))
 
 

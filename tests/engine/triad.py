@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import LocalProtocolError, RemoteProtocolError
+from streamcodec import LocalProtocolError, MessageError
 from streamcodec.testing import (
     Outcome,
     Run,
@@ -54,7 +54,7 @@ def decode(source: Message | Make, body: bytes | None = None, *, has_eof: bool =
     return outcome
 
 
-def refuse(source: Message | Make, body: bytes | None = None) -> RemoteProtocolError:
+def refuse(source: Message | Make, body: bytes | None = None) -> MessageError:
     """Decode a message that must be refused, in every way there is; return the error that all ways agree on."""
     outcome = decode(source, body)
     assert outcome.error is not None, "the message was accepted"
@@ -101,7 +101,7 @@ def _checked(run: Run) -> Run:
     return checked
 
 
-def _assert_stays_failed(decoder: AnyDecoder, error: RemoteProtocolError) -> None:
+def _assert_stays_failed(decoder: AnyDecoder, error: MessageError) -> None:
     assert not decoder.needs_data
     for act in (decoder.next_event, decoder.get_buffer, lambda: decoder.feed(b"{"), lambda: decoder.buffer_updated(1)):
         with pytest.raises(type(error)) as again:

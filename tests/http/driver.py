@@ -19,7 +19,7 @@ from streamcodec import (
     EndOfMessage,
     HeaderReceived,
     LocalProtocolError,
-    RemoteProtocolError,
+    MessageError,
     TensorReceived,
     WindowReceived,
     request_decoder,
@@ -129,7 +129,7 @@ class Driver:
                     self._work()
                     continue
                 self._note(event)
-            except RemoteProtocolError as failure:
+            except MessageError as failure:
                 self.log.append(error_entry(failure))
                 self._answer(failure.status_hint, failure.code)
 
@@ -175,7 +175,7 @@ class Driver:
             self.is_over = True
 
 
-def error_entry(error: RemoteProtocolError) -> Entry:
+def error_entry(error: MessageError) -> Entry:
     """Everything that must not depend on how the bytes were cut."""
     return ("error", *describe_error(error))
 

@@ -65,7 +65,7 @@ def run(folder: Path, source: str) -> tuple[int, str]:
     """Run tests with the recorder, and return the status and what was printed."""
     (folder / "conftest.py").write_text(_CONFTEST)
     (folder / "test_some.py").write_text(source)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}"]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not quiet", "-p", "no:cacheprovider", f"--rootdir={folder}"]
     command += [f"--config-file={_ROOT / 'pyproject.toml'}", f"--interop-record={folder / 'record.json'}", str(folder)]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr

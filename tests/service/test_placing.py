@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamcodec import DATATYPES, ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec import DATATYPES, ErrorCode, LocalProtocolError, OutOfMemoryError, RemoteProtocolError
 from streamcodec.engine.placement import NewArray, Placement, Slab
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.service.placing import guarded
@@ -38,14 +38,14 @@ def test_what_can_be_had_is_passed_on() -> None:
 
 @LACKS
 def test_what_cannot_be_had_when_it_is_made_is_refused(error: Exception) -> None:
-    with pytest.raises(RemoteProtocolError, match="'x' of 3 bytes") as caught:
+    with pytest.raises(OutOfMemoryError, match="'x' of 3 bytes") as caught:
         list(guarded(lambda _: Failing(error))(SPEC).slabs(SPEC))
     assert (caught.value.code, caught.value.status_hint) == (ErrorCode.OUT_OF_MEMORY, 503)
 
 
 @LACKS
 def test_what_cannot_be_had_when_it_is_decided_is_refused(error: Exception) -> None:
-    with pytest.raises(RemoteProtocolError) as caught:
+    with pytest.raises(OutOfMemoryError) as caught:
         guarded(lambda _: _placed(error))(SPEC)
     assert caught.value.code is ErrorCode.OUT_OF_MEMORY
 

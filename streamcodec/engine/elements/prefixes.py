@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, OutOfMemoryError, RemoteProtocolError
 
 Octets = npt.NDArray[np.uint8]
 """Memory as bytes, of shape [nbytes], C-contiguous."""
@@ -101,7 +101,7 @@ class OffsetFinder:
             self.offsets = np.empty(count + 1, np.int64)
         except MemoryError:
             msg = f"{count} BYTES elements need more memory for their offsets than can be had here"
-            raise RemoteProtocolError(msg, code=ErrorCode.OUT_OF_MEMORY, status_hint=503) from None
+            raise OutOfMemoryError(msg) from None
         self.offsets[0] = 0
         self.index = 0
         self._nbytes = nbytes

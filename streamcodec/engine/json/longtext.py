@@ -11,7 +11,7 @@ from codecs import utf_8_decode
 from io import BytesIO
 from typing import Final
 
-from streamcodec.engine.errors import RemoteProtocolError
+from streamcodec.engine.errors import MessageError
 from streamcodec.engine.json.text import parse_slice
 from streamcodec.engine.limits import Limits
 
@@ -82,7 +82,7 @@ class LongText:
     def _parse(self, part: bytes) -> str:
         try:
             text: str = parse_slice(b'"%b"' % part, self._limits)
-        except RemoteProtocolError as error:
+        except MessageError as error:
             error.offset = self._offset - 1 + (error.offset or 0)  # whatever is wrong in a string has one
             raise
         return text

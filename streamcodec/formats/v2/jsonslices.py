@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamcodec.engine.datatypes import Datatype
-from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, MessageError, RemoteProtocolError
 from streamcodec.engine.json.longtext import LongText
 from streamcodec.engine.json.scan import COMMA, LONG_BYTES, OPEN_OBJECT, Block
 from streamcodec.engine.json.text import parse_slice
@@ -92,7 +92,7 @@ class Slice:
         end = b"" if is_cut else self.ending + b",0" * (not self.is_last) + b"]" * self.left_open
         try:
             values: list[Any] = parse_slice(b"".join((start, self.text, end)), limits)
-        except RemoteProtocolError as error:
+        except MessageError as error:
             if error.offset is not None:
                 error.offset = self._offset_of(min(error.offset - len(start), len(self.text)))
             raise

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 
-from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, MessageError, RemoteProtocolError, shown
 from streamcodec.engine.json.scan import COMMA, LONG_BYTES, OPEN_ARRAY, Block, Scanner
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
@@ -175,7 +175,7 @@ class _Kept:
     def _parse(self, text: bytes, limits: Limits, path: Callable[[str], str], start: int) -> Any:  # noqa: ANN401
         try:
             return parse_json(text, limits)
-        except RemoteProtocolError as error:
+        except MessageError as error:
             if error.offset is not None:
                 error.offset = self._offset_of(error.offset - start)
             if error.path is not None:

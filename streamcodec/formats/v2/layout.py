@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
-from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.errors import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    MessageError,
+    RemoteProtocolError,
+)
 from streamcodec.engine.json.objectend import WHITE_SPACE, ObjectEnd, goes_on
 from streamcodec.engine.json.scan import LONG_BYTES
 from streamcodec.engine.limits import Limits
@@ -168,7 +174,7 @@ class Layout(Generic[MessageT]):
             yield from reader.turn()
         try:
             return self._parse_header(data, reader.limits)
-        except RemoteProtocolError as error:
+        except MessageError as error:
             if goes_on(data):
                 error.message += self._if_undeclared
             raise
@@ -178,7 +184,7 @@ class Layout(Generic[MessageT]):
         yield from reader.turn()
         try:
             yield from reader.in_turns(stream.feed(bytes(part)))
-        except RemoteProtocolError as error:
+        except MessageError as error:
             if stream.goes_on:
                 error.message += self._if_undeclared
             raise
