@@ -29,7 +29,8 @@ from streamcodec.service import (
     TensorMetadata,
     error_reply,
 )
-from streamcodec.transports.sync import EventSource, next_event, send
+from streamcodec.transports.source import EventSource
+from streamcodec.transports.sync import next_event, send
 
 TIMEOUT_SECONDS = 30.0
 LIMITS = Limits(max_tensor_bytes=256 << 20)

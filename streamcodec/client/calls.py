@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcodec.client.address import Address
 from streamcodec.client.exchange import Compression, Exchange, Placing
@@ -20,13 +19,11 @@ from streamcodec.client.fields import Headers, RequestFields
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.message import Values
 from streamcodec.engine.record import replaced
 from streamcodec.engine.rows import Rows
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
 from streamcodec.formats.v2.model import RequestedOutput
-
-Values = npt.ArrayLike | Rows | Elements
-"""What a tensor can be given as: what numpy makes an array of, BYTES over one buffer, or windows of rows to come."""
 
 
 class Calls:

@@ -12,13 +12,14 @@ from typing import Any, Self
 import numpy as np
 
 from streamcodec.client.blocking import Blocking
-from streamcodec.client.calls import Values, model_path
+from streamcodec.client.calls import model_path
 from streamcodec.client.common import Common
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import Exchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
 from streamcodec.client.timeouts import SECONDS, Timeout, Times
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.message import Values
 from streamcodec.engine.placement import Place
 from streamcodec.formats.v2.model import Event, RequestedOutput
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of, to_wire
 from streamcodec.engine.elements.elements import Elements
@@ -26,6 +27,10 @@ Part = bytes | memoryview | Rows
 
 Encodable = np.ndarray[Any, Any] | Rows | Elements
 """What a tensor can be written from."""
+
+
+Values = npt.ArrayLike | Rows | Elements
+"""What a user can give for a tensor: also what numpy makes an array of."""
 
 
 @record()

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 import anyio
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
-from streamcodec.engine.message import Part
+from streamcodec.engine.message import Part, Values
 from streamcodec.engine.rows import Rows, Window, Windows
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.jsonvalues import LargeValues
@@ -31,7 +31,7 @@ from streamcodec.server.budget import Reservation
 from streamcodec.server.departures import Call
 from streamcodec.server.workers import NoThreadError, Work, Workers
 from streamcodec.service import Inference, InferenceRequest, Reply, failure_reply, unavailable_reply
-from streamcodec.service.models import Outputs, Values
+from streamcodec.service.models import Outputs
 from streamcodec.service.windows import check_end, checked
 
 AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]

@@ -21,7 +21,7 @@ from streamcodec.server.patience import Taking
 from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio
 from streamcodec.transports.protocol import EventProtocol
-from streamcodec.transports.sync import EventSource
+from streamcodec.transports.source import EventSource
 from streamcodec.transports.tls import Socket
 from streamcodec.transports.vectors import Parts, async_batches
 

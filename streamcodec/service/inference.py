@@ -24,7 +24,7 @@ from streamcodec.engine.errors import (
     shown,
 )
 from streamcodec.engine.events import HeaderReceived, TensorReceived
-from streamcodec.engine.message import Encodable
+from streamcodec.engine.message import Encodable, Values
 from streamcodec.engine.placement import Place
 from streamcodec.engine.record import replaced
 from streamcodec.engine.rows import Rows
@@ -40,7 +40,7 @@ from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.classification import check_classes, classify_outputs
 from streamcodec.service.extensions import check_extensions
 from streamcodec.service.memory import bytes_beside, bytes_placed
-from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, Values, no_such_output
+from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.raw import raw_tensor

@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
+from streamcodec.engine.message import Values
 from streamcodec.engine.record import record
 from streamcodec.engine.rows import Rows
 from streamcodec.engine.spec import TensorSpec
@@ -105,9 +105,6 @@ class Inputs(Mapping[str, np.ndarray[Any, Any]]):
         """Return the number of inputs."""
         return len(self.values_received)
 
-
-Values = npt.ArrayLike | Rows | Elements
-"""An output: an array, the windows of one that is not there yet, or BYTES without an object for each element."""
 
 Outputs = Mapping[str, Values]
 

@@ -19,7 +19,8 @@ import anyio
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
-from streamcodec.transports.sync import READ_BYTES, EventSource, EventT, new_socket, receive, received
+from streamcodec.transports.source import READ_BYTES, EventSource, EventT
+from streamcodec.transports.sync import new_socket, receive, received
 from streamcodec.transports.tls import Socket, TlsSocket, has_pending
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 

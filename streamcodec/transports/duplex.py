@@ -21,7 +21,8 @@ from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
 from streamcodec.transports import aio
-from streamcodec.transports.sync import EventSource, EventT, receive, received
+from streamcodec.transports.source import EventSource, EventT
+from streamcodec.transports.sync import receive, received
 from streamcodec.transports.timelimit import TimeLimit
 from streamcodec.transports.tls import Socket, has_pending
 from streamcodec.transports.vectors import SendQueue, async_batches

@@ -17,7 +17,7 @@ from typing import Final, Generic, cast
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
-from streamcodec.transports.sync import READ_BYTES, EventSource, EventT
+from streamcodec.transports.source import READ_BYTES, EventSource, EventT
 from streamcodec.transports.vectors import Parts, async_batches
 
 _SLICE_BYTES: Final = 256 << 10

@@ -11,50 +11,13 @@ import select
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeVar
+from typing import Protocol
 
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.message import Part
+from streamcodec.transports.source import READ_BYTES, EventSource, EventT
 from streamcodec.transports.tls import Socket, TlsSocket
 from streamcodec.transports.vectors import SendQueue
-
-EventT = TypeVar("EventT")
-EventT_co = TypeVar("EventT_co", covariant=True)
-
-READ_BYTES: Final = 64 << 10
-"""At once into a long buffer, though it takes more. A read holds the socket, and what comes meanwhile piles up outside
-the processor's cache: over loopback, a large tensor came half as fast in reads that took all there was."""
-
-
-class EventSource(Protocol[EventT_co]):
-    """Bytes in, events out."""
-
-    def next_event(self) -> EventT_co | NeedData | NeedTurn:
-        """Return the next event, or `NEED_DATA`; or `NEED_TURN`, if the source is paced."""
-        ...
-
-    def receive_eof(self) -> None:
-        """Tell that no more bytes will come."""
-        ...
-
-    def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Return memory for the next bytes, never empty."""
-        ...
-
-    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
-        """Return that memory and what is known to follow it, to be filled in this order."""
-        ...
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Tell that bytes were written there."""
-        ...
-
-    def work(self) -> object:
-        """Do a bounded piece of the work that needs no bytes, if there is any; true if there is certainly more.
-
-        Where a source has `inflates`, and that is true, it may be called by a thread.
-        """
-        ...
 
 
 class Readable(Protocol):

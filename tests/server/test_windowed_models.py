@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from streamcodec import Rows, Tensor, Windows, encode_request
+from streamcodec.engine.message import Values
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
-from streamcodec.service.models import Predict, Values
+from streamcodec.service.models import Predict
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, chunked, floats, head, post
 

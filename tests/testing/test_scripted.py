@@ -28,7 +28,7 @@ from streamcodec.testing import ScriptedSocket, ScriptedTransport, bytewise, two
 from streamcodec.testing.scripted import Incoming
 from streamcodec.transports import aio, sync
 from streamcodec.transports.protocol import EventProtocol
-from streamcodec.transports.sync import EventSource
+from streamcodec.transports.source import EventSource
 
 ARRAY = np.arange(12, dtype="<i2").reshape(3, 4)
 MESSAGE = encode_request([Tensor(name="x", array=ARRAY), Tensor(name="y", array=ARRAY[0])])

@@ -29,7 +29,7 @@ from streamcodec import (
 )
 from streamcodec.http import ClientConnection, Collector, ConnectionClosed, RequestHead, ResponseHead, ServerConnection
 from streamcodec.transports.protocol import EventProtocol
-from streamcodec.transports.sync import EventSource
+from streamcodec.transports.source import EventSource
 from tests.transports.messages import BODY, Array, check, decoder
 
 LOOPS = {"asyncio": False, "uvloop": True}

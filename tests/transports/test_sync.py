@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streamcodec import EndOfMessage, ErrorCode, RemoteProtocolError, TensorReceived
-from streamcodec.transports import sync
+from streamcodec.transports import source, sync
 from tests.transports.messages import BODY, Array, check, decoder
 
 
@@ -44,7 +44,7 @@ class RecordingSocket(socket.socket):
     largest_read = 1 << 30
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ANN401 - typeshed's own
-        assert 0 < nbytes <= sync.READ_BYTES
+        assert 0 < nbytes <= source.READ_BYTES
         self.views.append(buffer)
         return super().recv_into(buffer, min(nbytes, self.largest_read), flags)
 

@@ -28,7 +28,7 @@ from streamcodec.engine.rows import Rows, collect
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, to_json
 from streamcodec.formats.v2.jsonvalues import LargeValues, json_values
-from streamcodec.formats.v2.model import RequestedOutput
+from streamcodec.formats.v2.model import PLAIN_TYPES, RequestedOutput
 
 
 @record()
@@ -293,7 +293,7 @@ def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str
     if not all(type(name) is str for name in parameters):
         msg = "names of parameters are str"
         raise LocalProtocolError(msg)
-    if not _PLAIN.issuperset(map(type, parameters.values())):
+    if not PLAIN_TYPES.issuperset(map(type, parameters.values())):
         try:
             json.dumps(dict(parameters), allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
@@ -302,7 +302,6 @@ def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str
     return dict(parameters)
 
 
-_PLAIN = frozenset({str, int, bool})
 _FLAGS = frozenset({bool, type(None)})
 
 

@@ -31,7 +31,7 @@ from streamcodec.engine.spec import NOTHING, TensorSpec
 from streamcodec.formats.v2.jsondata import check_has_json, decode_data
 from streamcodec.formats.v2.jsonslices import SlicedData
 from streamcodec.formats.v2.jsonstream import HeaderStream, Turns
-from streamcodec.formats.v2.model import RequestedOutput, RequestHeader, ResponseHeader
+from streamcodec.formats.v2.model import PLAIN_TYPES, RequestedOutput, RequestHeader, ResponseHeader
 from streamcodec.formats.v2.plainheader import read_plain_tensor, read_plainly
 
 _T = TypeVar("_T")
@@ -541,13 +541,9 @@ def _parameters(entry: dict[str, Any], path: str) -> Mapping[str, Any]:
     parameters = _optional(entry, "parameters", dict, path)
     if not parameters:
         return NOTHING
-    if not _PLAIN.issuperset(map(type, parameters.values())):
+    if not PLAIN_TYPES.issuperset(map(type, parameters.values())):
         _check_overflow(parameters, f"{path}.parameters")
     return MappingProxyType(parameters)
-
-
-_PLAIN: Final = frozenset({str, int, bool})
-"""Types of parameters that need no second look."""
 
 
 def _check_overflow(parameters: dict[str, Any], path: str) -> None:

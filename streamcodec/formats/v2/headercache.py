@@ -15,7 +15,7 @@ from streamcodec.engine.cache import Cache
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.spec import NOTHING
-from streamcodec.formats.v2.model import MessageT, RequestHeader, ResponseHeader
+from streamcodec.formats.v2.model import PLAIN_TYPES, MessageT, RequestHeader, ResponseHeader
 
 
 class HeaderCache(Generic[MessageT]):
@@ -91,9 +91,9 @@ def is_immutable(header: RequestHeader | ResponseHeader) -> bool:
     )
     has_arrays = any(spec.data is not None for spec in header.tensors)
     return not has_arrays and all(
-        parameters is NOTHING or _PLAIN.issuperset(map(type, parameters.values())) for parameters in holders
+        parameters is NOTHING or _IMMUTABLE.issuperset(map(type, parameters.values())) for parameters in holders
     )
 
 
-_PLAIN: Final = frozenset({str, int, bool, float, type(None)})
+_IMMUTABLE: Final = PLAIN_TYPES | {float, type(None)}
 """Types of parameters that nobody can change."""

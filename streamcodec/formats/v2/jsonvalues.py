@@ -53,10 +53,10 @@ _ELEMENT_COUNT: Final = 2 << 10
 _ONE: Final = 2
 """Offsets of one element: its own, and its end."""
 
-Values = np.ndarray[Any, Any]
+_Array = np.ndarray[Any, Any]
 
 
-def json_values(array: Values | Elements, datatype: Datatype, nonfinite: NonFiniteOutput) -> str | Rows:
+def json_values(array: _Array | Elements, datatype: Datatype, nonfinite: NonFiniteOutput) -> str | Rows:
     """Return the text of a tensor's values: of a small one the JSON array, of a large one all but its last bracket.
 
     Raises:
@@ -89,7 +89,7 @@ class LargeValues:
             bracket = b""
 
 
-def _large(array: Values | Elements, datatype: Datatype, nonfinite: NonFiniteOutput) -> Rows:
+def _large(array: _Array | Elements, datatype: Datatype, nonfinite: NonFiniteOutput) -> Rows:
     texts: Callable[[], Iterable[bytes]]
     if isinstance(array, Elements) or datatype.is_bytes:
         texts = partial(_strings, array)
@@ -115,25 +115,25 @@ def _measure(texts: Iterable[bytes]) -> tuple[int, list[bytes]]:
     return nbytes, kept
 
 
-def _integers(array: Values) -> Iterator[bytes]:
+def _integers(array: _Array) -> Iterator[bytes]:
     return map(integers_as_text, _slices(array, _SLICE_BYTES // array.itemsize))
 
 
-def _floats(array: Values, nonfinite: NonFiniteOutput) -> Iterator[bytes]:
-    def plain(values: Values) -> list[str]:
+def _floats(array: _Array, nonfinite: NonFiniteOutput) -> Iterator[bytes]:
+    def plain(values: _Array) -> list[str]:
         return to_json(encode_floats(values, nonfinite))[1:-1].split(",")
 
     return (floats_as_text(values, plain) for values in _slices(array, _FLOAT_COUNT))
 
 
-def _slices(array: Values, count: int) -> Iterator[Values]:
+def _slices(array: _Array, count: int) -> Iterator[_Array]:
     """Yield the values in row-major order, so many at a time; where they do not lie so, each slice is a copy."""
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
     for start in range(0, array.size, count):
         yield flat[start : start + count]
 
 
-def _strings(array: Values | Elements) -> Iterator[bytes]:
+def _strings(array: _Array | Elements) -> Iterator[bytes]:
     if isinstance(array, Elements):
         for places in _places(array.offsets):
             if len(places) == _ONE:
@@ -196,7 +196,7 @@ def _string(payload: memoryview) -> Iterator[bytes]:
         opening = ""
 
 
-def _nbytes(array: Values | Elements) -> int:
+def _nbytes(array: _Array | Elements) -> int:
     """Return how much there is to be written, in bytes of the array."""
     if not isinstance(array, np.ndarray) or not array.dtype.hasobject or array.nbytes > SMALL_BYTES:
         return array.nbytes

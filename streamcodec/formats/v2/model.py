@@ -7,11 +7,14 @@ that was deduced. Everybody else reads them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import NOTHING, TensorSpec
+
+PLAIN_TYPES: Final = frozenset({str, int, bool})
+"""Types of parameters that nobody can change, and that JSON always has a form for."""
 
 
 @record(eq=True)

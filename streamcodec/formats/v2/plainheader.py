@@ -22,6 +22,7 @@ from streamcodec.engine.json.quick import count_members
 from streamcodec.engine.json.text import WHITE_SPACE
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.model import PLAIN_TYPES
 
 PlainHeader = tuple[dict[str, Any], tuple[TensorSpec, ...]]
 """The object of a header, and its tensors."""
@@ -35,9 +36,6 @@ things than tensors, and would be parsed for nothing."""
 
 _SHORT: Final = 1 << 10
 """A header of fewer characters is parsed twice without regret."""
-
-_PLAIN: Final = frozenset({str, int, bool})
-"""Types of plain parameters."""
 
 
 def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits) -> PlainHeader | None:
@@ -122,7 +120,7 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
         or nbytes > limits.max_tensor_bytes
         or count > limits.max_elements
         or len(entry) != _MEMBERS
-        or not _PLAIN.issuperset(map(type, parameters.values()))
+        or not PLAIN_TYPES.issuperset(map(type, parameters.values()))
     ):
         return None
     return TensorSpec(
