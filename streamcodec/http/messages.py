@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
+from streamcodec.formats.v2.fields import (
+    HEADER_LENGTH_FIELD,
+    parse_content_encoding,
+    parse_header_length,
+    parse_media_type,
+)
 from streamcodec.formats.v2.model import Event
 
 _HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
@@ -33,12 +38,22 @@ class Fields:
 
     @property
     def header_length(self) -> int | None:
-        """Bytes of the JSON header, by `Inference-Header-Content-Length`; None without that field.
+        """Bytes of the JSON header, by `Inference-Header-Content-Length` or the media type; None if neither says it.
 
         Raises:
             RemoteProtocolError: `invalid-header-length`.
         """
-        return parse_header_length(self.values(_HEADER_LENGTH_NAME))
+        return parse_header_length(self.values(_HEADER_LENGTH_NAME), self.values(b"content-type"))
+
+    @property
+    def media_type(self) -> str | None:
+        """The media type, if it is one that says how long the JSON header is; see `parse_media_type`.
+
+        Raises:
+            RemoteProtocolError: `invalid-header-length`.
+        """
+        media_type = parse_media_type(self.values(b"content-type"))
+        return None if media_type is None else media_type[0]
 
     def encoding_of(self, content_length: int | None) -> str | None:
         """Return the compression of a body of so many bytes on the wire, if any; an empty body has none.
