@@ -110,6 +110,7 @@ class EncodedMessage:
 
         Example:
             >>> import numpy as np
+            >>> from streamcodec import SAGEMAKER_MEDIA_TYPE
             >>> message = encode_request({"x": np.zeros((2, 3), np.float32)})
             >>> message.headers_with(SAGEMAKER_MEDIA_TYPE)[0][1]
             'application/vnd.sagemaker-triton.binary+json;json-header-size=128'
