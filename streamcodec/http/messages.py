@@ -9,12 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from streamcodec.formats.v2.fields import (
-    HEADER_LENGTH_FIELD,
-    parse_content_encoding,
-    parse_header_length,
-    parse_media_type,
-)
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, header_form, parse_content_encoding
 from streamcodec.formats.v2.model import Event
 
 _HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
@@ -43,17 +38,16 @@ class Fields:
         Raises:
             RemoteProtocolError: `invalid-header-length`.
         """
-        return parse_header_length(self.values(_HEADER_LENGTH_NAME), self.values(b"content-type"))
+        return self.header_form[0]
 
     @property
-    def media_type(self) -> str | None:
-        """The media type, if it is one that says how long the JSON header is; see `parse_media_type`.
+    def header_form(self) -> tuple[int | None, str | None]:
+        """The `header_length`, and the media type that says it; None for the one that is not there.
 
         Raises:
             RemoteProtocolError: `invalid-header-length`.
         """
-        media_type = parse_media_type(self.values(b"content-type"))
-        return None if media_type is None else media_type[0]
+        return header_form(self.values(_HEADER_LENGTH_NAME), self.values(b"content-type"))
 
     def encoding_of(self, content_length: int | None) -> str | None:
         """Return the compression of a body of so many bytes on the wire, if any; an empty body has none.

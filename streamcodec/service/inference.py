@@ -84,8 +84,7 @@ class Opening:
         self.model = model
         self.version = model.versions[-1] if version is None else version
         self.head = head
-        self.header_length = head.fields.header_length
-        self.media_type = head.fields.media_type
+        self.header_length, self.media_type = head.fields.header_form
         self.raw = raw_tensor(model, head) if self.header_length == 0 else None
         self.body_length = head.body_length if self.raw is None else self.raw.nbytes
         self.is_known = self.body_length is not None and model.windows is None

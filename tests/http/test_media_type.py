@@ -40,6 +40,6 @@ def test_a_malformed_one_is_refused(start: type[server]) -> None:  # type: ignor
 def test_fields_know_the_media_type() -> None:
     value = SAGEMAKER_MEDIA_TYPE.upper().encode() + b";json-header-size=5"
     fields = Fields(((b"content-type", value),))
-    assert (fields.media_type, fields.header_length) == (SAGEMAKER_MEDIA_TYPE, 5)
+    assert (fields.header_form, fields.header_length) == ((5, SAGEMAKER_MEDIA_TYPE), 5)
     fields = Fields(((b"content-type", b"application/json"), (b"inference-header-content-length", b"7")))
-    assert (fields.media_type, fields.header_length) == (None, 7)
+    assert (fields.header_form, fields.header_length) == ((7, None), 7)

@@ -61,13 +61,19 @@ def parse_header_length(values: Sequence[bytes], content_types: Sequence[bytes] 
         RemoteProtocolError: `invalid-header-length`: a field is repeated, or does not have 1 to 19 decimal digits; or
             as `parse_media_type`; or the two say different lengths.
     """
+    return header_form(values, content_types)[0]
+
+
+def header_form(values: Sequence[bytes], content_types: Sequence[bytes]) -> tuple[int | None, str | None]:
+    """Read how long the JSON header is, and which media type says it, if one does; see `parse_header_length`."""
     length = _field_length(values) if values else None
-    media_type = parse_media_type(content_types)
-    if media_type is None:
-        return length
-    if length is not None and length != media_type[1]:
+    sized = parse_media_type(content_types)
+    if sized is None:
+        return length, None
+    media_type, size = sized
+    if length is not None and length != size:
         raise _invalid(f"{HEADER_LENGTH_FIELD} and the {HEADER_SIZE_PARAMETER} of Content-Type differ")
-    return media_type[1]
+    return size, media_type
 
 
 def parse_media_type(content_types: Sequence[bytes]) -> tuple[str, int] | None:
