@@ -13,7 +13,9 @@ import inspect
 import io
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +29,9 @@ from streamcodec.cli import main
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import field_names
 from streamcodec.server import ServerOptions
+
+sys.path.insert(0, str(Path(__file__).parent))
+rooms = importlib.import_module("rooms")
 
 project = "streamcodec"
 author = "the streamcodec authors"
@@ -161,6 +166,7 @@ myst_substitutions = {
     "errors": _error_table(),
     "limits": _field_table(Limits),
     "server_options": _field_table(ServerOptions),
+    "rooms": f"```{{raw}} html\n{rooms.figure()}\n```",
     "help": _help(),
     "help_serve": _help("serve"),
     "help_infer": _help("infer"),

@@ -37,7 +37,14 @@ from streamcodec.engine.windows import Discard, Windows
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder, response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request, encode_response
-from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
+from streamcodec.formats.v2.fields import (
+    HEADER_LENGTH_FIELD,
+    SAGEMAKER_MEDIA_TYPE,
+    VERTEX_AI_MEDIA_TYPE,
+    parse_content_encoding,
+    parse_header_length,
+    parse_media_type,
+)
 from streamcodec.formats.v2.header import parse_request_header, parse_response_header
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
@@ -50,6 +57,8 @@ __all__ = [
     "HEADER_LENGTH_FIELD",
     "NEED_DATA",
     "NEED_TURN",
+    "SAGEMAKER_MEDIA_TYPE",
+    "VERTEX_AI_MEDIA_TYPE",
     "Datatype",
     "Decoder",
     "Discard",
@@ -106,6 +115,7 @@ __all__ = [
     "new_array",
     "parse_content_encoding",
     "parse_header_length",
+    "parse_media_type",
     "parse_request_header",
     "parse_response_header",
     "raw_request_decoder",

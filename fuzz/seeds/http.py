@@ -35,6 +35,8 @@ _TE = b"Transfer-Encoding: chunked\r\n"
 _STORED = b"\1\5\0\xfa\xff12345"
 """As deflate writes it without compressing, which is the same with every version of zlib."""
 _GZIP = b"\x1f\x8b\x08" + bytes(7) + _STORED + zlib.crc32(b"12345").to_bytes(4, "little") + b"\5\0\0\0"
+_SAGEMAKER = b"application/vnd.sagemaker-triton.binary+json"
+_VERTEX_AI = b"application/vnd.vertex-ai-triton.binary+json"
 _REQUESTS: dict[str, tuple[bytes, bytes]] = {
     "length": (b"Content-Length: 5\r\n", b"12345"),
     "length-zero": (b"Content-Length: 0\r\n", b""),
@@ -88,6 +90,19 @@ _REQUESTS: dict[str, tuple[bytes, bytes]] = {
     "version-2": (b"GET / HTTP/2.0\r\nHost: x\r\n", b""),
     "no-host": (b"GET / HTTP/1.1\r\n", b""),
     "absolute": (b"GET http://y/ HTTP/1.1\r\nHost: x\r\n", b""),
+    "header-length": (b"Inference-Header-Content-Length: 5\r\nContent-Length: 5\r\n", b"12345"),
+    "header-length-twice": (b"Inference-Header-Content-Length: 5\r\n" * 2, b""),
+    "media-type": (b"Content-Type: %b;json-header-size=5\r\nContent-Length: 5\r\n" % _SAGEMAKER, b"12345"),
+    "media-type-quoted": (b'content-type: %b ; a=" \\"" ;; JSON-Header-Size="5"\r\n' % _VERTEX_AI.upper(), b""),
+    "media-type-and-field": (
+        b"Content-Type: %b;json-header-size=5\r\nInference-Header-Content-Length: 6\r\n" % _SAGEMAKER,
+        b"",
+    ),
+    "media-type-twice": (b"Content-Type: %b;json-header-size=5\r\n" % _SAGEMAKER * 2, b""),
+    "media-type-without": (b"Content-Type: %b\r\n" % _SAGEMAKER, b""),
+    "media-type-behind": (b"Content-Type: a/b, %b;json-header-size=5\r\n" % _SAGEMAKER, b""),
+    "media-type-longer": (b"Content-Type: %bx;json-header-size=5\r\n" % _SAGEMAKER, b""),
+    "media-type-open": (b'Content-Type: %b;json-header-size="5\\"\r\n' % _SAGEMAKER, b""),
     "empty-line": (b"GET / HTTP/1.1\r\nHost: x\r\n", b"\r\n"),
 }
 _RESPONSES: dict[str, tuple[bytes, bytes]] = {

@@ -3,7 +3,8 @@
 Our connections give h11 the heads alone and find the ends of bodies themselves; that is where a smuggler would look for
 a difference. So h11 reads every input too, by itself and whole, as the oracle for framing. Where both accept a message,
 its start line, fields and body must be the same, and so must be where the next one begins, also after one that was
-refused and dropped. A compressed body must be what zlib makes of the one that h11 has read. Where h11 alone accepts,
+refused and dropped. A compressed body must be what zlib makes of the one that h11 has read. How long the JSON header is
+must be what a naive reader makes of the fields. Where h11 alone accepts,
 our reason must have a name in one of the tables `STRICTER_*` or in `USUAL_LIMITS`; where ours alone accepts, what h11
 complains of must be one of `LAXER`. And cuts and faces must not show.
 """
@@ -19,6 +20,7 @@ from streamcodec.http import body as body_room
 from targets.case import Face
 from targets.compression import MAX_OUTPUT_BYTES, ask_zlib
 from targets.connections import Case, Message, Outcome, ask_h11, run
+from targets.lengths import check_header_length
 from targets.patched import patched
 
 STRICTER_CODES: Final = {
@@ -74,6 +76,8 @@ def check(case: Case) -> None:
         assert outcome.log == run(case, case.face, case.pieces).log, "a cut or a face shows"
     oracle, complaint = ask_h11(case)
     _compare(case, outcome, oracle, complaint)
+    for message in outcome.messages:
+        check_header_length(message.fields)
     if outcome.is_reusable:
         assert oracle.is_reusable, "a connection is used again that is not where the next message begins"
 

@@ -55,6 +55,7 @@ class AsyncClient:
         limits: Limits = DEFAULT_LIMITS,
         request_compression: str | None = None,
         response_compression: str | None = None,
+        media_type: str | None = None,
     ) -> None:
         """Prepare to talk to a server; the arguments are those of `Client`. A function as `auth` should be quick."""
         self._common = Common(
@@ -70,6 +71,7 @@ class AsyncClient:
             limits=limits,
             request_compression=request_compression,
             response_compression=response_compression,
+            media_type=media_type,
             is_paced=True,
         )
         self._awaiting = Awaiting(self._common)

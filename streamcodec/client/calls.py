@@ -29,12 +29,20 @@ from streamcodec.formats.v2.model import RequestedOutput
 class Calls:
     """What can be asked of one server."""
 
-    def __init__(self, address: Address, fields: RequestFields, limits: Limits, compression: Compression) -> None:
-        """Ask the server at an address, with these fields, within these limits."""
+    def __init__(
+        self,
+        address: Address,
+        fields: RequestFields,
+        limits: Limits,
+        compression: Compression,
+        media_type: str | None,
+    ) -> None:
+        """Ask the server at an address, with these fields, within these limits, with this media type for tensors."""
         self._prefix = address.prefix
         self._fields = fields
         self._limits = limits
         self._compression = compression
+        self._media_type = media_type
         self._request_id = secrets.token_hex(4)
 
     def get(self, path: str, headers: Headers | None) -> Exchange:
@@ -81,6 +89,7 @@ class Calls:
             self._limits,
             compression=self._compression,
             placing=placing,
+            media_type=self._media_type,
         )
 
 

@@ -16,6 +16,7 @@ from streamcodec.client.pool import Pool
 from streamcodec.client.timeouts import Timeout, Times
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
+from streamcodec.formats.v2.fields import checked_media_type
 from streamcodec.transports.timelimit import TimeLimit
 from streamcodec.transports.tls import Socket, client_context
 
@@ -46,6 +47,7 @@ class Common:
         limits: Limits,
         request_compression: str | None,
         response_compression: str | None,
+        media_type: str | None,
         is_paced: bool,
     ) -> None:
         """Prepare; nothing is sent yet.
@@ -57,7 +59,8 @@ class Common:
         self.context = _context(self.address, ssl_context, verify=verify)
         compression = Compression(request=request_compression, response=response_compression)
         fields = RequestFields(self.address, headers, auth)
-        self.calls = Calls(self.address, fields, limits, compression)
+        checked = None if media_type is None else checked_media_type(media_type)
+        self.calls = Calls(self.address, fields, limits, compression, checked)
         self.pool = Pool(max_connections, math.inf if keepalive_expiry is None else keepalive_expiry)
         self.compresses = request_compression is not None
         self._timeout = Timeout.of(timeout)

@@ -134,6 +134,7 @@ class Exchange:
         *,
         compression: Compression | None = None,
         placing: Placing | None = None,
+        media_type: str | None = None,
     ) -> None:
         """Prepare a call; `fields` are those that the message does not bring with it."""
         self._method = method
@@ -143,6 +144,7 @@ class Exchange:
         self._limits = limits
         self._compression = compression or Compression()
         self._placing = placing or Placing()
+        self._media_type = media_type
         self._head: ResponseHead | None = None
         self._collector: Collector | None = None
         self._header: ResponseHeader | None = None
@@ -175,7 +177,8 @@ class Exchange:
         fields = [*self._fields]
         parts: tuple[Part, ...] = ()
         if self._message is not None:
-            fields += self._message.headers
+            message, media_type = self._message, self._media_type
+            fields += message.headers if media_type is None else message.headers_with(media_type)
             if self._compression.response is not None:
                 fields.append(("Accept-Encoding", self._compression.response))
             parts = self._message.parts

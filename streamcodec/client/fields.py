@@ -30,7 +30,7 @@ _OURS: Final = {
     "connection": "",
     "content-encoding": "request_compression says it",
     "content-length": "",
-    "content-type": "",
+    "content-type": "media_type says it",
     "expect": "",
     "inference-header-content-length": "",
     "keep-alive": "",

@@ -52,6 +52,7 @@ class Client:
         limits: Limits = DEFAULT_LIMITS,
         request_compression: str | None = None,
         response_compression: str | None = None,
+        media_type: str | None = None,
     ) -> None:
         """Prepare to talk to a server; nothing is sent yet.
 
@@ -79,10 +80,13 @@ class Client:
                 It pays on slow networks only: of tensors, 30 to 130 MB are compressed in a second.
             response_compression: `gzip` or `deflate` to ask for inference responses like that. A server need not do
                 it; what it sends is understood in any case.
+            media_type: `SAGEMAKER_MEDIA_TYPE` or `VERTEX_AI_MEDIA_TYPE`, to say the length of a request's JSON header
+                in `Content-Type`, for gateways that pass on no other field; None for
+                `Inference-Header-Content-Length`. Answers in either form are understood in any case.
 
         Raises:
-            LocalProtocolError: the URL is none of an HTTP server, a field cannot be sent, there is no such compression,
-                or no certificates can be read.
+            LocalProtocolError: the URL is none of an HTTP server, a field cannot be sent, there is no such compression
+                or media type, or no certificates can be read.
         """
         self._common = Common(
             url,
@@ -97,6 +101,7 @@ class Client:
             limits=limits,
             request_compression=request_compression,
             response_compression=response_compression,
+            media_type=media_type,
             is_paced=False,
         )
         self._blocking = Blocking(self._common)

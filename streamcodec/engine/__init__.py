@@ -1,1 +1,1 @@
-"""The codec: sans-IO, with numpy and the standard library alone."""
+"""The engine: fills the tensors of one message, of any format, straight into memory that the caller chooses."""

@@ -21,9 +21,10 @@ class ErrorCode(StrEnum):
 
     # Framing of the message
     INVALID_HEADER_LENGTH = "invalid-header-length"
-    """`Inference-Header-Content-Length` is not one plain decimal number."""
+    """`Inference-Header-Content-Length` or the media type's `json-header-size` is not one plain decimal number, or they
+    differ."""
     HEADER_EXCEEDS_BODY = "header-exceeds-body"
-    """`Inference-Header-Content-Length` is larger than the body."""
+    """The declared length of the JSON header is larger than the body."""
     EMPTY_BODY = "empty-body"
     """There is no body where a message was expected."""
     TRUNCATED = "truncated"

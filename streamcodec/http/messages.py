@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, parse_content_encoding, parse_header_length
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, header_form, parse_content_encoding
 from streamcodec.formats.v2.model import Event
 
 _HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
@@ -33,12 +33,21 @@ class Fields:
 
     @property
     def header_length(self) -> int | None:
-        """Bytes of the JSON header, by `Inference-Header-Content-Length`; None without that field.
+        """Bytes of the JSON header, by `Inference-Header-Content-Length` or the media type; None if neither says it.
 
         Raises:
             RemoteProtocolError: `invalid-header-length`.
         """
-        return parse_header_length(self.values(_HEADER_LENGTH_NAME))
+        return self.header_form[0]
+
+    @property
+    def header_form(self) -> tuple[int | None, str | None]:
+        """The `header_length`, and the media type that says it; None for the one that is not there.
+
+        Raises:
+            RemoteProtocolError: `invalid-header-length`.
+        """
+        return header_form(self.values(_HEADER_LENGTH_NAME), self.values(b"content-type"))
 
     def encoding_of(self, content_length: int | None) -> str | None:
         """Return the compression of a body of so many bytes on the wire, if any; an empty body has none.

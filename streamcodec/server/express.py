@@ -38,7 +38,7 @@ _MAX_HEADS: Final = 256
 _MAX_HEAD_BYTES: Final = 2 << 10
 _OPAQUE_FIELD: Final = re.compile(
     rb"\r\n(?!(?:host|connection|expect|upgrade|origin|transfer-encoding|accept-encoding|content-length|content-encoding"
-    rb"|inference-header-content-length|access-control-request-[a-z]+):)"
+    rb"|content-type|inference-header-content-length|access-control-request-[a-z]+):)"
     rb"[a-z][a-z0-9-]*: [!-~]+(?: [!-~]+)*(?=\r\n[^ \t])",
     re.ASCII | re.IGNORECASE,
 )

@@ -84,7 +84,7 @@ class Opening:
         self.model = model
         self.version = model.versions[-1] if version is None else version
         self.head = head
-        self.header_length = head.fields.header_length
+        self.header_length, self.media_type = head.fields.header_form
         self.raw = raw_tensor(model, head) if self.header_length == 0 else None
         self.body_length = head.body_length if self.raw is None else self.raw.nbytes
         self.is_known = self.body_length is not None and model.windows is None
@@ -94,9 +94,8 @@ class Opening:
         self.nonfinite = nonfinite
         self.allow_headerless = allow_headerless
         self.classifies = classifies
-        self.key = f"{len(model.name)} {model.name} {len(self.version)} {self.version} ".encode(
-            "utf-8", "surrogatepass"
-        )
+        names = f"{len(model.name)} {model.name} {len(self.version)} {self.version} {self.media_type or ''} "
+        self.key = names.encode("utf-8", "surrogatepass")
         self.place = place if (windows := model.windows) is None else lambda _: windows
         self.encoding = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
         is_plain = self.encoding is None and model.windows is None and not model.is_async
@@ -197,7 +196,7 @@ class Opening:
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply of a model's outputs."""
         values = {name: _as_values(value) for name, value in outputs.items()}
-        return message_reply(self.encode(self.select(values, header), header))
+        return message_reply(self.encode(self.select(values, header), header), self.media_type)
 
     def select(self, arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
         """Return the outputs that were asked for, each in its form.

@@ -2,8 +2,8 @@
 
 A client that asks again and again sends the same JSON header with other numbers behind it. Where the tensors lie, that
 they fit the model, and how the answer begins, have then been settled: what is left is to copy, to compute, and to send.
-A plan belongs to one model, version and set of limits, and is immutable but for the beginnings of answers, which it
-remembers by the form of the outputs.
+A plan belongs to one model, version, media type and set of limits. It is immutable but for the beginnings of answers,
+which it remembers by the form of the outputs.
 
 Only what is the same every time is planned: no JSON tensors, no BYTES, whose lengths are theirs alone, and no BOOL,
 whose bytes would have to be looked at.
@@ -53,7 +53,7 @@ class _Beginning:
 
 
 class Plans:
-    """The plans of a service, by model, version and JSON header."""
+    """The plans of a service, by model, version, media type and JSON header."""
 
     def __init__(self) -> None:
         """Plan nothing yet."""
@@ -126,7 +126,7 @@ class Plan:
         """Make the first reply of a form, and remember how it begins if the next will begin like this."""
         tensors = self._opening.select(arrays, header)
         message = self._opening.encode(tensors, header)
-        reply = message_reply(message)
+        reply = message_reply(message, self._opening.media_type)
         text = message.parts[0]
         if isinstance(text, bytes) and len(self._beginnings) < _MAX_FORMS and all(map(_is_plain, tensors)):
             names = tuple(tensor.name for tensor in tensors)

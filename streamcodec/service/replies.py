@@ -14,6 +14,7 @@ from streamcodec.engine.inflate import ENCODINGS
 from streamcodec.engine.message import Part
 from streamcodec.engine.record import record
 from streamcodec.formats.v2.encoder import EncodedMessage
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, VERTEX_AI_MEDIA_TYPE
 from streamcodec.formats.v2.jsonoutput import dump_json
 
 _MAX_ERROR_BYTES: Final = 2 << 10
@@ -42,9 +43,18 @@ class Reply:
     """What was wrong with the request, for logs and metrics; its text is in the response."""
 
 
-def message_reply(message: EncodedMessage) -> Reply:
-    """Reply with an inference response."""
-    return Reply(status=200, headers=message.headers, buffers=message.parts, body_length=message.body_length)
+def message_reply(message: EncodedMessage, media_type: str | None = None) -> Reply:
+    """Reply with an inference response.
+
+    Args:
+        message: the response.
+        media_type: of the request, if it is one that says the header's length: the reply has the same. To Vertex AI's,
+            Triton replies with the usual field, which clients may look for; so that reply has both.
+    """
+    headers = message.headers if media_type is None else message.headers_with(media_type)
+    if media_type == VERTEX_AI_MEDIA_TYPE and message.header_length is not None:
+        headers.append((HEADER_LENGTH_FIELD, str(message.header_length)))
+    return Reply(status=200, headers=headers, buffers=message.parts, body_length=message.body_length)
 
 
 def json_reply(

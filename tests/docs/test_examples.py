@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamcodec import Tensor, encode_request
+from streamcodec import Decoder, LimitExceededError, RemoteProtocolError, Tensor, encode_request
 from streamcodec.client import Client, ServerError
+from streamcodec.testing import assert_split_invariant
 from tests.processes import announced, peak_resident
 
 _EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -143,8 +148,95 @@ def test_your_decoder(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout.split()[-4:-2]) == (0, ["2", "passed"]), result.stdout
 
 
+class _FakeVllm(BaseHTTPRequestHandler):
+    """Answers two embeddings as vLLM does, whose server needs a model and a GPU."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        values = np.array([[1, 2, 3], [4, 5, 6]], "<f2")
+        form = {name: asked[name] for name in ("embed_dtype", "endianness")}
+        items = [
+            {"index": i, **form, "start": 6 * i, "end": 6 * i + 6, "shape": [3]} for i in range(len(asked["input"]))
+        ]
+        self.send_response(200)
+        self.send_header("metadata", json.dumps({"id": "1", "data": items, "usage": {}}))
+        self.send_header("Content-Length", str(values.nbytes))
+        self.end_headers()
+        self.wfile.write(values.tobytes())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_embeddings() -> None:
+    with HTTPServer(("127.0.0.1", 0), _FakeVllm) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        address = f"127.0.0.1:{server.server_port}"
+        command = [sys.executable, str(_EXAMPLES / "embeddings.py"), address, "m", "one", "two"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        thread.join()
+    assert (result.stderr, result.stdout) == ("", "(3,) 1.0 2.0 3.0\n(3,) 4.0 5.0 6.0\n")
+
+
+_MakeDecoder = Callable[[str], Decoder[Any]]
+
+_SHAPES: list[object] = [[3], [-1, -2], ["2"], [2.5], [None], [1e999], 2, "2", [[2]], [[]], None]
+_DTYPES: list[object] = ["fp8_e4m3", "FP32", 1, None, []]
+
+
+def _item(**changes: object) -> dict[str, object]:
+    first = {"index": 0, "embed_dtype": "float32", "endianness": "little", "start": 0, "end": 8, "shape": [2]}
+    return first | changes
+
+
+@pytest.fixture
+def embeddings_decoder(monkeypatch: pytest.MonkeyPatch) -> _MakeDecoder:
+    monkeypatch.syspath_prepend(_EXAMPLES)
+    make: _MakeDecoder = importlib.import_module("embeddings").embeddings_decoder
+    return make
+
+
+def test_embeddings_in_every_cut(embeddings_decoder: _MakeDecoder) -> None:
+    items = [_item(), _item(index=1, embed_dtype="float16", start=8, end=8, shape=[0, 5])]
+    items += [_item(index=2, start=8, end=12, shape=[])]
+    outcome = assert_split_invariant(lambda: embeddings_decoder(json.dumps({"data": items})), bytes(range(12)))
+    assert outcome.error is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *[[_item(**{name: value})] for name in ("start", "end", "index") for value in (-1, 1, "0", None, 0.5)],
+        *[[_item(shape=shape)] for shape in _SHAPES],
+        *[[_item(embed_dtype=dtype)] for dtype in _DTYPES],
+        *[[_item(endianness=order)] for order in ("big", "native", None)],
+        [_item(), _item()],
+        [_item(), _item(index=1, start=12, end=20)],
+        *["x", 1, None, [1], ["x"], [None], [[]], [{}]],
+    ],
+    ids=repr,
+)
+def test_embeddings_refuse_what_does_not_fit(embeddings_decoder: _MakeDecoder, data: object) -> None:
+    with pytest.raises(RemoteProtocolError, match="does not say where embeddings lie"):
+        embeddings_decoder(json.dumps({"data": data})).next_event()
+
+
+@pytest.mark.parametrize("text", ["", "x", "1", "[]", "null", "{}", "[" * 100_000, '{"data":[' + "1" * 5000])
+def test_embeddings_refuse_what_is_no_metadata(embeddings_decoder: _MakeDecoder, text: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="does not say where embeddings lie"):
+        embeddings_decoder(text).next_event()
+
+
+def test_embeddings_of_a_hostile_size(embeddings_decoder: _MakeDecoder) -> None:
+    for size in (2**40, 2**63, 10**400):
+        with pytest.raises(LimitExceededError):
+            embeddings_decoder(json.dumps({"data": [_item(shape=[size], end=4 * size)]})).next_event()
+
+
 def test_all_examples_are_tested() -> None:
     assert {path.name for path in _EXAMPLES.glob("*.py")} == {
+        "embeddings.py",
         "pipe_to_npy.py",
         "test_your_decoder.py",
         "threaded_server.py",

@@ -94,6 +94,22 @@ def test_every_case_of_the_corpus_is_answered_alike(case: Case, caplog: pytest.L
         assert answers(service, express, varied) == answers(service, ordinary, varied)
 
 
+def test_heads_that_differ_in_their_media_type_alone_are_not_confused() -> None:
+    service = Service(demo_models())
+    ordinary, express = OrdinaryWay(service), Counting(service)
+    usual = infer_request()
+    length = re.search(rb"Inference-Header-Content-Length: (\d+)", usual)
+    assert length is not None
+    types = [b"application/octet-stream", b"text/plain;json-header-size=1"]
+    for size in (length[1], b"0", b"x"):
+        sized = b"-triton.binary+json;json-header-size=" + size
+        types += (b"application/vnd.sagemaker" + sized, b"application/vnd.vertex-ai" + sized)
+    for content_type in types * 2:
+        message = usual.replace(b"application/octet-stream", content_type)
+        assert answers(service, express, message) == answers(service, ordinary, message)
+    assert express.count == 8  # those of which nothing is refused
+
+
 @pytest.mark.parametrize("field", ["", "X-Trace: 1\r\n"])
 def test_requests_in_one_write_are_answered_one_by_one(field: str) -> None:
     service = Service(demo_models())

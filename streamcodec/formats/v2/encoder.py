@@ -25,7 +25,7 @@ from streamcodec.engine.message import Encodable, Part, binary_form, buffers_of,
 from streamcodec.engine.placement import ALIGNMENT, byte_view
 from streamcodec.engine.record import record
 from streamcodec.engine.rows import Rows, collect
-from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, HEADER_SIZE_PARAMETER, checked_media_type
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, to_json
 from streamcodec.formats.v2.jsonvalues import LargeValues, json_values
 from streamcodec.formats.v2.model import PLAIN_TYPES, RequestedOutput
@@ -95,6 +95,32 @@ class EncodedMessage:
         if self.content_encoding is not None:
             fields.append(("Content-Encoding", self.content_encoding))
         return [*fields, ("Content-Length", str(self.body_length))]
+
+    def headers_with(self, media_type: str) -> list[tuple[str, str]]:
+        """Return the same fields, but for the header's length, which is a parameter of the media type.
+
+        Args:
+            media_type: `SAGEMAKER_MEDIA_TYPE` or `VERTEX_AI_MEDIA_TYPE`, whose gateways pass on no field of one's own.
+
+        Returns:
+            The fields; as `headers` has them if there is no binary tensor.
+
+        Raises:
+            LocalProtocolError: another media type.
+
+        Example:
+            >>> import numpy as np
+            >>> from streamcodec import SAGEMAKER_MEDIA_TYPE
+            >>> message = encode_request({"x": np.zeros((2, 3), np.float32)})
+            >>> message.headers_with(SAGEMAKER_MEDIA_TYPE)[0][1]
+            'application/vnd.sagemaker-triton.binary+json;json-header-size=128'
+        """
+        checked_media_type(media_type)
+        if self.header_length is None:
+            return self.headers
+        value = f"{media_type};{HEADER_SIZE_PARAMETER}={self.header_length}"
+        replaced = {"Content-Type", HEADER_LENGTH_FIELD}
+        return [("Content-Type", value), *(field for field in self.headers if field[0] not in replaced)]
 
 
 Tensors = Mapping[str, Encodable] | Iterable[Tensor]

@@ -3,44 +3,149 @@
 `Inference-Header-Content-Length` divides a body into JSON and tensors, so misreading it shifts every tensor. One plain
 decimal number is accepted, everything else is refused; above all nothing malformed is ever read as 0, which has a
 meaning of its own (a raw binary request).
+
+Where a cloud's gateway passes on no such field, its endpoints for Triton have the same number as a parameter of
+`Content-Type`: `application/vnd.sagemaker-triton.binary+json;json-header-size=N`. The same strictness holds there. A
+value that has the name of such a media type anywhere is read as exactly that, or refused; every other media type means
+nothing here, as ever.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError, shown
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.engine.inflate import ENCODINGS
 
 HEADER_LENGTH_FIELD: Final = "Inference-Header-Content-Length"
 """The specification's name of the field; names of fields have no letter case."""
 
+SAGEMAKER_MEDIA_TYPE: Final = "application/vnd.sagemaker-triton.binary+json"
+"""What Triton's endpoint for Amazon SageMaker reads and answers, with the parameter `json-header-size`."""
+
+VERTEX_AI_MEDIA_TYPE: Final = "application/vnd.vertex-ai-triton.binary+json"
+"""What Triton's endpoint for Vertex AI reads, with the parameter `json-header-size`; it answers with the field."""
+
+_MEDIA_TYPES: Final = (SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE)
+
+HEADER_SIZE_PARAMETER: Final = "json-header-size"
+"""The parameter of both; names of parameters have no letter case."""
+
+_MARK: Final = b"-triton.binary+json"
+"""What both have, so that all other media types are done with at once."""
+
+_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
+_QUOTED: Final = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
+_PARAMETER: Final = rb"[ \t]*;[ \t]*(?:(%b+)=(%b+|%b))?" % (_TOKEN, _TOKEN, _QUOTED)
+_NAME: Final = rb"(?<!%b)application/vnd\.(?:sagemaker|vertex-ai)-triton\.binary\+json(?!%b)" % (_TOKEN, _TOKEN)
+"""RFC 9110, section 5.6.6. These patterns are compiled when the first such media type comes: few programs meet one."""
+
 _MAX_DIGITS: Final = 19
 """They hold every 63-bit number, and keep `int` from being handed a megabyte of them."""
 
 
-def parse_header_length(values: Sequence[bytes]) -> int | None:
-    """Read the values of all `Inference-Header-Content-Length` fields of a head.
+def parse_header_length(values: Sequence[bytes], content_types: Sequence[bytes] = ()) -> int | None:
+    """Read how long the JSON header is, from a field of its own or from the media type.
 
     Args:
-        values: one for each such field, without the white space around it, as HTTP libraries hand them out.
+        values: of all `Inference-Header-Content-Length` fields of a head, without the white space around them, as HTTP
+            libraries hand them out.
+        content_types: of all `Content-Type` fields, likewise; for `SAGEMAKER_MEDIA_TYPE` and `VERTEX_AI_MEDIA_TYPE`.
 
     Returns:
-        The length of the JSON header in bytes; None if the field is absent.
+        The length in bytes; None if neither says it.
 
     Raises:
-        RemoteProtocolError: `invalid-header-length`: the field is repeated, or is not 1 to 19 decimal digits.
+        RemoteProtocolError: `invalid-header-length`: a field is repeated, or does not have 1 to 19 decimal digits; or
+            as `parse_media_type`; or the two say different lengths.
     """
-    if not values:
-        return None
+    return header_form(values, content_types)[0]
+
+
+def header_form(values: Sequence[bytes], content_types: Sequence[bytes]) -> tuple[int | None, str | None]:
+    """Read how long the JSON header is, and which media type says it, if one does; see `parse_header_length`."""
+    length = _field_length(values) if values else None
+    sized = parse_media_type(content_types)
+    if sized is None:
+        return length, None
+    media_type, size = sized
+    if length is not None and length != size:
+        raise _invalid(f"{HEADER_LENGTH_FIELD} and the {HEADER_SIZE_PARAMETER} of Content-Type differ")
+    return size, media_type
+
+
+def parse_media_type(content_types: Sequence[bytes]) -> tuple[str, int] | None:
+    """Read a media type that says how long the JSON header is.
+
+    Args:
+        content_types: of all `Content-Type` fields of a head.
+
+    Returns:
+        `SAGEMAKER_MEDIA_TYPE` or `VERTEX_AI_MEDIA_TYPE`, and the length in bytes; None if it is neither of them.
+
+    Raises:
+        RemoteProtocolError: `invalid-header-length`: a field has the name of one of the two, and is not the only one,
+            has something in front of the name, parameters that are not well formed, or not exactly one
+            `json-header-size` of 1 to 19 decimal digits.
+    """
+    for value in content_types:
+        if _MARK in value.lower() and (name := re.search(_NAME, value, re.IGNORECASE)) is not None:
+            if len(content_types) > 1:
+                raise _invalid(f"Content-Type occurs {len(content_types)} times")
+            return name[0].decode().lower(), _header_size(value, name)
+    return None
+
+
+def checked_media_type(media_type: str) -> str:
+    """Return a media type that says how long the JSON header is.
+
+    Raises:
+        LocalProtocolError: it is another one.
+    """
+    if media_type not in _MEDIA_TYPES:
+        msg = f"the media types with the header's length are {' and '.join(_MEDIA_TYPES)}, not {shown(media_type)}"
+        raise LocalProtocolError(msg)
+    return media_type
+
+
+def _field_length(values: Sequence[bytes]) -> int:
     if len(values) > 1:
-        msg = f"{HEADER_LENGTH_FIELD} occurs {len(values)} times"
-        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER_LENGTH)
-    if not values[0].isdigit() or len(values[0]) > _MAX_DIGITS:  # of bytes, `isdigit` knows ASCII alone
-        msg = f"{HEADER_LENGTH_FIELD} is not a plain decimal number"
-        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER_LENGTH)
-    return int(values[0])
+        raise _invalid(f"{HEADER_LENGTH_FIELD} occurs {len(values)} times")
+    return _decimal(values[0], HEADER_LENGTH_FIELD)
+
+
+def _header_size(value: bytes, name: re.Match[bytes]) -> int:
+    """Return what the parameters behind the name of a media type say."""
+    if name.start():
+        raise _invalid(f"Content-Type has something in front of {name[0].decode()}")
+    sizes, position = [], name.end()
+    while position < len(value):
+        parameter = re.compile(_PARAMETER).match(value, position)
+        if parameter is None:
+            raise _invalid("the parameters of Content-Type are not well formed")
+        position = parameter.end()
+        if (parameter[1] or b"").lower() == HEADER_SIZE_PARAMETER.encode():
+            sizes.append(parameter[2])
+    if len(sizes) != 1:
+        raise _invalid(f"the media type has the parameter {HEADER_SIZE_PARAMETER} {len(sizes)} times")
+    return _decimal(_unquoted(sizes[0]), HEADER_SIZE_PARAMETER)
+
+
+def _unquoted(text: bytes) -> bytes:
+    """Return the value of a parameter, be it a token or a quoted string (RFC 9110, section 5.6.4)."""
+    return re.sub(rb"\\(.)", rb"\1", text[1:-1], flags=re.DOTALL) if text.startswith(b'"') else text
+
+
+def _decimal(digits: bytes, name: str) -> int:
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS:  # of bytes, `isdigit` knows ASCII alone
+        raise _invalid(f"{name} is not a plain decimal number")
+    return int(digits)
+
+
+def _invalid(message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(message, code=ErrorCode.INVALID_HEADER_LENGTH)
 
 
 def parse_content_encoding(values: Sequence[bytes]) -> str | None:
