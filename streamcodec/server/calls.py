@@ -81,7 +81,7 @@ class Caller:
         pull = partial(time.uncounted, pull)
         try:
             with time.limit() as scope:
-                if inference.opening.model.is_async:
+                if inference.resolved.model.is_async:
                     work.has_begun = True
                     client = None if inference.is_windowed else watch(scope)
                     reply = await self._await(inference, pull, client)
@@ -96,7 +96,7 @@ class Caller:
             raise ConnectionResetError(msg)
         if not work.has_begun:
             return unavailable_reply("all threads for models are taken", retry_after=1)
-        msg = f"model {inference.opening.model.name!r} has not answered within {self._timeout:g} seconds"
+        msg = f"model {inference.resolved.model.name!r} has not answered within {self._timeout:g} seconds"
         return failure_reply(msg, status=HTTPStatus.GATEWAY_TIMEOUT)
 
     def end(self) -> None:
@@ -116,7 +116,7 @@ class Caller:
             try:
                 pull = _again(await pull(), pull)
             except MessageError as error:  # as if the model had pulled, and let it pass
-                return inference.opening.failure(error, inference.request_id)
+                return inference.resolved.failure(error, inference.request_id)
 
         def wait() -> HttpEvent:
             return anyio.from_thread.run(self._workers.wait, time.work, pull)
@@ -124,25 +124,25 @@ class Caller:
         return await self._workers.run(time.work, partial(_run, inference, wait))
 
     async def _await(self, inference: Inference, pull: AsyncPull, client: Call | None) -> Reply:
-        opening = inference.opening
+        resolved = inference.resolved
         request = inference.request(lambda spec, header: _windows_of(spec, header, pull))
         header = request.header
         try:
             try:
-                outputs = opening.checked(await _predicted(inference, request))
+                outputs = resolved.checked(await _predicted(inference, request))
             finally:
                 if client is not None:
                     client.forget()
             outputs = {name: await _synchronous(value, name, header) for name, value in outputs.items()}
-            if opening.is_quick(outputs, header):
-                return opening.reply(outputs, header)
-            return await self._in_thread(partial(opening.reply, outputs, header))
+            if resolved.is_quick(outputs, header):
+                return resolved.reply(outputs, header)
+            return await self._in_thread(partial(resolved.reply, outputs, header))
         except NoThreadError:
             raise
         except BaseException as error:
             if is_ending(error):
                 raise
-            return opening.failure(error, header.id)
+            return resolved.failure(error, header.id)
 
     async def _in_thread(self, function: Callable[[], _T]) -> _T:
         self._time.work = Work(self._reservation)
@@ -255,7 +255,7 @@ def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:
     try:
         return inference.run(pull)
     except KeyboardInterrupt as error:  # the model's own: Ctrl-C comes to the main thread
-        return inference.opening.failure(error, inference.request_id)
+        return inference.resolved.failure(error, inference.request_id)
 
 
 def _again(event: HttpEvent, pull: AsyncPull) -> AsyncPull:
@@ -283,7 +283,7 @@ async def _predicted(inference: Inference, request: InferenceRequest) -> Outputs
     """Call a model that is an `async def`."""
     watch, predict = (
         inference.watch,
-        cast("Callable[[InferenceRequest], Awaitable[Outputs]]", inference.opening.model.predict),
+        cast("Callable[[InferenceRequest], Awaitable[Outputs]]", inference.resolved.model.predict),
     )
     if watch is None:
         return await predict(request)

@@ -28,7 +28,7 @@ from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.observation import Observation
-from streamcodec.service import Listing, Opening, Reply, Service
+from streamcodec.service import Listing, Reply, ResolvedHead, Service
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.plan import Plans
 
@@ -113,9 +113,9 @@ class Express:
         """Forget what was settled for other models than there are now."""
         self._generation = self._models.generation
         self._plans = Plans()
-        self._known: Cache[RequestHead | Opening] = Cache(_MAX_HEADS, _MAX_HEAD_BYTES)
+        self._known: Cache[RequestHead | ResolvedHead] = Cache(_MAX_HEADS, _MAX_HEAD_BYTES)
 
-    def _recognize(self, data: bytes) -> RequestHead | Opening | None:
+    def _recognize(self, data: bytes) -> RequestHead | ResolvedHead | None:
         """Know a head again by the fields that matter, or else have it read; None if it is not plain."""
         essence = _OPAQUE_FIELD.sub(b"", data)
         limits = self._service.limits  # of what has been left out, too
@@ -127,13 +127,13 @@ class Express:
                 self._known.put(essence, known)
         return known
 
-    def _read(self, data: bytes) -> RequestHead | Opening | None:
+    def _read(self, data: bytes) -> RequestHead | ResolvedHead | None:
         """Have a head read by a connection of its own; None if it is not plain."""
         head = _plain_head(data, self._service)
         if head is None:
             return None
         outcome = self._service.open(head)
-        if isinstance(outcome, Opening):
+        if isinstance(outcome, ResolvedHead):
             return outcome
         if isinstance(outcome, Listing):
             return None
@@ -165,14 +165,14 @@ def _plain_head(data: bytes, service: Service) -> RequestHead | None:
     return head if is_kept and not fields.values(b"expect") and not fields.values(b"content-encoding") else None
 
 
-def _infer(opening: Opening, plans: Plans, body: bytes, watch: CallWatch | None) -> Reply | None:
+def _infer(resolved: ResolvedHead, plans: Plans, body: bytes, watch: CallWatch | None) -> Reply | None:
     """Have the model called with a whole body; None if that takes time, or the body is refused."""
-    if not opening.is_inline(len(body)):
+    if not resolved.is_inline(len(body)):
         return None
     try:
-        if (plan := plans.find(opening, body)) is not None:
+        if (plan := plans.find(resolved, body)) is not None:
             return plan.run(body, watch)
-        inference = opening.begin()
+        inference = resolved.begin()
         inference.watch = watch
         inference.decoder.feed(body)
         while not ((event := inference.decoder.next_event()) is NEED_DATA or event is NEED_TURN):

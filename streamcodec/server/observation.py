@@ -180,8 +180,8 @@ class Observation(RequestRecord):
     def asks(self, inference: Inference) -> None:
         """Tell which model the request is for."""
         inference.watch = self
-        self.model = inference.opening.model.name
-        self.version = inference.opening.version
+        self.model = inference.resolved.model.name
+        self.version = inference.resolved.version
 
     def goes_on(self, *, is_waiting: bool) -> None:
         """Tell whether the request waits for anything but its client, until its answer is there."""

@@ -375,7 +375,7 @@ class Session:
         if self.observation is not None:
             self.observation.asks(outcome)
         self.reservation.taken = self._brought
-        if outcome.opening.is_whole:
+        if outcome.resolved.is_whole:
             return self._with_memory(outcome, self._receive_body)
         return self._with_little_memory(outcome)
 

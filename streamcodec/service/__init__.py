@@ -2,7 +2,7 @@
 
 from streamcodec.service.counting import StatisticsObserver
 from streamcodec.service.demo import demo_models
-from streamcodec.service.inference import Inference, Opening
+from streamcodec.service.inference import Inference, ResolvedHead
 from streamcodec.service.listing import Listing
 from streamcodec.service.models import (
     ANY_SIZE,
@@ -27,10 +27,10 @@ __all__ = [
     "ModelRegistry",
     "ModelStatistics",
     "Observer",
-    "Opening",
     "Predict",
     "Reply",
     "RequestRecord",
+    "ResolvedHead",
     "Service",
     "StatisticsObserver",
     "TensorMetadata",

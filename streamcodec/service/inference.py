@@ -1,9 +1,9 @@
 """Inference: one inference request on its way from head to reply.
 
-What the head settles is an `Opening`: it is the same whenever the same head comes, and may be kept. Each request that
-begins with it is an `Inference`. Sans-IO: the owner lets the body go to its `decoder`, hands the decoder's events to
-`receive`, and when the message has ended calls `run`, which calls the model and therefore belongs into a worker thread,
-unless it `is_inline`.
+What the head settles is a `ResolvedHead`: it is the same whenever the same head comes, and may be kept. Each request
+that begins with it is an `Inference`. Sans-IO: the owner lets the body go to its `decoder`, hands the decoder's events
+to `receive`, and when the message has ended calls `run`, which calls the model and therefore belongs into a worker
+thread, unless it `is_inline`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MIN_COMPRESSED_BYTES: Final = 1 << 10
 """Below this, an answer fits into one packet anyway."""
 
 
-class Opening:
+class ResolvedHead:
     """What the head of an inference request has settled. It holds for every request of the same head."""
 
     def __init__(
@@ -238,23 +238,23 @@ class Inference:
     """One request to one model.
 
     Attributes:
-        opening: what its head has settled.
+        resolved: what its head has settled.
         decoder: receives the body.
         watch: is told of the call of the model; None at first.
     """
 
-    def __init__(self, opening: Opening, *, pause_after_header: bool = False, paced: bool = False) -> None:
+    def __init__(self, resolved: ResolvedHead, *, pause_after_header: bool = False, paced: bool = False) -> None:
         """Prepare for the body."""
-        self.opening = opening
+        self.resolved = resolved
         self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
-        self.decoder = _decoder(opening, pause_after_header=pause_after_header and not opening.is_whole, paced=paced)
+        self.decoder = _decoder(resolved, pause_after_header=pause_after_header and not resolved.is_whole, paced=paced)
 
     @property
     def is_inline(self) -> bool:
         """Whether `run` is quick enough for an event loop."""
-        return self.opening.is_inline(self.decoder.offset)
+        return self.resolved.is_inline(self.decoder.offset)
 
     @property
     def has_header(self) -> bool:
@@ -276,19 +276,19 @@ class Inference:
         """
         tensors = () if self._header is None else self._header.tensors
         beside = sum(map(bytes_beside, tensors))
-        if self.opening.is_known:
-            return (self.opening.body_length or 0) + beside
-        return self.decoder.offset + beside + bytes_placed(tensors, self.opening.model.windows)
+        if self.resolved.is_known:
+            return (self.resolved.body_length or 0) + beside
+        return self.decoder.offset + beside + bytes_placed(tensors, self.resolved.model.windows)
 
     @property
     def least_bytes(self) -> int:
         """How much memory the request takes in any case, as far as its head tells."""
-        return (self.opening.body_length if self.opening.is_known else self.opening.header_length) or 0
+        return (self.resolved.body_length if self.resolved.is_known else self.resolved.header_length) or 0
 
     @property
     def header_bytes(self) -> int | None:
         """Bytes of the JSON header at most, as far as the head tells; None if it does not."""
-        length, most = self.opening.header_length, self.opening.body_length
+        length, most = self.resolved.header_length, self.resolved.body_length
         return most if length is None or (most is not None and most < length) else length
 
     @property
@@ -307,14 +307,14 @@ class Inference:
         """How many of those the request has already, or takes in any case, since its body is on the way."""
         if self._header is None:
             return 0
-        if self.opening.is_whole:
+        if self.resolved.is_whole:
             return self.memory_bytes
         return self.decoder.offset + sum(bytes_beside(spec) for spec in self._header.tensors if not spec.is_binary)
 
     @property
     def is_windowed(self) -> bool:
         """Whether the model is to be called although its inputs have not come: it will pull them."""
-        return self._header is not None and self.opening.model.windows is not None
+        return self._header is not None and self.resolved.model.windows is not None
 
     def receive(self, event: HttpEvent) -> None:
         """Take an event of the decoder."""
@@ -340,9 +340,9 @@ class Inference:
             msg = "the model is called after the last event of the decoder, or after the header if it takes windows"
             raise LocalProtocolError(msg)
         if not self.is_windowed:
-            return self.opening.request(header, Inputs(self._values), {})
+            return self.resolved.request(header, Inputs(self._values), {})
         rows = {spec.name: Rows(spec.datatype.name, spec.shape, windows(spec, header)) for spec in header.tensors}
-        return self.opening.request(header, {}, rows)
+        return self.resolved.request(header, {}, rows)
 
     def run(self, pull: Pull | None = None) -> Reply:
         """Call the model and make the reply; may take as long as the model does, and compressing after it.
@@ -354,8 +354,8 @@ class Inference:
             LocalProtocolError: the message has not been received as far as the model needs it, or the model is an
                 `async def`.
         """
-        if self.opening.model.is_async:
-            msg = "the model is an async def: await its predict(inference.request(...)), then let opening.reply answer"
+        if self.resolved.model.is_async:
+            msg = "the model is an async def: await its predict(inference.request(...)), then let resolved.reply answer"
             raise LocalProtocolError(msg)
 
         def windows(spec: TensorSpec, header: RequestHeader) -> AnyWindows:
@@ -364,21 +364,21 @@ class Inference:
                 raise LocalProtocolError(msg)
             return windows_of(spec, header, pull)
 
-        return self.opening.call(self.request(windows), self.opening.reply, self.watch)
+        return self.resolved.call(self.request(windows), self.resolved.reply, self.watch)
 
 
-def _decoder(opening: Opening, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
-    if opening.raw is not None:
+def _decoder(resolved: ResolvedHead, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
+    if resolved.raw is not None:
         return raw_request_decoder(
-            opening.raw, limits=opening.headers.limits, check=opening.check, place=opening.place, paced=paced
+            resolved.raw, limits=resolved.headers.limits, check=resolved.check, place=resolved.place, paced=paced
         )
     return request_decoder(
-        header_length=opening.header_length,
-        body_length=opening.body_length,
-        allow_headerless=opening.allow_headerless,
-        check=opening.check,
-        place=opening.place,
-        headers=opening.headers,
+        header_length=resolved.header_length,
+        body_length=resolved.body_length,
+        allow_headerless=resolved.allow_headerless,
+        check=resolved.check,
+        place=resolved.place,
+        headers=resolved.headers,
         pause_after_header=pause_after_header,
         paced=paced,
     )

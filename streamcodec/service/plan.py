@@ -25,7 +25,7 @@ from streamcodec.formats.v2.encoder import Tensor
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import is_immutable
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service.inference import Arrays, Opening
+from streamcodec.service.inference import Arrays, ResolvedHead
 from streamcodec.service.models import Outputs
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.replies import Reply, message_reply
@@ -59,43 +59,43 @@ class Plans:
         """Plan nothing yet."""
         self._known: Cache[Plan] = Cache(_MAX_PLANS, _MAX_KEY_BYTES)
 
-    def find(self, opening: Opening, body: bytes) -> Plan | None:
+    def find(self, resolved: ResolvedHead, body: bytes) -> Plan | None:
         """Return the plan for a whole body; None if there is nothing to plan.
 
         Raises:
             RemoteProtocolError: the body would be refused.
         """
-        length = opening.header_length or 0
+        length = resolved.header_length or 0
         if length > len(body):  # a slice would end with the body, and hide it
             return None
         text = body[:length]
-        key = opening.key + text
+        key = resolved.key + text
         plan = self._known.get(key)
         if plan is None:
-            plan = _plan(opening, text, len(body))
+            plan = _plan(resolved, text, len(body))
             if plan is not None and is_immutable(plan.header):
                 self._known.put(key, plan)
         return plan if plan is not None and plan.body_length == len(body) else None
 
 
-def _plan(opening: Opening, text: bytes, body_length: int) -> Plan | None:
-    limits = opening.headers.limits
+def _plan(resolved: ResolvedHead, text: bytes, body_length: int) -> Plan | None:
+    limits = resolved.headers.limits
     if not text or len(text) > limits.max_header_bytes or body_length > limits.max_message_bytes:
         return None
     header = parse_request_header(text, limits)  # remembered as a part of the plan
     is_plain = all(spec.data is None and spec.datatype.kind not in _UNPLANNED_KINDS for spec in header.tensors)
     if not is_plain or len(text) + sum(spec.nbytes for spec in header.tensors) != body_length:
         return None
-    opening.check(header)
-    return Plan(opening, header, body_length)
+    resolved.check(header)
+    return Plan(resolved, header, body_length)
 
 
 class Plan:
     """Answers whole requests of one header."""
 
-    def __init__(self, opening: Opening, header: RequestHeader, body_length: int) -> None:
+    def __init__(self, resolved: ResolvedHead, header: RequestHeader, body_length: int) -> None:
         """Plan for a header that has been accepted, and for bodies of that length."""
-        self._opening = opening
+        self._resolved = resolved
         self.header = header
         self.body_length = body_length
         self._beginnings: dict[tuple[Any, ...], _Beginning] = {}
@@ -103,12 +103,12 @@ class Plan:
     def run(self, body: bytes, watch: CallWatch | None = None) -> Reply:
         """Call the model with the tensors of a whole body, and make the reply; `watch` is told of the call."""
         inputs = {spec.name: _tensor(spec, body) for spec in self.header.tensors}
-        return self._opening.call(self._opening.request(self.header, inputs, {}), self._reply, watch)
+        return self._resolved.call(self._resolved.request(self.header, inputs, {}), self._reply, watch)
 
     def _reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply, whose beginning depends on nothing but the form of the outputs."""
         if not _PLAIN_OUTPUT.issuperset(map(type, outputs.values())):
-            return self._opening.reply(outputs, header)
+            return self._resolved.reply(outputs, header)
         arrays = cast("Mapping[str, np.ndarray[Any, Any]]", outputs)
         form = tuple([(name, array.dtype, array.shape) for name, array in arrays.items()])
         beginning = self._beginnings.get(form)
@@ -124,9 +124,9 @@ class Plan:
 
     def _first_reply(self, form: tuple[Any, ...], arrays: Arrays, header: RequestHeader) -> Reply:
         """Make the first reply of a form, and remember how it begins if the next will begin like this."""
-        tensors = self._opening.select(arrays, header)
-        message = self._opening.encode(tensors, header)
-        reply = message_reply(message, self._opening.media_type)
+        tensors = self._resolved.select(arrays, header)
+        message = self._resolved.encode(tensors, header)
+        reply = message_reply(message, self._resolved.media_type)
         text = message.parts[0]
         if isinstance(text, bytes) and len(self._beginnings) < _MAX_FORMS and all(map(_is_plain, tensors)):
             names = tuple(tensor.name for tensor in tensors)

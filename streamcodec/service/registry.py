@@ -1,8 +1,8 @@
 """Registry: the models of a server by name, which may be added, removed and replaced while it serves.
 
-A request that has begun keeps the model that it began with. Who remembers something beyond a request (an `Opening`, and
-what a server makes of it) notes the registry's `generation`, which is another one after each change; so it costs one
-comparison to know that it still holds. A change first replaces the dictionary, which is never written to, and then
+A request that has begun keeps the model that it began with. Who remembers something beyond a request (a `ResolvedHead`,
+and what a server makes of it) notes the registry's `generation`, which is another one after each change; so it costs
+one comparison to know that it still holds. A change first replaces the dictionary, which is never written to, and then
 counts on; who notes the generation before looking for a model can at worst look once too often. So one thread may
 change the registry while others look.
 """

@@ -22,7 +22,7 @@ from streamcodec.service import documents
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.extensions import CLASSIFICATION
 from streamcodec.service.hosts import HostPolicy
-from streamcodec.service.inference import Inference, Opening
+from streamcodec.service.inference import Inference, ResolvedHead
 from streamcodec.service.listing import Listing
 from streamcodec.service.models import Model
 from streamcodec.service.placing import guarded
@@ -123,16 +123,16 @@ class Service:
             Else the reply: a body that nobody wants need not be read.
         """
         outcome = self.open(head)
-        if isinstance(outcome, Opening):
+        if isinstance(outcome, ResolvedHead):
             return outcome.begin(pause_after_header=pause_after_header, paced=paced)
         return outcome
 
-    def open(self, head: RequestHead) -> Reply | Opening | Listing:
+    def open(self, head: RequestHead) -> Reply | ResolvedHead | Listing:
         """Decide on a head, for one request or for many that begin with it.
 
         Returns:
-            An `Opening` if it begins an inference request; it stays true until the registry has another `generation`.
-            A `Listing` for this one request if it asks for the index in a body. Else the reply, which may be another
+            A `ResolvedHead` if it begins an inference request; it stays true until the registry has another
+            `generation`. A `Listing` for this one request if it asks for the index in a body. Else the reply, which may be another
             one next time.
         """
         try:
@@ -200,7 +200,7 @@ class Service:
         waiting = next((model for model in self.models if not model.is_ready), None)
         return json_reply({"ready": True}) if waiting is None else _not_ready(waiting)
 
-    def _model(self, route: Route, model: Model, head: RequestHead) -> Reply | Opening:
+    def _model(self, route: Route, model: Model, head: RequestHead) -> Reply | ResolvedHead:
         if route.resource not in {Resource.MODEL_INFER, Resource.MODEL_READY}:
             return json_reply(self._document(route, model))
         if not model.is_ready:
@@ -209,7 +209,7 @@ class Service:
             return json_reply({"name": model.name, "ready": True})
         if not self._decompresses and _is_compressed(head):
             return _uncompressed_only()
-        return Opening(
+        return ResolvedHead(
             model,
             head,
             version=route.version,

@@ -46,12 +46,12 @@ GZIP = b"Content-Encoding: gzip"
 MIB = 1 << 20
 
 
-def paced_message(opening: object) -> Receiver:
+def paced_message(resolved: object) -> Receiver:
     """Have a body received by a decoder that is paced itself."""
-    assert isinstance(opening, RequestHead)
-    if opening.method != "POST":
+    assert isinstance(resolved, RequestHead)
+    if resolved.method != "POST":
         return Collector(100)
-    return request_decoder(header_length=opening.fields.header_length, body_length=opening.body_length, paced=True)
+    return request_decoder(header_length=resolved.fields.header_length, body_length=resolved.body_length, paced=True)
 
 
 def gzipped(body: bytes, *, sizes: list[int] | None = None) -> bytes:

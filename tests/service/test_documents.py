@@ -246,12 +246,12 @@ def test_ctrl_c_is_not_the_models() -> None:
 def test_a_model_may_become_ready_and_cease_to_be() -> None:
     answers = [True]
     service = _service(Model(name="m", predict=_inputs, ready=lambda: answers[0], is_inline=True))
-    opening = service.open(head("/v2/models/m/infer", "POST", length=9))
+    resolved = service.open(head("/v2/models/m/infer", "POST", length=9))
     for is_ready in (True, False, True):
         answers[0] = is_ready
         assert get(service, "/v2/models/m/ready").status == (200 if is_ready else 503)
         assert get(service, "/v2/health/ready").status == (200 if is_ready else 503)
-        assert opening.is_inline(9) is is_ready  # type: ignore[union-attr] # it was ready then
+        assert resolved.is_inline(9) is is_ready  # type: ignore[union-attr] # it was ready then
 
 
 def test_a_refusal_by_the_head_alone_is_answered_before_readiness() -> None:

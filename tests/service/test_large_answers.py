@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from streamcodec import Elements, Rows
-from streamcodec.service import InferenceRequest, Opening, Service
+from streamcodec.service import InferenceRequest, ResolvedHead, Service
 from streamcodec.transports.vectors import batches
 from tests.service.requests import Array, ask, head, run, service_of
 
@@ -63,10 +63,10 @@ def test_memory_for_an_answer_is_constant(compresses: bool) -> None:
     array = np.random.default_rng(4).integers(-128, 128, 4 << 20, np.int8)
     service = _serving(array, compresses=compresses)
     body = b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]}'
-    opening = service.open(head("/v2/models/m/infer", "POST", GZIP, len(body)))
-    assert isinstance(opening, Opening)
+    resolved = service.open(head("/v2/models/m/infer", "POST", GZIP, len(body)))
+    assert isinstance(resolved, ResolvedHead)
     tracemalloc.start()
-    reply = run(opening.begin(), body)
+    reply = run(resolved.begin(), body)
     nbytes = sum(len(view) for batch in batches(reply.buffers) for view in batch)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

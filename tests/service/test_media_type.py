@@ -15,7 +15,7 @@ from streamcodec import (
     encode_request,
     parse_header_length,
 )
-from streamcodec.service import Opening, Service, TensorMetadata
+from streamcodec.service import ResolvedHead, Service, TensorMetadata
 from streamcodec.service.plan import Plans
 from tests.service.requests import Answer, answer, head, post, service_of
 
@@ -78,9 +78,9 @@ def test_a_plan_belongs_to_a_media_type(service: Service) -> None:
     types = []
     for media_type in (None, SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE) * 2:
         headers = MESSAGE.headers if media_type is None else MESSAGE.headers_with(media_type)
-        opening = service.open(head(TARGET, "POST", headers, len(body)))
-        assert isinstance(opening, Opening)
-        plan = plans.find(opening, body)
+        resolved = service.open(head(TARGET, "POST", headers, len(body)))
+        assert isinstance(resolved, ResolvedHead)
+        plan = plans.find(resolved, body)
         assert plan is not None
         types.append(answer(plan.run(body)).fields["Content-Type"].partition(";")[0])
     assert types == ["application/octet-stream", SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE] * 2

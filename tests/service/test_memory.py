@@ -18,7 +18,7 @@ def _place(service: Service) -> object:
     head = RequestHead(method="POST", target="/v2/models/identity/infer", fields=Fields(()), content_length=1)
     inference = service.begin(head)
     assert isinstance(inference, Inference)
-    return inference.opening.place(SPEC)
+    return inference.resolved.place(SPEC)
 
 
 def test_tensors_are_received_into_the_services_pool() -> None:
@@ -77,7 +77,7 @@ def test_what_a_head_tells(length: int | None, declared: str | None, header_byte
     message_head = head("/v2/models/identity/infer", "POST", fields, length)
     inference = service.begin(message_head, pause_after_header=True)
     assert isinstance(inference, Inference)
-    assert (inference.header_bytes, inference.opening.is_whole) == (header_bytes, is_whole)
+    assert (inference.header_bytes, inference.resolved.is_whole) == (header_bytes, is_whole)
     assert inference.least_bytes == (int(declared or 0) if length is None else length)
 
 

@@ -24,7 +24,15 @@ from streamcodec import (
     encode_request,
 )
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Opening, Service, TensorMetadata, demo_models
+from streamcodec.service import (
+    InferenceRequest,
+    Model,
+    ModelRegistry,
+    ResolvedHead,
+    Service,
+    TensorMetadata,
+    demo_models,
+)
 from tests.service.requests import Array, ask, head, infer, post, service_of
 
 TARGET = "/v2/models/m/infer"
@@ -354,11 +362,11 @@ QUICK: dict[str, tuple[Mapping[str, Any], Mapping[str, bool], bool]] = {
 
 def _is_quick(outputs: Mapping[str, Any], forms: Mapping[str, bool], **options: Any) -> bool:  # noqa: ANN401 - those of Service
     """Ask for outputs in the forms given by name; "" is for those that are not listed."""
-    opening = service_of(_constant(outputs), **options).open(head(TARGET, "POST", [("Accept-Encoding", "gzip")]))
-    assert isinstance(opening, Opening)
+    resolved = service_of(_constant(outputs), **options).open(head(TARGET, "POST", [("Accept-Encoding", "gzip")]))
+    assert isinstance(resolved, ResolvedHead)
     listed = tuple(RequestedOutput(name=name, binary_data=form) for name, form in forms.items() if name)
     parameters = {"binary_data_output": True} if forms.get("") else {}
-    return opening.is_quick(outputs, RequestHeader(tensors=(), outputs=listed or None, parameters=parameters))
+    return resolved.is_quick(outputs, RequestHeader(tensors=(), outputs=listed or None, parameters=parameters))
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamcodec import Elements, EncodedMessage, Limits, RemoteProtocolError, Tensor, encode_request
-from streamcodec.service import InferenceRequest, Opening, Predict, Service
+from streamcodec.service import InferenceRequest, Predict, ResolvedHead, Service
 from streamcodec.service.models import Outputs
 from streamcodec.service.plan import Plan, Plans
 from tests.service.requests import Array, answer, head, infer, service_of
@@ -28,14 +28,14 @@ def _message(array: Array, **options: Any) -> EncodedMessage:  # noqa: ANN401 - 
     return encode_request([Tensor(name="x", array=array, **options)], parameters={"binary_data_output": True})
 
 
-def _opening(service: Service, message: EncodedMessage) -> Opening:
-    opening = service.open(head(TARGET, "POST", message.headers, message.body_length))
-    assert isinstance(opening, Opening)
-    return opening
+def _resolved(service: Service, message: EncodedMessage) -> ResolvedHead:
+    resolved = service.open(head(TARGET, "POST", message.headers, message.body_length))
+    assert isinstance(resolved, ResolvedHead)
+    return resolved
 
 
 def _plan(service: Service, message: EncodedMessage, plans: Plans | None = None) -> Plan | None:
-    return (plans or Plans()).find(_opening(service, message), _body(message))
+    return (plans or Plans()).find(_resolved(service, message), _body(message))
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_what_has_to_be_looked_at_is_not_planned(message: EncodedMessage) -> Non
 def test_what_does_not_fit_is_not_planned() -> None:
     message, plans = _message(np.zeros(2)), Plans()
     service = service_of(_identity)
-    opening, body = _opening(service, message), _body(message)
-    assert plans.find(opening, body[:-1]) is None
-    assert plans.find(opening, body) is not None
-    assert plans.find(opening, body + b"x") is None
+    resolved, body = _resolved(service, message), _body(message)
+    assert plans.find(resolved, body[:-1]) is None
+    assert plans.find(resolved, body) is not None
+    assert plans.find(resolved, body + b"x") is None
     for limits in (Limits(max_header_bytes=message.header_length - 1), Limits(max_message_bytes=len(body) - 1)):  # type: ignore[operator] # it has binary tensors
         assert _plan(service_of(_identity, limits=limits), message) is None
     headerless = service.open(head(TARGET, "POST", [], len(body)))
-    assert isinstance(headerless, Opening)
+    assert isinstance(headerless, ResolvedHead)
     assert plans.find(headerless, body) is None
 
 
@@ -124,9 +124,9 @@ def test_what_is_refused_is_not_planned() -> None:
 @pytest.mark.parametrize("length", [14, 2**63 - 1])
 def test_a_header_length_beyond_the_body_is_not_planned(length: int) -> None:
     fields = [("Inference-Header-Content-Length", str(length))]
-    opening = service_of(_identity).open(head(TARGET, "POST", fields, 13))
-    assert isinstance(opening, Opening)
-    assert Plans().find(opening, b'{"inputs":[]}') is None
+    resolved = service_of(_identity).open(head(TARGET, "POST", fields, 13))
+    assert isinstance(resolved, ResolvedHead)
+    assert Plans().find(resolved, b'{"inputs":[]}') is None
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
@@ -152,14 +152,14 @@ def test_a_planned_answer_has_the_values_of_its_own_request(predict: Predict, is
 
 def test_an_answer_of_a_form_that_is_known_is_not_encoded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded = 0
-    encode = Opening.encode
+    encode = ResolvedHead.encode
 
-    def counting(opening: Opening, *arguments: Any) -> EncodedMessage:  # noqa: ANN401 - passed on
+    def counting(resolved: ResolvedHead, *arguments: Any) -> EncodedMessage:  # noqa: ANN401 - passed on
         nonlocal encoded
         encoded += 1
-        return encode(opening, *arguments)
+        return encode(resolved, *arguments)
 
-    monkeypatch.setattr(Opening, "encode", counting)
+    monkeypatch.setattr(ResolvedHead, "encode", counting)
     service = service_of(lambda request: {"y": request.inputs["x"], "z": np.ones((2, 2))})
     message = _message(np.arange(6, dtype=np.float32))
     plan = _plan(service, message)

@@ -133,7 +133,7 @@ def test_where_no_dimension_is_variable_the_length_may_be_hidden(
 ) -> None:
     inference = _begin(TensorMetadata("x", "FP32", (2, 3)), fields, length)
     assert isinstance(inference, Inference)
-    assert (inference.opening.is_whole, inference.memory_bytes, inference.least_bytes) == (True, 24, 24)
+    assert (inference.resolved.is_whole, inference.memory_bytes, inference.least_bytes) == (True, 24, 24)
     assert np.array_equal(answer(run(inference, VALUES.tobytes())).outputs["x"], VALUES.reshape(2, 3))
 
 

@@ -142,7 +142,7 @@ def test_rows_are_collected_to_be_classified() -> None:
 
 def test_the_head_tells_where_the_length_of_the_body_is_declared() -> None:
     inference, body, pull = _begin(service_of(_sums), _message("x"))
-    assert (inference.memory_bytes, inference.held_bytes, inference.opening.is_whole) == (len(body), 0, True)
+    assert (inference.memory_bytes, inference.held_bytes, inference.resolved.is_whole) == (len(body), 0, True)
     found = [inference.has_header]
     inference.receive(pull())
     found.append(inference.has_header)
@@ -169,14 +169,14 @@ def test_a_header_of_unknown_length_may_be_as_long_as_it_may_be() -> None:
     service = service_of(_sums)
     inference = service.begin(head(TARGET, "POST", [], None), pause_after_header=True)
     assert isinstance(inference, Inference)
-    assert (inference.header_bytes, inference.least_bytes, inference.opening.is_whole) == (None, 0, False)
+    assert (inference.header_bytes, inference.least_bytes, inference.resolved.is_whole) == (None, 0, False)
     inference.decoder.feed(body)
     inference.decoder.receive_eof()
     event = inference.decoder.next_event()
     assert isinstance(event, HeaderReceived)
     inference.receive(event)
     taken = len(body) + 8 + 8
-    assert (inference.memory_bytes, inference.held_bytes, inference.opening.is_whole) == (taken, taken, False)
+    assert (inference.memory_bytes, inference.held_bytes, inference.resolved.is_whole) == (taken, taken, False)
 
 
 @pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])

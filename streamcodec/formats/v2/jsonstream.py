@@ -48,12 +48,12 @@ _ARRAY_DEPTH: Final = 2
 """Of an array of entries."""
 
 
-def _opening(*names: str) -> re.Pattern[bytes]:
+def _resolved(*names: str) -> re.Pattern[bytes]:
     """Match the beginning of a member that is an array, from the comma or bracket before it."""
     return re.compile(rb'[{,][ \t\r\n]*"(%b)"[ \t\r\n]*:[ \t\r\n]*\[' % "|".join(names).encode())
 
 
-_DATA_OPENING: Final = _opening("data")
+_DATA_OPENING: Final = _resolved("data")
 
 
 class Items(Protocol):
@@ -117,7 +117,7 @@ class _Kept:
         self._value_count += sum(len(match[0]) // _DIGITS_PER_VALUE for match in _LONG_NUMBER.finditer(part))
 
     def find(
-        self, opening: re.Pattern[bytes], depth: int, block: Block, start: int, end: int
+        self, resolved: re.Pattern[bytes], depth: int, block: Block, start: int, end: int
     ) -> tuple[str, int] | None:
         """Look for the beginning of a member in what is to be added next.
 
@@ -131,7 +131,7 @@ class _Kept:
             return None
         text = self._tail + block.text[start : int(candidates[-1]) + 1]  # and not what is behind, which is long
         shift = start - len(self._tail)
-        found = list(opening.finditer(text))
+        found = list(resolved.finditer(text))
         if not found or (self._first or text.lstrip(_BLANK)[:1]) != b"{":
             return None
         brackets = np.array([match.end() - 1 + shift for match in found])
@@ -257,7 +257,7 @@ class HeaderStream:
         self._items = items
         self._limits = limits
         self._scanner = Scanner(limits)
-        self._opening = _opening(*items)
+        self._resolved = _resolved(*items)
         self._root = _Kept(0)
         self._has_ended = False
         self.goes_on = False
@@ -329,7 +329,7 @@ class HeaderStream:
                 raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER, path="$")
         close = block.first(block.depths <= 0, position)
         end = len(text) if close is None else int(block.places[close]) + 1
-        found = root.find(self._opening, _ARRAY_DEPTH, block, position, end)
+        found = root.find(self._resolved, _ARRAY_DEPTH, block, position, end)
         if found is not None:
             end = found[1] + 1
             self._begin_array(found[0])

@@ -23,7 +23,7 @@ from streamcodec import (
 from streamcodec.engine.placement import Placement
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Opening, Service, TensorMetadata
+from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service, TensorMetadata
 from streamcodec.service import demo_models as demo
 from streamcodec.service.models import Outputs
 from tests.service.requests import ask, get, head, infer, raw, service_of
@@ -40,10 +40,10 @@ async def _slowly(request: InferenceRequest) -> Outputs:
     return request.values
 
 
-def _opening(service: Service, *fields: tuple[str, str]) -> Opening:
-    opening = service.open(head(TARGET, "POST", fields, 1))
-    assert isinstance(opening, Opening)
-    return opening
+def _resolved(service: Service, *fields: tuple[str, str]) -> ResolvedHead:
+    resolved = service.open(head(TARGET, "POST", fields, 1))
+    assert isinstance(resolved, ResolvedHead)
+    return resolved
 
 
 def _quick(**options: Any) -> Service:  # noqa: ANN401 - those of Model and Service
@@ -56,13 +56,13 @@ def _quick(**options: Any) -> Service:  # noqa: ANN401 - those of Model and Serv
 
 
 def test_a_quick_model_answers_up_to_64_kib_on_the_event_loop() -> None:
-    opening = _opening(_quick())
-    assert opening.is_inline(MAX_INLINE)
-    assert not opening.is_inline(MAX_INLINE + 1)
+    resolved = _resolved(_quick())
+    assert resolved.is_inline(MAX_INLINE)
+    assert not resolved.is_inline(MAX_INLINE + 1)
 
 
 def test_only_a_model_that_says_so_is_quick() -> None:
-    assert not _opening(service_of(_identity)).is_inline(0)
+    assert not _resolved(service_of(_identity)).is_inline(0)
 
 
 @pytest.mark.parametrize(
@@ -75,25 +75,27 @@ def test_only_a_model_that_says_so_is_quick() -> None:
     ids=["windows", "async", "compressed"],
 )
 def test_what_waits_or_compresses_is_never_quick(options: dict[str, Any], fields: list[tuple[str, str]]) -> None:
-    assert not _opening(_quick(**options), *fields).is_inline(0)
+    assert not _resolved(_quick(**options), *fields).is_inline(0)
 
 
 def test_a_service_that_compresses_is_quick_for_those_who_do_not_want_it() -> None:
-    assert _opening(_quick(compresses=True)).is_inline(0)
+    assert _resolved(_quick(compresses=True)).is_inline(0)
 
 
 @pytest.mark.parametrize(("count", "is_quick"), [(MAX_INLINE, True), (MAX_INLINE + 1, False)])
 def test_up_to_64_kib_of_json_are_written_on_the_event_loop(count: int, is_quick: bool) -> None:
     header = RequestHeader(tensors=())
-    assert _opening(_quick()).is_quick({"y": np.zeros(count, np.uint8)}, header) == is_quick
+    assert _resolved(_quick()).is_quick({"y": np.zeros(count, np.uint8)}, header) == is_quick
 
 
 def test_an_opening_does_nothing_that_it_is_not_told_to() -> None:
     model = Model(name="m", predict=_identity)
     asked = head(TARGET, "POST", [("Accept-Encoding", "gzip")], 1)
-    headers: HeaderCache[RequestHeader] = _opening(service_of(_identity)).headers
-    opening = Opening(model, asked, version=None, headers=headers, place=new_array, nonfinite=NonFiniteOutput.LITERAL)
-    assert (opening.encoding, opening.classifies, opening.allow_headerless) == (None, False, False)
+    headers: HeaderCache[RequestHeader] = _resolved(service_of(_identity)).headers
+    resolved = ResolvedHead(
+        model, asked, version=None, headers=headers, place=new_array, nonfinite=NonFiniteOutput.LITERAL
+    )
+    assert (resolved.encoding, resolved.classifies, resolved.allow_headerless) == (None, False, False)
 
 
 # What a model is called with
@@ -162,7 +164,7 @@ def test_elements_can_be_a_declared_output() -> None:
 
 def test_the_limits_of_a_service_are_those_that_were_asked_for() -> None:
     service = service_of(_identity)
-    assert service.limits is _opening(service).headers.limits
+    assert service.limits is _resolved(service).headers.limits
 
 
 def test_a_service_knows_a_header_again() -> None:
