@@ -132,8 +132,8 @@ class Service:
 
         Returns:
             A `ResolvedHead` if it begins an inference request; it stays true until the registry has another
-            `generation`. A `Listing` for this one request if it asks for the index in a body. Else the reply, which may be another
-            one next time.
+            `generation`. A `Listing` for this one request if it asks for the index in a body. Else the reply, which may
+            be another one next time.
         """
         try:
             self._hosts.check(head)
