@@ -63,6 +63,7 @@ PUBLIC = [
     "WindowReceived",
     "Windows",
     "binary_form",
+    "chosen",
     "compress_message",
     "datatype_of",
     "encode_raw_request",
