@@ -189,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog="""examples:
   python fuzz/run.py                               every target for 60 seconds, one after the other
-  python fuzz/run.py --seconds 60 --jobs 6         all six at once; on two processors each gets a third of one
+  python fuzz/run.py --seconds 60 --jobs 8         all eight at once; on two processors each gets a quarter of one
   python fuzz/run.py --seconds 3600 decoder http   two targets for an hour each
   python fuzz/run.py --work ~/fuzzing              go on with the corpora of the last run
 

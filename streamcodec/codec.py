@@ -33,7 +33,7 @@ from streamcodec.engine.pool import Pool
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.engine.rows import Rows, RowWriter
 from streamcodec.engine.spec import Header, TensorSpec
-from streamcodec.engine.windows import Discard, Windows
+from streamcodec.engine.windows import Discard, Windows, chosen
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder, response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request, encode_response
@@ -105,6 +105,7 @@ __all__ = [
     "WindowReceived",
     "Windows",
     "binary_form",
+    "chosen",
     "compress_message",
     "datatype_of",
     "encode_raw_request",

@@ -67,6 +67,7 @@ PUBLIC = [
     "WindowReceived",
     "Windows",
     "binary_form",
+    "chosen",
     "compress_message",
     "datatype_of",
     "encode_raw_request",

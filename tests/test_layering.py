@@ -44,7 +44,7 @@ WORLD = {
 
 MAY_IMPORT = {
     "engine": ({"numpy", "ml_dtypes", "msgspec"}, {"engine"}),
-    "formats": ({"numpy"}, {"engine", "formats"}),
+    "formats": ({"numpy", "ml_dtypes"}, {"engine", "formats"}),
     "http": ({"h11"}, {"engine", "formats.v2", "http"}),
     "service": ({"numpy"}, {"engine", "formats.v2", "http.messages", "http.collector", "service", ""}),
     "transports": ({"anyio"}, {"engine", "formats.v2", "http", "service", "transports"}),

@@ -23,7 +23,7 @@ from streamcodec.engine.limits import (
     Limits,
     check_element_bytes,
     check_element_count,
-    check_rank,
+    check_shape,
     check_tensor_bytes,
 )
 from streamcodec.engine.machine import Machine, Read, ReadEnd
@@ -184,10 +184,7 @@ def _is_sound(spec: TensorSpec, offset: int) -> bool:
 
 
 def _check_limits(spec: TensorSpec, limits: Limits, path: str) -> None:
-    check_rank(len(spec.shape), limits, path)
-    if spec.count > limits.max_elements:
-        msg = f"the tensor has {spec.count} elements, {limits.max_elements} are allowed"
-        raise LimitExceededError(msg, limit="max_elements", path=path)
+    check_shape(spec.shape, limits, path)
     check_tensor_bytes(spec.nbytes, limits, path)
     if spec.datatype.is_bytes:
         check_element_count(spec.count, limits, path)

@@ -6,6 +6,8 @@ attacker would send. A device with little memory, or a server facing strangers, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from streamcodec.engine.errors import LimitExceededError, LocalProtocolError
 from streamcodec.engine.record import field_names, record
 
@@ -113,6 +115,24 @@ def check_rank(rank: int, limits: Limits, path: str) -> None:
     if rank > limits.max_rank:
         msg = f"the shape has {rank} dimensions, {limits.max_rank} are allowed"
         raise LimitExceededError(msg, limit="max_rank", path=path)
+
+
+def check_shape(shape: Sequence[int], limits: Limits, path: str) -> None:
+    """Refuse a shape of more than `max_rank` dimensions or `max_elements` elements; its sizes are integers >= 0.
+
+    Zeros are left out: numpy refuses the product of the other sizes even where an array has no elements. The product
+    stops where it is too large, since the time of a product of long integers grows with the square of their length.
+
+    Raises:
+        LimitExceededError: with that path.
+    """
+    check_rank(len(shape), limits, path)
+    count = 1
+    for size in shape:
+        count = min(count * (size or 1), limits.max_elements + 1)
+    if count > limits.max_elements:
+        msg = f"the shape has more than {limits.max_elements} elements"
+        raise LimitExceededError(msg, limit="max_elements", path=path)
 
 
 def check_element_count(count: int, limits: Limits, path: str | None) -> None:

@@ -8,14 +8,14 @@ one before, if the transport reads meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
 from streamcodec.engine.errors import LimitExceededError, LocalProtocolError
-from streamcodec.engine.placement import Slab, aligned_bytes, placed_bytes
+from streamcodec.engine.placement import Place, Placement, Slab, aligned_bytes, new_array, placed_bytes
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 
@@ -90,3 +90,27 @@ class Discard:
         scratch = aligned_bytes(min(size, _SCRATCH_BYTES)).data
         for position in range(0, size, _SCRATCH_BYTES):
             yield Slab(buffer=scratch[: size - position], array=None, is_new=True)
+
+
+def chosen(names: Collection[str], place: Place = new_array) -> Place:
+    """Place the tensors of these names, and discard all others, for which no memory is taken.
+
+    A name that the message does not have is no error; its header tells which tensors there are. BYTES tensors are not
+    placed, so they are received whole.
+
+    Args:
+        names: of the tensors that are wanted.
+        place: says where these go.
+
+    Example:
+        >>> from streamcodec.formats import safetensors
+        >>> decoder = safetensors.decoder(place=chosen({"embedding", "norm"}))
+    """
+
+    def place_chosen(spec: TensorSpec) -> Placement:
+        return place(spec) if spec.name in names else _DISCARD
+
+    return place_chosen
+
+
+_DISCARD = Discard()

@@ -32,6 +32,7 @@ from streamcodec import (
     TensorSpec,
     WindowReceived,
     Windows,
+    chosen,
     format_decoder,
 )
 from streamcodec.testing import assert_split_invariant
@@ -146,6 +147,23 @@ def test_the_limits_are_kept() -> None:
     with pytest.raises(LimitExceededError) as caught:
         events(format_decoder(read_titled, limits=Limits(max_header_bytes=15, max_message_bytes=20)), MESSAGE)
     assert caught.value.limit == "max_message_bytes"
+
+
+def test_sizes_that_numpy_cannot_hold_beside_a_zero() -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        yield from reader.read(1)
+        return Header((TensorSpec(name="x", datatype=INT16, shape=(0, 1 << 62, 1 << 62), nbytes=0, offset=1),))
+
+    with pytest.raises(LimitExceededError) as caught:
+        events(format_decoder(read), b"a")
+    assert (caught.value.limit, caught.value.path) == ("max_elements", "tensors[0]")
+
+
+def test_chosen_tensors() -> None:
+    found = events(format_decoder(read_titled, place=chosen(["2"])), MESSAGE)
+    assert [event.array.tolist() for event in found[1:-1]] == [[-4]]
+    windows = chosen(["0"], lambda _: Windows(max_window_bytes=2))
+    assert len(events(format_decoder(read_titled, place=windows), MESSAGE)) == 5
 
 
 def test_what_follows_the_tensors_is_the_formats_too() -> None:
