@@ -3,5 +3,15 @@
 from streamcodec.formats.frame.encoder import encode_frame
 from streamcodec.formats.frame.head import Checksum, Kind
 from streamcodec.formats.frame.layout import request_frame_decoder, response_frame_decoder
+from streamcodec.formats.frame.stream import EndOfStream, FrameReader, Skipped
 
-__all__ = ["Checksum", "Kind", "encode_frame", "request_frame_decoder", "response_frame_decoder"]
+__all__ = [
+    "Checksum",
+    "EndOfStream",
+    "FrameReader",
+    "Kind",
+    "Skipped",
+    "encode_frame",
+    "request_frame_decoder",
+    "response_frame_decoder",
+]
