@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from seeds import compression, decoder, header, http, round_trip
+from seeds import compression, decoder, frame, header, http, round_trip
 
 CORPUS: Final = Path(__file__).parent / "corpus"
-TARGETS: Final = ("header", "decoder", "oracle", "http", "compression", "round_trip")
+TARGETS: Final = ("header", "decoder", "oracle", "http", "compression", "round_trip", "frame")
 
 
 class AnyCase(Protocol):
@@ -41,6 +41,7 @@ SEEDS: Final[dict[str, Callable[[], Seeds]]] = {
     "http": http.seeds,
     "compression": compression.seeds,
     "round_trip": round_trip.seeds,
+    "frame": frame.seeds,
 }
 """The committed seeds of each corpus."""
 
