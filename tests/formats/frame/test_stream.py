@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -28,7 +29,7 @@ from streamcodec import (
 )
 from streamcodec.formats.frame import Checksum, EndOfStream, FrameReader, Kind, Skipped, request_frame_decoder
 from streamcodec.testing import describe_array, describe_error
-from streamcodec.transports import sync
+from streamcodec.transports import aio, sync
 from tests.formats.frame.samples import NONE, REQUESTS, joined, with_head
 from tests.formats.v2.test_linear_work import calls_of
 
@@ -298,6 +299,23 @@ def test_the_drivers_read_streams_from_files_and_sockets() -> None:
         while not isinstance(found[-1:] and found[-1], EndOfStream):
             found.append(told(sync.next_event(ours, frames)))
     assert found == log
+
+
+def test_the_asynchronous_driver_reads_streams_too() -> None:
+    stream = FIRST + b"noise" + SECOND
+
+    async def run() -> Log:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.sendall(stream)
+            theirs.shutdown(socket.SHUT_WR)
+            frames, found = FrameReader(request_frame_decoder), Log()
+            while not isinstance(found[-1:] and found[-1], EndOfStream):
+                found.append(told(await aio.next_event(ours, frames, timeout=30)))
+            return found
+
+    assert anyio.run(run) == push(stream, [len(stream)])
 
 
 def test_checksums_may_differ_from_frame_to_frame() -> None:
