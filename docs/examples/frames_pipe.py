@@ -35,3 +35,5 @@ with open(0, "rb", buffering=0) as source, open(1, "wb") as sink:
                 sink.flush()
             case Skipped():
                 sys.stderr.write(f"{event.nbytes} bytes skipped: {event.error}\n")
+            case _:
+                pass

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import zlib
 from collections.abc import AsyncIterator
 from functools import partial
@@ -277,3 +279,8 @@ def test_what_has_no_json_header_has_no_frame() -> None:
     for message in (encode_raw_request(np.zeros(3)), compressed):
         with pytest.raises(LocalProtocolError, match="JSON header"):
             encode_frame(message, Kind.REQUEST)
+
+
+def test_the_codec_does_not_import_frames() -> None:
+    code = "import sys; from streamcodec import *; assert Decoder; print([m for m in sys.modules if '.frame' in m])"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout == b"[]\n"
