@@ -247,8 +247,8 @@ class Reader:
         limits. Offsets of errors still count from the first byte of the envelope, as the decoder's own offset does.
 
         Args:
-            length: bytes of the message. What the envelope has behind it is for `read_end`, which uses `fill`: `read` is
-                for headers, and keeps their limits.
+            length: bytes of the message. What the envelope has behind it is for `read_end`, which uses `fill`: `read`
+                is for headers, and keeps their limits.
 
         Raises:
             LocalProtocolError: the message has begun before.

@@ -117,7 +117,7 @@ class FrameReader(Generic[MessageT]):
     def needs_data(self) -> bool:
         """Whether there is a buffer to fill; if not, `next_event` comes first."""
         if self._decoder is not None:
-            return self._event is None and self._decoder.needs_data
+            return self._decoder.needs_data
         return self._event is None and not self._has_ended
 
     def next_event(self) -> FrameEvent[MessageT] | NeedData | NeedTurn:

@@ -243,7 +243,9 @@ def test_rows_are_made_while_they_are_sent_and_so_is_the_checksum() -> None:
     data = b"".join(map(bytes, frame.buffers))
     assert frame.nbytes == len(data)
     assert data == joined(REQUESTS["rows"]) == joined(REQUESTS["rows"])  # as often as the windows can be had
-    assert run_push(request_frame_decoder, [data]).arrays[0].tolist() == [[1] * 3] * 2 + [[0] * 3] * 2
+    outcome = run_push(request_frame_decoder, [data])
+    assert outcome.end is not None
+    assert outcome.arrays[0].tolist() == [[1] * 3] * 2 + [[0] * 3] * 2
 
 
 def test_windows_that_are_not_what_was_declared_leave_no_whole_frame() -> None:
@@ -270,7 +272,9 @@ def test_large_values_as_json_have_a_checksum() -> None:
     message = encode_request([Tensor(name="x", array=np.arange(100_000.0), is_binary=False)])
     assert message.is_streamed
     frame = joined(message)
-    assert run_push(request_frame_decoder, [frame]).arrays[0].tolist() == [*range(100_000)]
+    outcome = run_push(request_frame_decoder, [frame])
+    assert outcome.end is not None
+    assert outcome.arrays[0].tolist() == [*range(100_000)]
     assert json.loads(frame[24:-4])["inputs"][0]["data"] == [*range(100_000)]
 
 

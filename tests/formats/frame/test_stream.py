@@ -328,3 +328,13 @@ def test_a_right_check_of_a_wrong_head_is_skipped_too() -> None:
     log = read(later + later + FIRST)
     assert names(log) == ["-", "a"]
     assert log[0][3].offset == 8
+    assert read(b"x" + later + FIRST)[0][3].offset == 0, "what was wrong first is told"
+
+
+@pytest.mark.parametrize("stream", [b"noise" + bytes(30) + FIRST, SECOND[:-1] + b"?"])
+def test_errors_hold_no_memory(stream: bytes) -> None:
+    frames = FrameReader(request_frame_decoder)
+    frames.feed(stream)
+    while not isinstance(event := frames.next_event(), Skipped):
+        pass
+    assert event.error.__traceback__ is None
