@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from seeds import compression, decoder, header, http, round_trip, stream
+from seeds import compression, decoder, frame, header, http, round_trip, stream
 
 CORPUS: Final = Path(__file__).parent / "corpus"
-TARGETS: Final = ("header", "decoder", "oracle", "http", "compression", "round_trip", "safetensors", "npy")
+TARGETS: Final = ("header", "decoder", "oracle", "http", "compression", "round_trip", "safetensors", "npy", "frame")
 
 
 class AnyCase(Protocol):
@@ -43,6 +43,7 @@ SEEDS: Final[dict[str, Callable[[], Seeds]]] = {
     "round_trip": round_trip.seeds,
     "safetensors": stream.safetensors_seeds,
     "npy": stream.npy_seeds,
+    "frame": frame.seeds,
 }
 """The committed seeds of each corpus."""
 

@@ -6,7 +6,7 @@ cd "$SRC/streamcodec"
 # The tests hold the cases and captures that seeds are made of.
 python3 -m pip install '.[test]'
 
-declare -A dictionaries=([header]=json [decoder]=json [oracle]=json [http]=http [compression]=compression)
+declare -A dictionaries=([header]=json [decoder]=json [oracle]=json [frame]=json [http]=http [compression]=compression)
 seeds=$(mktemp -d)
 python3 fuzz/make_corpus.py --into "$seeds"
 

@@ -25,7 +25,7 @@ from typing import Final
 from make_corpus import TARGETS, fill
 
 FUZZ: Final = Path(__file__).resolve().parent
-_DICTIONARIES: Final = {"header": "json", "decoder": "json", "oracle": "json"}
+_DICTIONARIES: Final = {"header": "json", "decoder": "json", "oracle": "json", "frame": "json"}
 """Where a dictionary is not called like its target."""
 _SLICE_SECONDS: Final = 300
 """Then a process is replaced. Atheris 3.0 never frees the results of array comparisons that it has instrumented: some
@@ -189,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog="""examples:
   python fuzz/run.py                               every target for 60 seconds, one after the other
-  python fuzz/run.py --seconds 60 --jobs 8         all eight at once; on two processors each gets a quarter of one
+  python fuzz/run.py --seconds 60 --jobs 9         all nine at once; on two processors each gets two ninths of one
   python fuzz/run.py --seconds 3600 decoder http   two targets for an hour each
   python fuzz/run.py --work ~/fuzzing              go on with the corpora of the last run
 

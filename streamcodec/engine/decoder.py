@@ -230,7 +230,7 @@ class Decoder(Generic[HeaderT]):
     @property
     def offset(self) -> int:
         """Bytes of the message taken so far."""
-        return self._machine.offset + self._filled
+        return self._machine.envelope_bytes + self._machine.offset + self._filled
 
     @property
     def held_bytes(self) -> int:
@@ -323,6 +323,8 @@ class Decoder(Generic[HeaderT]):
             self._is_complete = True
         except MessageError as failure:
             self._failure = copy(failure)  # without its traceback, whose frames hold the message's memory
+            if failure.offset is not None:
+                self._failure.offset = self._machine.envelope_bytes + failure.offset
         except MemoryError:
             self._failure = OutOfMemoryError("there is no memory to read the message any further")
         except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything: kept, and reported in order

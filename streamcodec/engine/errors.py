@@ -33,6 +33,10 @@ class ErrorCode(StrEnum):
     """The body goes on after the message has ended."""
     BODY_LENGTH_MISMATCH = "body-length-mismatch"
     """The header and its tensors do not add up to the length of the body."""
+    INVALID_FRAME = "invalid-frame"
+    """No head of a frame, a damaged one, or one that says what this version of the format does not know."""
+    INVALID_CHECKSUM = "invalid-checksum"
+    """The checksum at the end is not that of what came before."""
     LENGTH_REQUIRED = "length-required"
     """The form of the request needs a `Content-Length`."""
 

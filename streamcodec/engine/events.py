@@ -109,4 +109,4 @@ class EndOfMessage:
     """The message is complete; any further byte is not part of it."""
 
     nbytes: int
-    """Length of the body: header and tensors."""
+    """Length of the body: header and tensors; with the envelope, if the format has one around them."""

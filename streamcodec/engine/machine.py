@@ -126,7 +126,7 @@ class Machine(Reader, Generic[HeaderT]):
             self._claims = None
         if self._read_end is not None:
             yield from self._read_end(self)
-        self.events.append(EndOfMessage(nbytes=self.position))
+        self.events.append(EndOfMessage(nbytes=self.envelope_bytes + self.position))
 
     def place_ahead(self) -> list[memoryview]:
         """Place small tensors that follow the current target; return the targets that follow it, as far as known."""

@@ -47,6 +47,7 @@ class Reader:
     Attributes:
         limits: caps on all that is read.
         length: bytes of the whole message, if that is known beforehand.
+        envelope_bytes: bytes of an envelope before the message, which `position` does not count; see `begin_body`.
         position: bytes of the message that have been used. What is ahead does not count.
         has_ended: whether no more bytes will come.
         in_a_row: tensors since others had their turn; whoever drives the machine sets it to 0 when bytes come.
@@ -59,6 +60,7 @@ class Reader:
     __slots__ = (
         "_ahead",
         "_is_paced",
+        "envelope_bytes",
         "has_ended",
         "held_bytes",
         "in_a_row",
@@ -85,6 +87,7 @@ class Reader:
             raise LocalProtocolError(msg)
         self.limits = limits
         self.length = length
+        self.envelope_bytes = 0
         self.position = 0
         self.has_ended = False
         self.held_bytes = 0
@@ -236,6 +239,24 @@ class Reader:
                 result: _T = end.value
                 return result
             yield from self.turn()
+
+    def begin_body(self, length: int) -> None:
+        """Tell that what has been read so far is an envelope, and that the message itself begins here.
+
+        From here on `position`, `length` and the offsets of tensors are those of the message alone, and so are the
+        limits. Offsets of errors still count from the first byte of the envelope, as the decoder's own offset does.
+
+        Args:
+            length: bytes of the message. What the envelope has behind it is for `read_end`, which uses `fill`: `read`
+                is for headers, and keeps their limits.
+
+        Raises:
+            LocalProtocolError: the message has begun before.
+        """
+        if self.envelope_bytes or not self.position:
+            msg = "a message begins once, behind an envelope that is not empty"
+            raise LocalProtocolError(msg)
+        self.envelope_bytes, self.position, self.length = self.position, 0, length
 
     def check_header_length(self, length: int) -> None:
         """Refuse a header of so many bytes, if that is too long.

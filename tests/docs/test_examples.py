@@ -18,8 +18,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import Decoder, LimitExceededError, RemoteProtocolError, Tensor, encode_request
+from streamcodec import (
+    NEED_DATA,
+    Decoder,
+    LimitExceededError,
+    RemoteProtocolError,
+    Tensor,
+    TensorReceived,
+    encode_request,
+)
 from streamcodec.client import Client, ServerError
+from streamcodec.formats.frame import FrameReader, Kind, encode_frame, response_frame_decoder
 from streamcodec.testing import assert_split_invariant
 from tests.processes import announced, peak_resident
 
@@ -234,9 +243,53 @@ def test_embeddings_of_a_hostile_size(embeddings_decoder: _MakeDecoder) -> None:
             embeddings_decoder(json.dumps({"data": [_item(shape=[size], end=4 * size)]})).next_event()
 
 
+def _printed(example: str) -> list[str]:
+    result = subprocess.run(
+        [sys.executable, str(_EXAMPLES / example)], capture_output=True, text=True, timeout=_TIMEOUT, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.splitlines()
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no ptys here")
+def test_frames_over_a_serial_line() -> None:
+    """Of three frames the second is damaged; the other two come."""
+    first, second, third = _printed("frames_pty.py")
+    assert (first, third) == ("0.0", "2.0")
+    assert "checksum is wrong" in second
+
+
+def test_frames_through_a_pipe() -> None:
+    frames = [
+        b"".join(encode_frame(encode_request({"x": np.array([index])}, request_id=str(index)), Kind.REQUEST).buffers)
+        for index in range(3)
+    ]
+    stream = frames[0] + b"noise" + frames[1][:-1] + b"?" + frames[2]
+    command = [sys.executable, str(_EXAMPLES / "frames_pipe.py")]
+    result = subprocess.run(command, input=stream, capture_output=True, timeout=_TIMEOUT, check=True)
+    assert b"5 bytes skipped: no frame" in result.stderr
+    assert b"checksum is wrong" in result.stderr
+    answers = FrameReader(response_frame_decoder)
+    found, rest = [], result.stdout
+    while rest:
+        rest = rest[answers.feed(rest) :]
+        while (event := answers.next_event()) is not NEED_DATA:
+            if isinstance(event, TensorReceived):
+                found.append(event.array.tolist())
+    assert found == [[0], [4]]
+
+
+def test_frames_over_a_websocket() -> None:
+    pytest.importorskip("websockets")
+    assert _printed("frames_websocket.py") == ["{'x': array([0, 2, 4])}"]
+
+
 def test_all_examples_are_tested() -> None:
     assert {path.name for path in _EXAMPLES.glob("*.py")} == {
         "embeddings.py",
+        "frames_pipe.py",
+        "frames_pty.py",
+        "frames_websocket.py",
         "pipe_to_npy.py",
         "test_your_decoder.py",
         "threaded_server.py",

@@ -11,6 +11,7 @@ import pytest
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 _PAGES = {
     "streamcodec": ("codec.md", "errors.md", "limits.md"),
+    "streamcodec.formats.frame": ("frame.md",),
     "streamcodec.http": ("http.md",),
     "streamcodec.service": ("service.md",),
     "streamcodec.client": ("client.md",),

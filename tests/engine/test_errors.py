@@ -28,6 +28,8 @@ CODEC = {
     ErrorCode.TRUNCATED,
     ErrorCode.TRAILING_BYTES,
     ErrorCode.BODY_LENGTH_MISMATCH,
+    ErrorCode.INVALID_FRAME,
+    ErrorCode.INVALID_CHECKSUM,
     ErrorCode.INVALID_UTF8,
     ErrorCode.INVALID_JSON,
     ErrorCode.DUPLICATE_KEY,

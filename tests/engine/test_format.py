@@ -331,3 +331,66 @@ def test_a_length_below_zero() -> None:
 def test_events_have_their_type() -> None:
     event: Event | Any = events(format_decoder(read_titled), MESSAGE)[0]
     assert isinstance(event, HeaderReceived)
+
+
+# A message in an envelope
+
+ENVELOPE = b"[%d]"
+
+
+def read_enveloped(reader: Reader) -> Reading[Header]:
+    data = bytes((yield from reader.read(4)))
+    reader.begin_body(int(data[1:3]))
+    return (yield from read_titled(reader))
+
+
+def read_envelope_end(reader: Reader) -> Fill:
+    yield from reader.fill(memoryview(bytearray(1)))
+
+
+def enveloped() -> Decoder[Header]:
+    return format_decoder(read_enveloped, read_end=read_envelope_end)
+
+
+def test_a_message_in_an_envelope_has_offsets_of_its_own() -> None:
+    whole = ENVELOPE % len(MESSAGE) + MESSAGE + b"!"
+    outcome = assert_split_invariant(enveloped, whole)
+    assert [array.tolist() for array in outcome.arrays] == [[1, 2, 3], [], [-4]]
+    assert outcome.header.tensors[0].offset == len(MESSAGE) - 8
+    assert outcome.end == EndOfMessage(nbytes=len(whole))
+    assert outcome.taken == len(whole)
+
+
+@pytest.mark.parametrize("end", range(len(MESSAGE) + 5))
+def test_offsets_of_errors_count_from_the_envelope(end: int) -> None:
+    decoder = enveloped()
+    with pytest.raises(RemoteProtocolError) as caught:
+        events(decoder, (ENVELOPE % len(MESSAGE) + MESSAGE + b"!")[:end])
+    assert caught.value.code == "truncated"
+    assert caught.value.offset == decoder.offset == end
+
+
+def test_the_limits_are_those_of_the_message_in_the_envelope() -> None:
+    whole = ENVELOPE % len(MESSAGE) + MESSAGE + b"!"
+    for nbytes, is_right in ((len(MESSAGE), True), (len(MESSAGE) - 1, False)):
+        decoder = format_decoder(read_enveloped, read_end=read_envelope_end, limits=Limits(max_message_bytes=nbytes))
+        if is_right:
+            assert events(decoder, whole)[-1].nbytes == len(whole)
+        else:
+            with pytest.raises(LimitExceededError, match=f"{nbytes} are allowed"):
+                events(decoder, whole)
+
+
+def test_a_message_begins_once_and_behind_something() -> None:
+    def at_once(reader: Reader) -> Reading[Header]:
+        reader.begin_body(1)
+        return (yield from read_titled(reader))
+
+    def twice(reader: Reader) -> Reading[Header]:
+        while True:
+            yield from reader.read(1)
+            reader.begin_body(9)
+
+    for read in (at_once, twice):
+        with pytest.raises(LocalProtocolError, match="begins once"):
+            events(format_decoder(read), bytes(9))

@@ -11,7 +11,7 @@ import make_corpus
 import pytest
 import replay
 from seeds import repository
-from targets import compression, connections, decoder, header, http, oracle, recipe, round_trip
+from targets import compression, connections, decoder, frame, header, http, oracle, recipe, round_trip
 from targets.case import Case
 
 from streamcodec import DATATYPES, EndOfMessage, ErrorCode, LocalProtocolError
@@ -124,6 +124,13 @@ def test_compression_corpus_reaches_both_verdicts() -> None:
     cases = [compression.Case.read(data) for data in CORPORA["compression"].values()]
     verdicts = Counter(compression.inflate(case, case.chunks).error is None for case in cases)
     assert min(verdicts.values()) > 15
+
+
+def test_frame_corpus_reaches_every_verdict() -> None:
+    logs = [frame.naive(frame.Case.read(data)) for data in CORPORA["frame"].values()]
+    seen = Counter(str(entry[2]) if entry[0] == "skipped" else "frame" for log in logs for entry in log)
+    assert seen["frame"] > 100
+    assert {"invalid-frame", "invalid-checksum", "invalid-json", "truncated", "limit-exceeded"} < set(seen)
 
 
 def test_round_trip_corpus_writes_everything_there_is() -> None:

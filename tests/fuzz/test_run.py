@@ -148,7 +148,7 @@ def test_replay_tells_a_finding_from_what_passes(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("command", "status", "words"),
     [
-        ((run, "--help"), 0, "--seconds 60 --jobs 8"),
+        ((run, "--help"), 0, "--seconds 60 --jobs 9"),
         ((run, "nothing"), 2, "no such target: nothing; there are header, decoder"),
         ((run, "--seconds", "0.9"), 2, "--seconds must be at least 1"),
         ((run, "--seconds", "nan"), 2, "--seconds must be at least 1"),

@@ -1,0 +1,284 @@
+"""A stream of frames: one after the other, and on to the next one where one of them is damaged.
+
+Before each frame the reader has a window of 24 bytes, the length of a head. If they are a head, a decoder of its own
+reads the frame. If not, the reader looks for the next place in the window where the magic could begin, moves that to
+the front, and asks for as many bytes as are missing. So it never reads beyond what could be the beginning of a frame,
+keeps 24 bytes, and does a bounded piece of work for each byte that it skips.
+
+A head whose check is right is believed. If its frame is refused all the same, for its content, its checksum or a limit,
+the rest of it is skipped by its length and not searched. A tensor may hold any bytes, also such as look like a frame,
+and nobody may smuggle in a message by having the one around it refused. So damage costs the frame that is damaged.
+Bytes that are *missing* cost the next frame, too: its beginning was taken for the end of the damaged one.
+
+States::
+
+             head                  last byte, event taken
+    window ---------> frame -----------------------------> window
+      ^                 | refused
+      |  last byte      v
+      +------------- the rest of the frame
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic
+
+from streamcodec.engine.decoder import Buffer, Decoder
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
+from streamcodec.engine.events import (
+    NEED_DATA,
+    EndOfMessage,
+    HeaderReceived,
+    NeedData,
+    NeedTurn,
+    TensorReceived,
+    WindowReceived,
+)
+from streamcodec.engine.record import record
+from streamcodec.formats.frame.head import HEAD_BYTES, MAGIC, FrameHead, is_checked, read_head
+from streamcodec.formats.v2.model import MessageT
+
+_SKIPPED_AT_ONCE: Final = 64 << 10
+
+
+@record(eq=True)
+class Skipped:
+    """Bytes that belong to no frame that was accepted: of a frame that was refused, or of none at all.
+
+    It comes when the last of them has come: at the end of a frame whose head is right; else when the next head was
+    found, or the input has ended.
+    """
+
+    offset: int
+    """Bytes of the stream before them."""
+    nbytes: int
+    """How many they are."""
+    error: MessageError
+    """What was wrong with the first of them. Its own `offset` counts from there."""
+
+
+@record(eq=True)
+class EndOfStream:
+    """The input has ended."""
+
+    nbytes: int
+    """Bytes of the whole stream."""
+
+
+FrameEvent = HeaderReceived[MessageT] | TensorReceived | WindowReceived | EndOfMessage | Skipped | EndOfStream
+
+
+class FrameReader(Generic[MessageT]):
+    """Reads a stream of frames, by pushing or by pulling, as `Decoder` reads one message.
+
+    Its events are those of the frames, one after the other, `Skipped` where something was wrong, and `EndOfStream`.
+    What a frame brought counts when its `EndOfMessage` has come: `Skipped` may come instead.
+
+    Example:
+        >>> import numpy as np
+        >>> from streamcodec import NEED_DATA, encode_request
+        >>> from streamcodec.formats.frame import FrameReader, Kind, encode_frame, request_frame_decoder
+        >>> frame = b"".join(encode_frame(encode_request({"x": np.ones(3)}), Kind.REQUEST).buffers)
+        >>> frames = FrameReader(request_frame_decoder)
+        >>> stream = b"noise" + frame + frame
+        >>> while stream:
+        ...     stream = stream[frames.feed(stream) :]
+        ...     while (event := frames.next_event()) is not NEED_DATA:
+        ...         print(type(event).__name__)
+        Skipped
+        HeaderReceived
+        TensorReceived
+        EndOfMessage
+        HeaderReceived
+        TensorReceived
+        EndOfMessage
+    """
+
+    def __init__(self, make_decoder: Callable[[], Decoder[MessageT]]) -> None:
+        """Begin before the first byte.
+
+        Args:
+            make_decoder: makes the decoder for one frame, as `request_frame_decoder` does.
+        """
+        self._make_decoder = make_decoder
+        self._window = bytearray(HEAD_BYTES)
+        self._filled = 0
+        self._decoder: Decoder[MessageT] | None = None
+        self._left = 0  # bytes of the frame at hand that have not come
+        self._length = 0  # all of its bytes
+        self._offset = 0  # bytes of the stream before the frame, or before what is being skipped
+        self._skipped = 0
+        self._error: MessageError | None = None
+        self._event: Skipped | None = None
+        self._has_ended = False
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether there is a buffer to fill; if not, `next_event` comes first."""
+        if self._decoder is not None:
+            return self._decoder.needs_data
+        return self._event is None and not self._has_ended
+
+    def next_event(self) -> FrameEvent[MessageT] | NeedData | NeedTurn:
+        """Return the next event, `NEED_DATA` if it needs more bytes, or `NEED_TURN` if it needs `work`.
+
+        Raises:
+            LocalProtocolError: a callback or a placement misbehaved.
+        """
+        while self._event is None:
+            if self._decoder is None:
+                return EndOfStream(nbytes=self._offset) if self._has_ended else NEED_DATA
+            try:
+                event = self._decoder.next_event()
+            except MessageError as error:
+                self._refuse(error)
+                continue
+            if isinstance(event, EndOfMessage):
+                self._decoder = None
+                self._offset += self._length
+            return event
+        skipped, self._event = self._event, None
+        return skipped
+
+    def work(self) -> None:
+        """Do one piece of the work that a paced decoder has left; without effect if there is none."""
+        if self._decoder is not None:
+            self._decoder.work()
+
+    def receive_eof(self) -> None:
+        """Tell that no more bytes will come."""
+        self._has_ended = True
+        if self._decoder is not None:
+            self._decoder.receive_eof()
+            return
+        if self._filled and self._error is None:
+            msg = f"the stream ends within the head of a frame, {HEAD_BYTES - self._filled} bytes too early"
+            self._error = RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self._filled)
+        self._skipped, self._filled, self._left = self._skipped + self._filled, 0, 0
+        self._end_skipping()
+
+    def feed(self, chunk: Buffer) -> int:
+        """Take the next bytes of the stream; no reference to the chunk is kept.
+
+        Returns:
+            How many bytes were taken. Fewer than the chunk has where there are events to be taken first: feed the rest
+            after `next_event`.
+        """
+        taken = 0
+        with memoryview(chunk) as view, view.cast("B") as source:
+            while taken < len(source) and self.needs_data:
+                taken += self._take(source[taken:])
+        return taken
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Return memory for the next bytes, never empty, that ends where the frame does.
+
+        Raises:
+            LocalProtocolError: there are events to be taken first, or the input has ended.
+        """
+        if not self.needs_data:
+            msg = "no data is wanted now; next_event() says why"
+            raise LocalProtocolError(msg)
+        if self._decoder is not None:
+            return self._decoder.get_buffer(sizehint)
+        if self._left:
+            return memoryview(bytearray(min(self._left, _SKIPPED_AT_ONCE)))
+        return memoryview(self._window)[self._filled :]
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """Return memory for the next bytes, in several pieces where several are known; see `Decoder.get_buffers`."""
+        if self._decoder is not None and self.needs_data:
+            return self._decoder.get_buffers(sizehint)
+        return [self.get_buffer(sizehint)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Tell that bytes were written to the start of the last `get_buffer()`, or of the last `get_buffers()`.
+
+        Raises:
+            LocalProtocolError: fewer than 1, or more than the buffers hold.
+        """
+        if self._decoder is not None:
+            self._decoder.buffer_updated(nbytes)
+            self._left -= nbytes
+            return
+        room = min(self._left, _SKIPPED_AT_ONCE) or HEAD_BYTES - self._filled
+        if not 0 < nbytes <= room or not self.needs_data:
+            msg = f"{nbytes} bytes cannot have been written to a buffer of {room}"
+            raise LocalProtocolError(msg)
+        self._took(nbytes)
+
+    def _take(self, source: memoryview) -> int:
+        """Take bytes to where they belong, as far as that goes in one step; return how many."""
+        if self._decoder is not None:
+            taken = self._decoder.feed(source)
+            self._left -= taken
+            return taken
+        taken = min(len(source), self._left or HEAD_BYTES - self._filled)
+        if not self._left:
+            self._window[self._filled : self._filled + taken] = source[:taken]
+        self._took(taken)
+        return taken
+
+    def _took(self, nbytes: int) -> None:
+        """Go on with so many bytes more, which are skipped, or in the window."""
+        if self._left:
+            self._left -= nbytes
+            self._skipped += nbytes
+            if not self._left:
+                self._end_skipping()
+            return
+        self._filled += nbytes
+        if self._filled == HEAD_BYTES:
+            self._look()
+
+    def _look(self) -> None:
+        """Begin a frame if its head is in the window, else go on to where one could begin."""
+        data = bytes(self._window)
+        head = self._head_in(data)
+        if head is None:
+            place = _next_place(data)
+            self._skipped += place
+            self._filled = HEAD_BYTES - place
+            self._window[: self._filled] = data[place:]
+            return
+        self._end_skipping()
+        self._filled = 0
+        self._length, self._left = head.frame_length, head.frame_length - HEAD_BYTES
+        self._decoder = self._make_decoder()
+        self._decoder.feed(data)
+
+    def _head_in(self, data: bytes) -> FrameHead | None:
+        """Return the head that bytes are; None if they are none, and keep the first reason why."""
+        if self._error is not None and not is_checked(data):
+            return None
+        try:
+            return read_head(data)
+        except RemoteProtocolError as error:
+            self._error = self._error or error.with_traceback(None)  # whose frames hold the chunk
+            return None
+
+    def _refuse(self, error: MessageError) -> None:
+        """Give up the frame at hand, and skip what of it has not come."""
+        self._decoder = None
+        self._error = error.with_traceback(None)  # whose frames hold the memory of the message
+        self._skipped = self._length - self._left
+        if not self._left or self._has_ended:
+            self._left = 0
+            self._end_skipping()
+
+    def _end_skipping(self) -> None:
+        """Tell what was skipped, if anything was."""
+        if self._error is not None:
+            self._event = Skipped(offset=self._offset, nbytes=self._skipped, error=self._error)
+            self._offset += self._skipped
+            self._skipped, self._error = 0, None
+
+
+def _next_place(window: bytes) -> int:
+    """Return the first place behind the beginning where the magic begins, or could with bytes that are to come."""
+    place = window.find(MAGIC, 1)
+    if place >= 0:
+        return place
+    ends = range(len(window) - len(MAGIC) + 1, len(window))
+    return next((place for place in ends if MAGIC.startswith(window[place:])), len(window))
