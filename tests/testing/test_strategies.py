@@ -112,6 +112,8 @@ def test_mutations_lead_to_most_of_the_codes_of_a_message() -> None:
             codes |= mutate(rich_draft(is_response=False), name, choose).refusals
     of_others = {
         ErrorCode.INVALID_HEADER_LENGTH,
+        ErrorCode.INVALID_FRAME,
+        ErrorCode.INVALID_CHECKSUM,
         ErrorCode.LENGTH_REQUIRED,
         ErrorCode.TRAILING_BYTES,
         ErrorCode.UNSUPPORTED_ENCODING,
