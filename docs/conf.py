@@ -115,7 +115,8 @@ _PLACES, _VALUES = _find_public()
 
 # Aliases keep their names in signatures.
 autodoc_type_aliases = {name: name for name in ("Buffer", "Event", "HttpEvent", "Place", "Predict")}
-nitpick_ignore_regex.append((r"py:.*", r"Buffer|HttpEvent|Part|Encodable|FrameEvent"))  # unions without a page of their own
+# Unions without a page of their own.
+nitpick_ignore_regex.append((r"py:.*", r"Buffer|HttpEvent|Part|Encodable|FrameEvent"))
 
 
 def _attribute_docs(module: str) -> dict[tuple[str, str], str]:
