@@ -42,7 +42,7 @@ class LoadingError(LocalProtocolError):
     def __init__(self, words: str, files: Iterable[str]) -> None:
         """Keep what is the matter, and where."""
         super().__init__(words)
-        self.files = tuple(files)
+        self.files: tuple[str, ...] = tuple(files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

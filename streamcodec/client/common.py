@@ -55,14 +55,14 @@ class Common:
         Raises:
             LocalProtocolError: an argument has no meaning.
         """
-        self.address = Address.of(url)
-        self.context = _context(self.address, ssl_context, verify=verify)
+        self.address: Address = Address.of(url)
+        self.context: ssl.SSLContext | None = _context(self.address, ssl_context, verify=verify)
         compression = Compression(request=request_compression, response=response_compression)
         fields = RequestFields(self.address, headers, auth)
         checked = None if media_type is None else checked_media_type(media_type)
-        self.calls = Calls(self.address, fields, limits, compression, checked)
-        self.pool = Pool(max_connections, math.inf if keepalive_expiry is None else keepalive_expiry)
-        self.compresses = request_compression is not None
+        self.calls: Calls = Calls(self.address, fields, limits, compression, checked)
+        self.pool: Pool = Pool(max_connections, math.inf if keepalive_expiry is None else keepalive_expiry)
+        self.compresses: bool = request_compression is not None
         self._timeout = Timeout.of(timeout)
         self._total_timeout = total_timeout
         self._limits = limits

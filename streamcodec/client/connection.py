@@ -60,7 +60,7 @@ class Connection:
     def __init__(self, sock: Socket, limits: Limits, *, is_paced: bool) -> None:
         """Begin on a socket that is connected."""
         self.socket = sock
-        self.http = ClientConnection(limits, paced=is_paced)
+        self.http: ClientConnection = ClientConnection(limits, paced=is_paced)
         self.is_kept = False
         self.sending: Sending | None = None
         self._is_paced = is_paced

@@ -150,7 +150,7 @@ class Exchange:
         self._header: ResponseHeader | None = None
         self._outputs: dict[str, TensorReceived] = {}
         self._paced = False
-        self.has_ended = False
+        self.has_ended: bool = False
 
     def compress(self) -> None:
         """Compress what is to be sent, if it shall and can be; comes before `start`.

@@ -77,6 +77,10 @@ class Machine(Reader, Generic[HeaderT]):
         "events",
     )
 
+    # Of `Reader`; what is assigned here, type checkers want to have declared here, too.
+    held_bytes: int
+    in_a_row: int
+
     def __init__(
         self,
         read: Read[HeaderT],

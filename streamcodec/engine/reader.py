@@ -85,17 +85,17 @@ class Reader:
         if length is not None and length < 0:
             msg = "a length is negative"
             raise LocalProtocolError(msg)
-        self.limits = limits
-        self.length = length
-        self.envelope_bytes = 0
-        self.position = 0
-        self.has_ended = False
-        self.held_bytes = 0
-        self.needs_turn = False
+        self.limits: Limits = limits
+        self.length: int | None = length
+        self.envelope_bytes: int = 0
+        self.position: int = 0
+        self.has_ended: bool = False
+        self.held_bytes: int = 0
+        self.needs_turn: bool = False
         self.on_filled: Callable[[memoryview], object] | None = None
         self._ahead = NOTHING_AHEAD
         self._is_paced = paced
-        self.in_a_row = 0
+        self.in_a_row: int = 0
 
     @property
     def offset(self) -> int:

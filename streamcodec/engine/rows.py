@@ -84,9 +84,9 @@ class Rows:
         if min(sizes, default=0) < 0:
             msg = f"a shape is a sequence of integers >= 0, unlike {shape!r}"
             raise LocalProtocolError(msg)
-        self.datatype = datatype
-        self.shape = sizes
-        self.windows = cast("WindowSource", windows)
+        self.datatype: str = datatype
+        self.shape: tuple[int, ...] = sizes
+        self.windows: WindowSource = cast("WindowSource", windows)
 
     def __repr__(self) -> str:
         """Return what is declared; the windows stay untouched."""

@@ -123,9 +123,9 @@ class Body:
         self._piece = _NOTHING
         self._pieces = _NO_PIECES
         self.remaining = content_length
-        self.is_complete = False
-        self.received_direct = 0
-        self.received_copied = 0
+        self.is_complete: bool = False
+        self.received_direct: int = 0
+        self.received_copied: int = 0
         if content_length == 0:
             self.finish()
 

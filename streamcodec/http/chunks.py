@@ -67,8 +67,8 @@ class Chunks:
         self._max_line_bytes = self._max_bytes
         self._spare_bytes = self._max_bytes
         self._knows_usual = limits.max_head_bytes >= _MAX_USUAL_BYTES
-        self.room = 0
-        self.is_complete = False
+        self.room: int = 0
+        self.is_complete: bool = False
 
     def read(self, data: memoryview) -> int:
         """Read framing, up to where data come next or the body ends; return how many bytes that were.

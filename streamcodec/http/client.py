@@ -6,7 +6,7 @@ where the body goes, with `receive_body`: an inference response to a decoder, ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -26,6 +26,7 @@ from streamcodec.http.body import Receiver
 from streamcodec.http.connection import Incoming, State
 from streamcodec.http.heads import framing_length, invalid_http, parse_head
 from streamcodec.http.messages import Fields, ResponseHead
+from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
 from streamcodec.http.writing import NOT_HTTP, PartT, write_message
 
 _FINAL: Final = range(200, 600)
@@ -59,13 +60,13 @@ class ClientConnection:
         self._head: ResponseHead | None = None
         self._failure: MessageError | None = None
         self._is_paced = paced
-        self.incoming = Incoming(limits, paced=paced)
-        self.get_buffer = self.incoming.get_buffer
-        self.get_buffers = self.incoming.get_buffers
-        self.buffer_updated = self.incoming.buffer_updated
-        self.feed = self.incoming.feed
-        self.receive_eof = self.incoming.receive_eof
-        self.work = self.incoming.work
+        self.incoming: Incoming = Incoming(limits, paced=paced)
+        self.get_buffer: GetBuffer = self.incoming.get_buffer
+        self.get_buffers: GetBuffers = self.incoming.get_buffers
+        self.buffer_updated: BufferUpdated = self.incoming.buffer_updated
+        self.feed: Feed = self.incoming.feed
+        self.receive_eof: Callable[[], None] = self.incoming.receive_eof
+        self.work: Callable[[], bool] = self.incoming.work
 
     def send_request(
         self,

@@ -23,9 +23,9 @@ class Collector:
         self._max_bytes = max_bytes
         self._max_dropped_bytes = max_dropped_bytes
         self._block = memoryview(bytearray(_BLOCK_BYTES))
-        self.data = bytearray()
-        self.is_complete = False
-        self.offset = 0
+        self.data: bytearray = bytearray()
+        self.is_complete: bool = False
+        self.offset: int = 0
 
     @property
     def needs_data(self) -> bool:

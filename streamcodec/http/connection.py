@@ -108,15 +108,15 @@ class Incoming:
         self._filled = 0
         self._is_busy = False
         self._is_cut = False
-        self.is_filling = False
-        self.is_eof = False
-        self.has_work = False
-        self.received = 0
-        self.head_bytes = 0
+        self.is_filling: bool = False
+        self.is_eof: bool = False
+        self.has_work: bool = False
+        self.received: int = 0
+        self.head_bytes: int = 0
         self._body: Body | None = None
-        self.state = State.HEAD
-        self.received_direct = 0
-        self.received_copied = 0
+        self.state: State = State.HEAD
+        self.received_direct: int = 0
+        self.received_copied: int = 0
 
     # The transport's side
 

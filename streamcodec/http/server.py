@@ -8,7 +8,7 @@ and dropped, a long one closes the connection after the response.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -24,6 +24,7 @@ from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State
 from streamcodec.http.heads import framing_length, parse_head, parse_request
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
+from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
 from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_message
 
 _PHRASES: Final = {int(status): status.phrase.encode() for status in HTTPStatus}
@@ -72,14 +73,14 @@ class ServerConnection:
         self._failure: MessageError | None = None
         self._is_draining = False
         self._is_answering = False
-        self.has_unread_body = False
-        self.incoming = Incoming(limits, paced=paced)
-        self.get_buffer = self.incoming.get_buffer
-        self.get_buffers = self.incoming.get_buffers
-        self.buffer_updated = self.incoming.buffer_updated
-        self.feed = self.incoming.feed
-        self.receive_eof = self.incoming.receive_eof
-        self.work = self.incoming.work
+        self.has_unread_body: bool = False
+        self.incoming: Incoming = Incoming(limits, paced=paced)
+        self.get_buffer: GetBuffer = self.incoming.get_buffer
+        self.get_buffers: GetBuffers = self.incoming.get_buffers
+        self.buffer_updated: BufferUpdated = self.incoming.buffer_updated
+        self.feed: Feed = self.incoming.feed
+        self.receive_eof: Callable[[], None] = self.incoming.receive_eof
+        self.work: Callable[[], bool] = self.incoming.work
 
     def next_event(self) -> RequestHead | ConnectionClosed | Event | NeedData | NeedTurn:
         """Return the next event: a `RequestHead`, then the events of its body's receiver, and so on.

@@ -16,7 +16,7 @@ from typing import Final
 
 import anyio
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 4
 """Connections accepted in one turn of the event loop, if there are so many: who is busy turns seldom.

@@ -38,7 +38,7 @@ _PLAIN: Final = re.compile(r"[!#-\[\]-~]+")
 _CLOSING_SECONDS: Final = 1.0
 """For the last lines, which nobody may want to read."""
 
-logger = logging.getLogger("streamcodec.access")
+logger: Final = logging.getLogger("streamcodec.access")
 
 Write = Callable[[list[str]], None]
 """Takes lines, without their ends."""

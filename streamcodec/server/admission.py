@@ -64,7 +64,7 @@ class Admission:
         self._max_requests = options.max_requests_per_connection
         self._guests: OrderedDict[Conversation, Guest] = OrderedDict()
         self._served: set[Conversation] = set()
-        self.budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
+        self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
         self.is_stopping = False
 
     def enter(self, session: Conversation, guest: Guest) -> bool:

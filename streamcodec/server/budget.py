@@ -70,8 +70,8 @@ class Budget:
         """Begin with nothing reserved; what is idle of the pool makes room for what is."""
         self.max_bytes = max_bytes
         self.min_rate = min_rate
-        self.reserved = 0
-        self.step_bytes = max(_LEAST_STEP_BYTES, min(_FIRST_STEP_BYTES, max_bytes // _STEPS))
+        self.reserved: int = 0
+        self.step_bytes: int = max(_LEAST_STEP_BYTES, min(_FIRST_STEP_BYTES, max_bytes // _STEPS))
         self._little_bytes = min(_LITTLE_BYTES, max_bytes // _STEPS)
         self._pool = pool
         self._holders: dict[Reservation, None] = {}
@@ -178,8 +178,8 @@ class Reservation:
         self._given_up = 0
         self._slow_looks = 0
         self.nbytes = 0
-        self.missing = 0
-        self.is_short = False
+        self.missing: int = 0
+        self.is_short: bool = False
         self.on_granted: Callable[[], object] | None = None
         self.taken: Callable[[], int | None] | None = None
 

@@ -170,6 +170,8 @@ class _Patience(aio.Patience):
 class ProtocolChannel(EventProtocol[Any]):
     """A session on an asyncio transport, which is answered from within its callbacks where that is possible."""
 
+    given: int  # of `EventProtocol`; what is assigned here, type checkers want to have declared here, too
+
     def __init__(self, session: Session, taking: Taking, outbox: Outbox, max_pipelined_bytes: int) -> None:
         """Wait for `connection_made`; small answers are sent by the outbox, which is the event loop's."""
         super().__init__(session)

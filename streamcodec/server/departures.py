@@ -42,7 +42,7 @@ class Call:
         self._connection = connection
         self._is_asked = False
         self.scope = scope
-        self.has_left = False
+        self.has_left: bool = False
 
     def forget(self) -> None:
         """Tell that the model has returned."""

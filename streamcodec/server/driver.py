@@ -45,7 +45,7 @@ class Driver:
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
         self._patience = Patience(options, session)
-        self.taking = Taking(options)
+        self.taking: Taking = Taking(options)
         self._waiting = anyio.CancelScope()
         self._is_waiting = True
         self._is_stopping = False

@@ -16,7 +16,7 @@ from streamcodec.engine.errors import LocalProtocolError
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 def log_failure(cause: BaseException, call: str) -> None:

@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from streamcodec.engine.errors import MessageError
+from streamcodec.engine.errors import ErrorCode, MessageError
 from streamcodec.http.messages import RequestHead
 from streamcodec.service import Inference, InferenceRequest, Reply
 from streamcodec.service.observing import COMPLETE, Ending, Observer, RequestRecord
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 BODY: Final = 0
 WAITING: Final = 1
@@ -61,12 +61,12 @@ class Observers:
         """Tell each of them, in this order; times are of the clock."""
         self.clock = clock
         self._has_failed = False
-        self.epoch = 0.0
-        self.epoch_until = -math.inf
-        self.request_begun = self._tell([observer.request_begun for observer in observers])
-        self.call_begun = self._tell([observer.call_begun for observer in observers])
-        self.call_ended = self._tell([observer.call_ended for observer in observers])
-        self.enders = _wanted([observer.request_ended for observer in observers])
+        self.epoch: float = 0.0
+        self.epoch_until: float = -math.inf
+        self.request_begun: Tell | None = self._tell([observer.request_begun for observer in observers])
+        self.call_begun: Tell | None = self._tell([observer.call_begun for observer in observers])
+        self.call_ended: Tell | None = self._tell([observer.call_ended for observer in observers])
+        self.enders: tuple[Tell, ...] = _wanted([observer.request_ended for observer in observers])
 
     def of(self, client: str) -> Observe:
         """Return what begins an observation of each request of a client."""
@@ -118,6 +118,19 @@ class Observation(RequestRecord):
     _since: float
     has_begun: bool
     offset: int
+
+    # Of `RequestRecord`; what is assigned here, type checkers want to have declared here, too.
+    model: str | None
+    version: str | None
+    request_id: str | None
+    status: int | None
+    code: ErrorCode | None
+    cause: BaseException | None
+    body_seconds: float
+    waiting_seconds: float
+    model_seconds: float
+    send_seconds: float
+    seconds: float
 
     @classmethod
     def of(cls, observers: Observers, client: str) -> Observe:

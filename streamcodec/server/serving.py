@@ -42,7 +42,7 @@ from streamcodec.server.workers import Workers
 from streamcodec.service import Service, unavailable_reply
 from streamcodec.service.observing import Observer
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _LINGERING_AT_ONCE: Final = 64
 """Connections that have been told that there is no place for them, and that wait until their clients have read it."""

@@ -27,6 +27,7 @@ from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
+from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
 from streamcodec.server.budget import Reservation
@@ -109,17 +110,17 @@ class Session:
         self._once_granted: Callable[[], Step | None] | None = None
         self._memory_bytes: int | None = None
         self._tried = -1
-        self.reservation = Reservation(admission.budget)
-        self.request_count = 0
-        self.connection = ServerConnection(service.limits, paced=True)
+        self.reservation: Reservation = Reservation(admission.budget)
+        self.request_count: int = 0
+        self.connection: ServerConnection = ServerConnection(service.limits, paced=True)
         self.inference: Inference | None = None
         self.outgoing: list[Part] = []
-        self.is_small = False
-        self.get_buffer = self.connection.get_buffer
-        self.get_buffers = self.connection.get_buffers
-        self.buffer_updated = self.connection.buffer_updated
-        self.receive_eof = self.connection.receive_eof
-        self.work = self.connection.work
+        self.is_small: bool = False
+        self.get_buffer: GetBuffer = self.connection.get_buffer
+        self.get_buffers: GetBuffers = self.connection.get_buffers
+        self.buffer_updated: BufferUpdated = self.connection.buffer_updated
+        self.receive_eof: Callable[[], None] = self.connection.receive_eof
+        self.work: Callable[[], bool] = self.connection.work
 
     @property
     def is_idle(self) -> bool:

@@ -34,7 +34,7 @@ _WATCH_SECONDS: Final = 0.05
 _IDLE_SECONDS: Final = 10.5
 """For threads that have nothing to do. trio and anyio say 10 s."""
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class NoThreadError(Exception):
@@ -56,13 +56,13 @@ class Workers:
         self._max_windowed = max_windowed
         self._windowed: set[Hashable] = set()
         self._places = anyio.CapacityLimiter(max_workers)
-        self.writing = anyio.CapacityLimiter(1)
+        self.writing: anyio.CapacityLimiter = anyio.CapacityLimiter(1)
         self._threads = anyio.CapacityLimiter(math.inf)  # anyio's own gives a place back although the thread goes on
         self._max_workers = max_workers
         self._run_count = 0
         self._is_tidying = False
         self._abandoned: set[Work] = set()
-        self.abandoned = 0
+        self.abandoned: int = 0
         self.watchers: Tasks | None = None
 
     @property
@@ -175,8 +175,8 @@ class Work:
         self._lock = Lock()
         self.reservation = reservation
         self.has_place = False
-        self.has_begun = False
-        self.has_ended = False
+        self.has_begun: bool = False
+        self.has_ended: bool = False
 
     def run(self, function: Callable[[], _T]) -> _T | None:
         """Do it; called by the thread."""

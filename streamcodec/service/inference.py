@@ -82,22 +82,24 @@ class ResolvedHead:
             RemoteProtocolError: the head alone is reason enough to refuse.
         """
         self.model = model
-        self.version = model.versions[-1] if version is None else version
+        self.version: str = model.versions[-1] if version is None else version
         self.head = head
+        self.header_length: int | None
+        self.media_type: str | None
         self.header_length, self.media_type = head.fields.header_form
-        self.raw = raw_tensor(model, head) if self.header_length == 0 else None
-        self.body_length = head.body_length if self.raw is None else self.raw.nbytes
-        self.is_known = self.body_length is not None and model.windows is None
+        self.raw: TensorSpec | None = raw_tensor(model, head) if self.header_length == 0 else None
+        self.body_length: int | None = head.body_length if self.raw is None else self.raw.nbytes
+        self.is_known: bool = self.body_length is not None and model.windows is None
         is_short = (self.body_length or 0) <= _WHOLE_BYTES or self.raw is not None
-        self.is_whole = self.is_known and is_short
+        self.is_whole: bool = self.is_known and is_short
         self.headers = headers
         self.nonfinite = nonfinite
         self.allow_headerless = allow_headerless
         self.classifies = classifies
         names = f"{len(model.name)} {model.name} {len(self.version)} {self.version} {self.media_type or ''} "
-        self.key = names.encode("utf-8", "surrogatepass")
-        self.place = place if (windows := model.windows) is None else lambda _: windows
-        self.encoding = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
+        self.key: bytes = names.encode("utf-8", "surrogatepass")
+        self.place: Place = place if (windows := model.windows) is None else lambda _: windows
+        self.encoding: str | None = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
         is_plain = self.encoding is None and model.windows is None and not model.is_async
         self._max_inline_bytes = _MAX_INLINE_BYTES if model.is_inline and is_plain else -1
 
@@ -249,7 +251,9 @@ class Inference:
         self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
-        self.decoder = _decoder(resolved, pause_after_header=pause_after_header and not resolved.is_whole, paced=paced)
+        self.decoder: Decoder[RequestHeader] = _decoder(
+            resolved, pause_after_header=pause_after_header and not resolved.is_whole, paced=paced
+        )
 
     @property
     def is_inline(self) -> bool:

@@ -37,7 +37,7 @@ class Listing:
         """Prepare for the body."""
         self._models = models
         self._limits = limits
-        self.decoder = Collector(_MAX_BODY_BYTES, max_dropped_bytes=limits.max_drain_bytes)
+        self.decoder: Collector = Collector(_MAX_BODY_BYTES, max_dropped_bytes=limits.max_drain_bytes)
 
     def receive(self, event: HttpEvent) -> None:
         """Take an event of the decoder: there is but its end."""

@@ -86,19 +86,24 @@ class RequestRecord:
 
     def __init__(self, client: str, started: float) -> None:
         """Begin with a request of which nothing else is known."""
-        self.client = client
-        self.started = started
+        self.client: str = client
+        self.started: float = started
         self.head: RequestHead | None = None
-        self.raw_head = b""
+        self.raw_head: bytes = b""
         self.model: str | None = None
         self.version: str | None = None
         self.request_id: str | None = None
         self.status: int | None = None
         self.code: ErrorCode | None = None
         self.cause: BaseException | None = None
-        self.ending = COMPLETE
-        self.bytes_in = self.bytes_out = 0
-        self.body_seconds = self.waiting_seconds = self.model_seconds = self.send_seconds = self.seconds = 0.0
+        self.ending: Ending = COMPLETE
+        self.bytes_in: int = 0
+        self.bytes_out: int = 0
+        self.body_seconds: float = 0.0
+        self.waiting_seconds: float = 0.0
+        self.model_seconds: float = 0.0
+        self.send_seconds: float = 0.0
+        self.seconds: float = 0.0
 
     @property
     def method(self) -> str | None:

@@ -37,7 +37,7 @@ class ModelRegistry:
     def __init__(self) -> None:
         """Make a registry without models."""
         self._offers: dict[str, Offer] = {}
-        self.generation = 0
+        self.generation: int = 0
 
     @classmethod
     def of(cls, models: Iterable[Model]) -> ModelRegistry:

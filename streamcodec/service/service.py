@@ -92,7 +92,7 @@ class Service:
         """
         self.models = models
         self.limits = limits
-        self.pool = Pool(max_idle_bytes=max_pool_bytes) if place is None and max_pool_bytes else None
+        self.pool: Pool | None = Pool(max_idle_bytes=max_pool_bytes) if place is None and max_pool_bytes else None
         self._place = _place_in(self.pool) if place is None else guarded(place)
         self._headers = HeaderCache(parse_request_header, limits)
         self.is_ready = True

@@ -171,7 +171,7 @@ class ScriptedTransport(asyncio.Transport):
         self._low, self._high = 16 << 10, 64 << 10  # asyncio's
         self._is_connected = self._is_scheduled = self._is_reading_paused = self._is_writing_paused = False
         self._has_ended = self._is_closing = self._is_lost = False
-        self.has_written_eof = False
+        self.has_written_eof: bool = False
         """Whether `write_eof` has been called."""
 
     @property

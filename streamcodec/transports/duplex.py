@@ -66,8 +66,8 @@ class Duplex(Generic[EventT]):
         self._poll = select.poll()
         self._awaited = 0
         self._is_stopped = False
-        self.is_sent = False
-        self.sent = 0
+        self.is_sent: bool = False
+        self.sent: int = 0
         self.lost: ConnectionError | None = None
 
     def next_event(self) -> EventT:
@@ -162,7 +162,7 @@ class AsyncDuplex(Generic[EventT]):
         self._reading = anyio.CancelScope()
         self._is_sending = False
         self._failure: Exception | None = None
-        self.is_sent = False
+        self.is_sent: bool = False
         self.lost: ConnectionError | None = None
 
     @asynccontextmanager

@@ -46,7 +46,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
     def __init__(self, source: EventSource[EventT]) -> None:
         """Wait for the connection; inside a running event loop."""
         self.source = source
-        self.given = 0
+        self.given: int = 0
         self._loop = asyncio.get_running_loop()
         self._event: EventT | NeedData | NeedTurn = NEED_DATA
         self._is_reading = False

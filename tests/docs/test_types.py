@@ -103,3 +103,26 @@ def test_pyright(sources: Path) -> None:
     settings = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "extraPaths": [str(_package())]}
     (sources / "pyrightconfig.json").write_text(json.dumps(settings))
     _check(sources, "pyright", "--pythonpath", sys.executable)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="pyright is not installed")
+def test_every_public_name_has_a_type_that_all_checkers_agree_on(tmp_path: Path) -> None:
+    """As users see the package: installed, beside their own code."""
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "pyright", "--pythonpath", sys.executable),
+            *("--verifytypes", "streamcodec", "--ignoreexternal", "--outputjson"),
+        ],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "PYTHONPATH": str(_package())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    report = json.loads(result.stdout)["typeCompleteness"]
+    assert report["pyTypedPath"] == str(_package() / "streamcodec" / "py.typed")
+    unclear = [symbol for symbol in report["symbols"] if not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"]]
+    said = [f"{symbol['name']}: {note['message']}" for symbol in unclear for note in symbol["diagnostics"]]
+    assert not said, "\n".join(said)
+    assert report["completenessScore"] == 1

@@ -98,12 +98,12 @@ class OffsetFinder:
             RemoteProtocolError: `out-of-memory`, status 503.
         """
         try:
-            self.offsets = np.empty(count + 1, np.int64)
+            self.offsets: Offsets = np.empty(count + 1, np.int64)
         except MemoryError:
             msg = f"{count} BYTES elements need more memory for their offsets than can be had here"
             raise OutOfMemoryError(msg) from None
         self.offsets[0] = 0
-        self.index = 0
+        self.index: int = 0
         self._nbytes = nbytes
         self._offset = offset
         step, rest = divmod(nbytes, max(count, 1))

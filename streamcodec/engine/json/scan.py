@@ -91,8 +91,8 @@ class Scanner:
         self._is_in_string = False
         self._is_escaped = False
         self._string_offset = 0
-        self.depth = 0
-        self.offset = 0
+        self.depth: int = 0
+        self.offset: int = 0
 
     def passes(self, block: bytes) -> bool:
         """Go on by a block if it has nothing but commas to mark, and is not within a string; tell whether it has."""

@@ -128,7 +128,7 @@ class Cutter:
         self._is_first = True
         self._long: LongText | None = None
         self._taken_out: TakenOut | None = None
-        self.is_foreign = False
+        self.is_foreign: bool = False
         """Whether a curly bracket has been seen, for which the values are refused."""
 
     @property

@@ -260,7 +260,7 @@ class HeaderStream:
         self._resolved = _resolved(*items)
         self._root = _Kept(0)
         self._has_ended = False
-        self.goes_on = False
+        self.goes_on: bool = False
         """Whether something else than white space follows the object, for which it is refused."""
         self._array: _Array | None = None
         self._seen: set[str] = set()

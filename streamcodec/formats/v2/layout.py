@@ -72,7 +72,7 @@ class Layout(Generic[MessageT]):
         self._parse_header = parse_header
         self._stream_header = stream_header
         self._header_length = header_length
-        self.is_headerless = allow_headerless and header_length is None
+        self.is_headerless: bool = allow_headerless and header_length is None
 
     def read(self, reader: Reader) -> Reading[MessageT]:
         """Read the JSON header and check that header and tensors fill the body exactly."""
