@@ -55,7 +55,7 @@ class Archive:
         Args:
             limits: for each array, and for the directory; `max_tensors` for the archive.
         """
-        self.is_complete = False
+        self.is_complete: bool = False
         self._limits = limits
         self._entries: list[Entry] = []
         self._names: set[str] = set()
