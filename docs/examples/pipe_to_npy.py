@@ -19,6 +19,7 @@ from streamcodec import (
     ErrorCode,
     Limits,
     MemoryMap,
+    MessageError,
     Placement,
     RemoteProtocolError,
     RequestHeader,
@@ -60,7 +61,7 @@ def main() -> int:
     try:
         with open(0, "rb", buffering=0, closefd=False) as pipe:
             save(pipe, header_length, folder)
-    except RemoteProtocolError as error:
+    except MessageError as error:
         sys.stderr.write(f"{error.code}: {error}\n")
         return 1
     return 0

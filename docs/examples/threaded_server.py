@@ -15,7 +15,7 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from streamcodec import EndOfMessage, ErrorCode, Event, Limits, RemoteProtocolError
+from streamcodec import EndOfMessage, ErrorCode, Event, Limits, MessageError, RemoteProtocolError
 from streamcodec.http import ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import (
     ANY_SIZE,
@@ -73,7 +73,7 @@ def serve_connection(sock: socket.socket) -> None:
                     break
                 head = event
                 reply = answer(sock, connection, head)
-            except RemoteProtocolError as error:
+            except MessageError as error:
                 reply = error_reply(error)
             reply = SERVICE.finish(reply, head)
             send(sock, connection.send_response(reply.status, reply.headers, reply.buffers))
