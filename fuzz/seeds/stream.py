@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from targets.stream import Case
 
 from streamcodec import DATATYPES
-from streamcodec.formats import safetensors
+from streamcodec.formats import npy, safetensors
 
 _ENTRY: Final = '"dtype":"I16","shape":[2],"data_offsets":[0,4]'
 _TEXTS: Final = {
@@ -60,11 +59,7 @@ def npy_seeds() -> Iterator[tuple[str, Case]]:
     long = _HEADERS["usual"].encode()
     yield "version-3", Case(stream=b"\x93NUMPY\3\0" + len(long).to_bytes(4, "little") + long + _DATA[:4])
     for name, arrays in (("none", {}), ("one", {"a": np.ones(1, np.int8)}), ("two", {"a": np.ones(1), "é": np.eye(2)})):
-        yield f"archive-{name}", Case(stream=_archived(arrays), kind=1)
-        yield f"archive-{name}-compressed", Case(stream=_archived(arrays, np.savez_compressed), kind=1)
-
-
-def _archived(arrays: dict[str, Any], save: Any = np.savez) -> bytes:  # noqa: ANN401 - two functions of numpy's
-    target = io.BytesIO()
-    save(target, **arrays)
-    return target.getvalue()
+        archive = b"".join(npy.encode_archive(arrays).buffers)
+        yield f"archive-{name}", Case(stream=archive, kind=1)
+        if arrays:  # the first member says that it is compressed
+            yield f"archive-{name}-compressed", Case(stream=archive[:8] + b"\10" + archive[9:], kind=1)

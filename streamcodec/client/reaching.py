@@ -11,7 +11,7 @@ from typing import Final
 from streamcodec.client.address import Address
 from streamcodec.client.timeouts import Times
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.transports.tls import TlsSocket
+from streamcodec.transports.tls import TlsSocket, is_cut
 
 _OTHER_NAME: Final = {62, 64}
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
@@ -102,7 +102,7 @@ def _hung_up(address: Address) -> str:
 
 def _tls_trouble(error: ssl.SSLError, address: Address) -> str:
     """Return what has gone wrong in a handshake."""
-    if isinstance(error, ssl.SSLEOFError):
+    if is_cut(error):
         return _hung_up(address)
     if error.reason in _NOT_TLS:
         return f"{address.place} does not speak TLS there; for a plain server, the URL begins with http://"

@@ -34,6 +34,9 @@ _RECORD_BYTES: Final = 16 << 10
 _WRITE_BYTES: Final = 64 << 10
 """At once. OpenSSL would go on until the system takes no more, which may never be if the peer is fast."""
 
+_CUTS_ARE_ENDS: Final[int] = getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+"""An option of OpenSSL 3, which has a cut look like an end. Python 3.11.3 and older set it in every context."""
+
 _BUSY: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -54,7 +57,7 @@ class TlsSocket:
 
         Args:
             sock: closed if this fails, and not to be used any more in any case.
-            context: says who is trusted.
+            context: says who is trusted. Of its options, `OP_IGNORE_UNEXPECTED_EOF` is taken out.
             server_name: name or address that the server's certificate has to be for.
 
         Raises:
@@ -62,6 +65,7 @@ class TlsSocket:
             OSError: the socket is not connected any more.
         """
         try:
+            context.options &= ~_CUTS_ARE_ENDS
             wrapped = context.wrap_socket(
                 sock, server_hostname=server_name, do_handshake_on_connect=False, suppress_ragged_eofs=False
             )
@@ -214,8 +218,13 @@ def _first_bytes(buffers: Sequence[memoryview]) -> memoryview | bytes:
     return joined
 
 
+def is_cut(error: BaseException) -> bool:
+    """Whether an error says that the connection ended without the end of TLS; before 3.11.4 it has another class."""
+    return isinstance(error, ssl.SSLEOFError) or getattr(error, "reason", None) == "UNEXPECTED_EOF_WHILE_READING"
+
+
 def _broken(error: ssl.SSLError) -> ConnectionError:
     """Return what an error of TLS, in the middle of a connection, comes to."""
-    if isinstance(error, ssl.SSLEOFError):
+    if is_cut(error):
         return ConnectionResetError("the connection ended without the end of TLS (close_notify); it may have been cut")
     return ConnectionAbortedError(f"TLS failed: {error.reason or error}")

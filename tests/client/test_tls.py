@@ -127,7 +127,7 @@ def _follow(answers: Sequence[bytes], *, is_ended: bool) -> Callable[[socket.soc
                 tls.sendall(answer)
             if is_ended:
                 tls.setblocking(False)
-                with suppress(ssl.SSLWantReadError, ssl.SSLEOFError):  # the client does not say its own end
+                with suppress(ssl.SSLError):  # the client does not say its own end
                     tls.unwrap()
 
     return follow

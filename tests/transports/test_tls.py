@@ -205,6 +205,29 @@ def test_the_end_in_the_middle_of_a_message(run: Run, how: str) -> None:
         client.close()
 
 
+@pytest.mark.skipif(not hasattr(ssl, "OP_IGNORE_UNEXPECTED_EOF"), reason="this OpenSSL has no such option")
+def test_a_cut_is_no_end_whatever_the_context_says() -> None:
+    """Python 3.11.3 and older set this option in every context."""
+    context = client_side()
+    context.options |= ssl.OP_IGNORE_UNEXPECTED_EOF
+    left, right = socket.socketpair()
+    left.setblocking(False)
+    right.setblocking(False)
+    client, server = TlsSocket.over(left, context, "localhost"), wrapped(right, server_side())
+    while client.handshake() | server.handshake():
+        pass
+    server.close()
+    with pytest.raises(ConnectionResetError, match="close_notify"):
+        _read_some_times(client)
+    client.close()
+
+
+def _read_some_times(client: TlsSocket) -> None:
+    for _ in range(10):
+        with suppress(BlockingIOError):  # a message of TLS itself
+            client.recv_into(memoryview(bytearray(1)), 1)
+
+
 def test_between_two_messages_nothing_may_come(pair: Pair) -> None:
     client, server = pair
     assert not sync.has_input(client)

@@ -140,15 +140,27 @@ def decoded(name: bytes, flags: int) -> str:
 
 
 def with_long_values(values: tuple[int, ...], extra: bytes) -> tuple[int, ...] | None:
-    """Return numbers, those that say so taken from the extra field; None if that has not exactly so many."""
-    count = values.count(LONG)
+    """Return numbers, those that say so taken from the extra field; None if that has not exactly so many.
+
+    `zipfile` of Python 3.11.3 and older writes both sizes there and in their own places; then they have to be equal.
+    """
+    long, count = _long_values(extra), values.count(LONG)
+    if long and not count:
+        return values if long == values[:2] else None
+    if long is None or len(long) != count:
+        return None
+    numbers = iter(long)
+    return tuple(next(numbers) if value == LONG else value for value in values)
+
+
+def _long_values(extra: bytes) -> tuple[int, ...] | None:
+    """Return the numbers of the extra field's long values, () if there is none; None if it is damaged, or repeated."""
     long: tuple[int, ...] = ()
     while len(extra) >= 4:  # noqa: PLR2004 - kind and length
         kind, size = Struct("<2H").unpack(extra[:4])
         if kind == 1:
-            if long or len(extra) - 4 < size or size != 8 * count:
+            if long or len(extra) - 4 < size or size % 8:
                 return None
-            long = Struct(f"<{count}Q").unpack(extra[4 : 4 + size])
+            long = Struct(f"<{size // 8}Q").unpack(extra[4 : 4 + size])
         extra = extra[4 + size :]
-    numbers = iter(long)
-    return None if len(long) != count else tuple(next(numbers) if value == LONG else value for value in values)
+    return long

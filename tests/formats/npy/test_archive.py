@@ -65,6 +65,7 @@ OTHER = struct.pack("<2H3s", 7, 3, b"abc")
 ACCEPTED["an extra field"] = archive(
     member(extra_data=OTHER + SIZES, packed=LONG, size=LONG), central(extra_data=OTHER)
 )
+ACCEPTED["sizes in both places, as older releases of zipfile have them"] = archive(member(extra_data=SIZES))
 ACCEPTED["a long directory"] = archive(
     entry=central(extra_data=struct.pack("<2HQ", 1, 8, 0) + OTHER, offset=LONG),
 )
@@ -92,7 +93,11 @@ REFUSED = {
     "two sizes": (archive(member(packed=NBYTES - 1)), "invalid-member"),
     "no long sizes": (archive(member(packed=LONG, size=LONG)), "invalid-member"),
     "one long size": (archive(member(packed=LONG, extra_data=SIZES)), "invalid-member"),
-    "long sizes unused": (archive(member(extra_data=SIZES)), "invalid-member"),
+    "long sizes that differ from the short ones": (
+        archive(member(extra_data=struct.pack("<2H2Q", 1, 16, len(saved(SQUARE)), 1))),
+        "invalid-member",
+    ),
+    "one long size unused": (archive(member(extra_data=SIZES[:2] + b"\10\0" + SIZES[4:12])), "invalid-member"),
     "long sizes twice": (archive(member(packed=LONG, size=LONG, extra_data=SIZES * 2)), "invalid-member"),
     "long sizes cut": (archive(member(packed=LONG, size=LONG, extra_data=SIZES[:-1])), "invalid-member"),
     "2^64 - 1 bytes": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -65,7 +66,8 @@ def test_what_has_no_form(array: Any) -> None:  # noqa: ANN401 - of wrong types,
 
 def test_the_archive_is_that_of_numpy() -> None:
     written = joined(npy.encode_archive(ARRAYS))
-    assert written == archived(**ARRAYS)
+    if sys.version_info >= (3, 11, 4):  # whose `zipfile` writes sizes in one place only
+        assert written == archived(**ARRAYS)
     assert joined(npy.encode_archive({})) == archived()
     for name, array in read_archive(written).items():
         assert array.tobytes() == loaded(written)[name].tobytes()
