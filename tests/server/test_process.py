@@ -116,7 +116,9 @@ def test_the_announcement_is_the_only_output() -> None:
         program.kill(signal.SIGTERM)
         assert program.ends() == 0
         assert program.process.stdout is not None
-        assert program.process.stdout.read() == ""
+        first, *models = program.process.stdout.read().splitlines()
+        assert first == "serving the demo models:"
+        assert [model.split(",")[0] for model in models] == ["  identity", "  sink"]
 
 
 def test_ipv6() -> None:
