@@ -98,13 +98,21 @@ class Datatype:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name where it is of the table."""
         if DATATYPES.get(self.name) is self:
-            return DATATYPES.__getitem__, (self.name,)
-        return Datatype, (self.name, self.dtype)
+            return _of_name, (self.name,)
+        return _of_dtype, (self.name, self.dtype, self.has_json)
 
     def _set(self, name: str, dtype: np.dtype[Any] | None, itemsize: int, kind: str, *, has_json: bool) -> None:
         values = {"name": name, "_dtype": dtype, "itemsize": itemsize, "kind": kind}
         for key, value in {**values, "has_json": has_json, "is_bytes": kind == "O"}.items():
             object.__setattr__(self, key, value)
+
+
+def _of_name(name: str) -> Datatype:
+    return DATATYPES[name]
+
+
+def _of_dtype(name: str, dtype: np.dtype[Any], has_json: bool) -> Datatype:  # noqa: FBT001 - what pickle has kept
+    return Datatype(name, dtype, has_json=has_json)
 
 
 def _of_table(name: str, dtype: np.dtype[Any] | None, itemsize: int, kind: str, *, has_json: bool = True) -> Datatype:

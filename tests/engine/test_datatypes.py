@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import streamcodec
-from streamcodec import DATATYPES, LocalProtocolError, datatype_of
+from streamcodec import DATATYPES, Datatype, LocalProtocolError, datatype_of
 from tests.formats.v2.messages import binary, request
 
 TABLE = {
@@ -146,3 +146,44 @@ def _decoded(codec: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - a module
     decoder.next_event()
     array: np.ndarray[Any, Any] = decoder.next_event().array
     return array
+
+
+# Datatypes of one's own
+
+F8 = np.dtype(ml_dtypes.float8_e4m3fn)
+
+
+def test_a_datatype_of_ones_own_is_its_name_and_its_dtype() -> None:
+    one, same = Datatype("F8", F8), Datatype("F8", F8)
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one not in {Datatype("F8", np.dtype("u1")), Datatype("F9", F8), "F8"}
+    assert (one.itemsize, one.has_json, one.is_bytes) == (1, False, False)
+    assert repr(one) == f"Datatype('F8', {F8!r})"
+
+
+def test_a_datatype_stays_as_it_is() -> None:
+    with pytest.raises(AttributeError, match="immutable; itemsize"):
+        Datatype("F8", F8).itemsize = 2
+    with pytest.raises(AttributeError, match="immutable; name"):
+        DATATYPES["INT8"].name = "x"
+
+
+def test_datatypes_are_pickled() -> None:
+    for name in DATATYPES:
+        assert pickle.loads(pickle.dumps(DATATYPES[name])) is DATATYPES[name]  # noqa: S301 - our own
+    own = Datatype("C64", np.dtype("<c8"), has_json=True)
+    again = pickle.loads(pickle.dumps(own))  # noqa: S301 - our own
+    assert again == own
+    assert again.has_json
+
+
+@pytest.mark.parametrize("dtype", ["O", "V0", "i4,f4", "(2,)i4", "S0"])
+def test_values_of_no_fixed_size_are_no_datatype(dtype: str) -> None:
+    with pytest.raises(LocalProtocolError, match="plain values of a fixed size"):
+        Datatype("X", np.dtype(dtype))
+
+
+def test_values_in_the_other_byte_order_are_no_datatype() -> None:
+    with pytest.raises(LocalProtocolError, match="little-endian"):
+        Datatype("X", np.dtype(">f4"))

@@ -464,3 +464,12 @@ def calls_per_tensor(count: int) -> float:
 def test_plain_tensors_of_a_long_header_are_read_like_those_of_a_short_one() -> None:
     """Three calls more for each: to keep its name, and itself, and one of ours. To parse all strictly were seven."""
     assert calls_per_tensor(5000) <= calls_per_tensor(300) + 5
+
+
+def test_outputs_of_a_long_header_by_the_hundred() -> None:
+    outputs = [{"name": f"output{index}", "parameters": {"binary_data": True}} for index in range(1_000)]
+    text = json.dumps({"inputs": [], "outputs": outputs}).encode()
+    stream = RequestStream(DEFAULT_LIMITS, start=len(text))
+    turns = sum(1 for start in range(0, len(text), 30_000) for _ in stream.feed(text[start : start + 30_000]))
+    assert turns >= 1_000 // 64
+    assert in_blocks(text, 30_000) == describe_header(parse_request_header(text, DEFAULT_LIMITS))
