@@ -24,20 +24,31 @@ the target is taken by one assignment, in the middle of which the interpreter do
 
 This room knows no transport, no clock and no HTTP; the two lengths that HTTP declares are arguments.
 
-States::
+States (`State`)::
 
-              target filled
-             +-----------+
-             v           |  window filled, or work to do
-    start -> needs bytes + <-------------> paused
-                  |    |     next_event(), or work()
-                  |    +-> complete
-                  +-> failed (a rule was broken, or a callback raised): stays failed
+                       get_buffer()
+    start -> RECEIVING -------------> OFFERED
+             |  ^    <-------------
+             |  |      buffer_updated(), feed()
+             |  |
+             |  +------ next_event(), when the events have been taken ------ PAUSED
+             |  +------ work() ---------------------------------------- NEEDS_TURN
+             |
+             +- a target is full, or the input has ended: the machine goes on until it yields
+                  a target                      -> RECEIVING
+                  a pause behind a window       -> PAUSED
+                  a pause before a piece of work-> NEEDS_TURN
+                or ends
+                  the message is complete       -> COMPLETE, for good
+                  a rule is broken, or a callback raised -> FAILED, for good
+
+While the machine runs, the state is RECEIVING, and the target is taken.
 """
 
 from __future__ import annotations
 
 from copy import copy
+from enum import Enum, auto
 from typing import Final, Generic
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError, OutOfMemoryError
@@ -61,6 +72,32 @@ LONG_TARGET_BYTES: Final = 64 << 10
 """A target with more room than this is seldom filled by one read; then it does not matter yet what follows it."""
 
 
+class State(Enum):
+    """What a decoder waits for."""
+
+    RECEIVING = auto()
+    """The next bytes; or somebody has taken the target and is at work on it."""
+    OFFERED = auto()
+    """The same, and the target was handed out by `get_buffer`: `buffer_updated` may be called."""
+    PAUSED = auto()
+    """That the consumer has finished with a window."""
+    NEEDS_TURN = auto()
+    """That `work` does a piece of work."""
+    COMPLETE = auto()
+    """Nothing: the whole message has been received and accepted."""
+    FAILED = auto()
+    """Nothing: the message was refused, or a callback raised."""
+
+
+_RECEIVING: Final = State.RECEIVING
+_OFFERED: Final = State.OFFERED
+_PAUSED: Final = State.PAUSED
+_NEEDS_TURN: Final = State.NEEDS_TURN
+_COMPLETE: Final = State.COMPLETE
+_FAILED: Final = State.FAILED
+"""To look a member up in its class takes as long as three calls, and these are looked up with every buffer."""
+
+
 class Decoder(Generic[HeaderT]):
     """Decodes one message. Made by `format_decoder`, or by the functions of a format, as `request_decoder`."""
 
@@ -71,9 +108,7 @@ class Decoder(Generic[HeaderT]):
         self._target: memoryview | None = None
         self._filled = 0
         self._failure: Exception | None = None
-        self._is_complete = False
-        self._is_paused = False
-        self._is_offered = False
+        self._state = _RECEIVING
         self._go_on(None)
 
     # The pull face
@@ -96,7 +131,7 @@ class Decoder(Generic[HeaderT]):
         target = self._target
         if target is None:
             raise self._no_target()
-        self._is_offered = True
+        self._state = _OFFERED
         return target[self._filled :]  # a view of its own, which may be released
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
@@ -139,10 +174,10 @@ class Decoder(Generic[HeaderT]):
         target, self._target = self._target, None
         if target is None:
             raise self._no_target()
-        if nbytes < 1 or filled > len(target) or not self._is_offered:
+        if nbytes < 1 or filled > len(target) or self._state is not _OFFERED:
             self._update_several(target, nbytes)
             return
-        self._is_offered = False
+        self._state = _RECEIVING
         self._filled = filled
         if filled < len(target):
             self._target = target
@@ -159,21 +194,21 @@ class Decoder(Generic[HeaderT]):
             LocalProtocolError: the last event has been returned already, or a callback or placement misbehaved.
         """
         events = self._machine.events
-        while self._is_paused and not events:
-            if self._machine.needs_turn:
+        while not events:
+            if self._target is not None:
+                return NEED_DATA
+            if self._state is _NEEDS_TURN:
                 return NEED_TURN
-            self._is_paused = False
+            if self._state is not _PAUSED:
+                raise self._no_target()
+            self._state = _RECEIVING
             self._go_on(0)
-        if events:
-            return events.popleft()
-        if self._target is not None:
-            return NEED_DATA
-        raise self._no_target()
+        return events.popleft()
 
     def work(self) -> None:
         """Do one piece of the work that a paced decoder has left, about 2 ms of it; without effect if there is none."""
-        if self._is_paused and self._machine.needs_turn:
-            self._is_paused = False
+        if self._state is _NEEDS_TURN:
+            self._state = _RECEIVING
             self._go_on(0)
 
     # The push face
@@ -192,7 +227,7 @@ class Decoder(Generic[HeaderT]):
             LocalProtocolError: the decoder is in use, see `get_buffer`.
             RemoteProtocolError: the message has been refused before.
         """
-        if self._is_complete or self._is_paused:
+        if self._target is None and (self._state is _COMPLETE or self.is_paused):
             return 0
         # Released here, since the frame itself may live on in the traceback of an error.
         with memoryview(chunk) as view, view.cast("B") as source:
@@ -206,9 +241,9 @@ class Decoder(Generic[HeaderT]):
         Raises:
             LocalProtocolError: the decoder is in use, see `get_buffer`.
         """
-        if self._is_paused:
+        if self.is_paused:
             self._machine.has_ended = True
-        elif not self._is_complete and self._failure is None:
+        elif not (self._state is _COMPLETE or self._state is _FAILED):
             self._take_target()
             self._go_on(self._filled)
 
@@ -220,12 +255,12 @@ class Decoder(Generic[HeaderT]):
     @property
     def is_paused(self) -> bool:
         """Whether nothing can be taken before the events have been, and `next_event` or `work` has been called."""
-        return self._is_paused
+        return self._state is _PAUSED or self._state is _NEEDS_TURN
 
     @property
     def is_complete(self) -> bool:
         """Whether the whole message has been received and accepted."""
-        return self._is_complete
+        return self._state is _COMPLETE
 
     @property
     def offset(self) -> int:
@@ -245,9 +280,9 @@ class Decoder(Generic[HeaderT]):
             return copy(self._failure)  # raising the one we keep would tie the caller's frames to it
         if self._failure is not None:
             return self._failure
-        if self._is_complete:
+        if self._state is _COMPLETE:
             return LocalProtocolError("the message is complete; make a new decoder for the next one")
-        if self._is_paused:
+        if self.is_paused:
             return LocalProtocolError("the memory is still in use; call next_event() until it returns NEED_DATA")
         msg = "a decoder cannot be used from its own callbacks, by two threads at once, or after one was interrupted"
         return LocalProtocolError(msg)
@@ -262,7 +297,7 @@ class Decoder(Generic[HeaderT]):
         """Copy bytes to target after target, as long as there are any of both; return how many were copied."""
         target: memoryview | None = self._take_target()
         self._machine.in_a_row = 0
-        self._is_offered = False
+        self._state = _RECEIVING
         taken = 0
         while target is not None and taken < len(source):
             start = self._filled
@@ -279,10 +314,10 @@ class Decoder(Generic[HeaderT]):
     def _update_several(self, first: memoryview, nbytes: int) -> None:
         """Go from target to target, as far as bytes were written; the first has been taken."""
         room = len(first) - self._filled
-        if not (self._is_offered and 0 < nbytes <= room + sum(map(len, self._machine.placed_targets))):
+        if not (self._state is _OFFERED and 0 < nbytes <= room + sum(map(len, self._machine.placed_targets))):
             self._target = first
             raise self._impossible(nbytes, room)
-        self._is_offered = False
+        self._state = _RECEIVING
         target: memoryview | None = first
         filled = self._filled + nbytes
         while target is not None and filled >= len(target):
@@ -294,7 +329,7 @@ class Decoder(Generic[HeaderT]):
 
     def _impossible(self, nbytes: int, room: int) -> LocalProtocolError:
         msg = f"{nbytes} bytes cannot have been written to a buffer of {room}"
-        if not self._is_offered:
+        if self._state is not _OFFERED:
             msg = "no buffer was asked for since the last bytes; get_buffer() comes before buffer_updated()"
         return LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
 
@@ -315,20 +350,26 @@ class Decoder(Generic[HeaderT]):
             the decoder is paused.
         """
         self._filled = 0
-        self._is_offered = False
+        self._state = _RECEIVING
         try:
             target = next(self._steps) if filled is None else self._steps.send(filled)
-            self._is_paused = target is None
         except StopIteration:
-            self._is_complete = True
+            self._state = _COMPLETE
         except MessageError as failure:
-            self._failure = copy(failure)  # without its traceback, whose frames hold the message's memory
+            own = copy(failure)  # without its traceback, whose frames hold the message's memory
             if failure.offset is not None:
-                self._failure.offset = self._machine.envelope_bytes + failure.offset
+                own.offset = self._machine.envelope_bytes + failure.offset
+            self._fail(own)
         except MemoryError:
-            self._failure = OutOfMemoryError("there is no memory to read the message any further")
+            self._fail(OutOfMemoryError("there is no memory to read the message any further"))
         except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything: kept, and reported in order
-            self._failure = failure
+            self._fail(failure)
         else:
+            if target is None:
+                self._state = _NEEDS_TURN if self._machine.needs_turn else _PAUSED
             return target
         return None
+
+    def _fail(self, failure: Exception) -> None:
+        self._failure = failure
+        self._state = _FAILED
