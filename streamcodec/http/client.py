@@ -30,6 +30,8 @@ from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
 from streamcodec.http.writing import NOT_HTTP, PartT, write_message
 
 _FINAL: Final = range(200, 600)
+_HEAD: Final = State.HEAD
+_DECIDE: Final = State.DECIDE
 
 
 class ClientConnection:
@@ -118,10 +120,11 @@ class ClientConnection:
             raise self._failure
         if self.incoming.is_filling:
             return NEED_DATA
-        if self._method is None or self.incoming.state is State.DECIDE:
+        state = self.incoming.state
+        if self._method is None or state is _DECIDE:
             msg = "send_request() comes before next_event(), and receive_body() after a ResponseHead"
             raise LocalProtocolError(msg)
-        if self.incoming.state is State.BODY:
+        if state is not _HEAD:
             event = self.incoming.next_body_event()
             if isinstance(event, EndOfMessage):
                 self._method = None

@@ -16,12 +16,20 @@ is taken.
 A *paced* connection does no more of a body at once than a bounded piece: what is compressed, and a body in very many
 chunks, it goes on with in `work()`, when `next_event` has asked a turn for it. Until then it wants no bytes.
 
-States::
+States (`State`)::
 
-    HEAD --blank line--> DECIDE --read_body()--> BODY --end of message--> DONE --next_cycle()--> HEAD
+           blank line           read_body()
+    HEAD ---------------> DECIDE ----------> BODY ------ end of message ------> DONE
+     ^                                       |  ^                                |
+     |                                       |  +-- BUSY        the receiver runs, in _settle(), work(), _advance()
+     |                                       |  +-- FILLING     its memory is being filled; full, or asked: BUSY
+     |                                       |  +-- NEEDS_TURN  a piece is to be done: work()
+     |                                       |                                   |
+     +------------- next_cycle() ------------+-----------------------------------+
 
-and CLOSED from anywhere. One h11 connection serves one cycle: a new one costs a microsecond, and h11's own way to the
-next cycle would demand that it had seen the body.
+and CLOSED from anywhere, by `close()`. That the peer has ended its half, `is_eof`, may happen in any state. One h11
+connection serves one cycle: a new one costs a microsecond, and h11's own way to the next cycle would demand that it had
+seen the body.
 """
 
 from __future__ import annotations
@@ -65,7 +73,13 @@ class State(Enum):
     DECIDE = auto()
     """A head has been read; its body waits for `read_body`."""
     BODY = auto()
-    """Within a body."""
+    """Within a body, and nothing is being done."""
+    FILLING = auto()
+    """Within a body: the receiver's memory is being filled and not full, so that there can be no event."""
+    BUSY = auto()
+    """Within a body: the receiver is at work, and its callbacks may be running; perhaps in another thread."""
+    NEEDS_TURN = auto()
+    """Within a body: `work` is to do a piece of work before more bytes can be taken."""
     DONE = auto()
     """The message has been read to its end; the cycle is not over."""
     CLOSED = auto()
@@ -73,7 +87,11 @@ class State(Enum):
 
 
 _HEAD: Final = State.HEAD
+_DECIDE: Final = State.DECIDE
 _BODY: Final = State.BODY
+_FILLING: Final = State.FILLING
+_BUSY: Final = State.BUSY
+_NEEDS_TURN: Final = State.NEEDS_TURN
 """To look a member up in its class takes as long as three calls, and these are looked up with every request."""
 
 
@@ -82,9 +100,6 @@ class Incoming:
 
     Attributes:
         state: see `State`.
-        is_filling: whether the receiver's memory is being filled and not full, so that there can be no event. Small
-            reads into a large tensor then go no further than this room.
-        has_work: whether the last event was that others should have their turn: it is not the peer who is waited for.
         is_eof: whether the peer has said that it will send no more.
         received: bytes that have come, in all.
         head_bytes: of the last head that was read.
@@ -106,11 +121,7 @@ class Incoming:
         self._room = 0
         self._target: memoryview | None = None
         self._filled = 0
-        self._is_busy = False
-        self._is_cut = False
-        self.is_filling: bool = False
         self.is_eof: bool = False
-        self.has_work: bool = False
         self.received: int = 0
         self.head_bytes: int = 0
         self._body: Body | None = None
@@ -128,10 +139,10 @@ class Incoming:
         Raises:
             LocalProtocolError: nothing can be taken now; `next_event` says what is to be done first.
         """
-        if not (self.is_filling or self.wants_data):
-            msg = "no bytes can be taken now; call next_event() until it returns NEED_DATA"
-            raise LocalProtocolError(msg)
-        if not self.is_filling:
+        if self.state is not _FILLING:
+            if not self.wants_data:
+                msg = "no bytes can be taken now; call next_event() until it returns NEED_DATA"
+                raise LocalProtocolError(msg)
             self._target = None if self._body is None else self._body.get_buffer()
         buffer = self._scratch[self._end :] if self._target is None else self._target[self._filled :]
         self._offered = self._room = len(buffer)
@@ -167,7 +178,7 @@ class Incoming:
             self._advance()
             return
         self._filled += nbytes
-        self.is_filling = True
+        self.state = _FILLING
         if is_full:
             self._settle()
 
@@ -208,14 +219,17 @@ class Incoming:
         body = self._body
         if body is None:
             return False
-        if body.is_waiting:
-            self._is_busy = True
-            try:
-                return body.work()
-            finally:
-                self._is_busy = False
-        self._advance()
-        return self._is_cut
+        if self.state is _NEEDS_TURN:
+            self.state = _BODY
+        if not body.is_waiting:
+            self._advance()
+            return self.state is _NEEDS_TURN
+        self.state, has_more = _BUSY, False
+        try:
+            has_more = body.work()
+        finally:
+            self.state = _NEEDS_TURN if has_more else _BODY
+        return has_more
 
     @property
     def inflates(self) -> bool:
@@ -227,10 +241,19 @@ class Incoming:
         """Whether `get_buffer` can be called."""
         if self.state is _HEAD:
             return self._end < len(self._scratch) and not self.is_eof
-        body = self._body
-        if self.state is not _BODY or body is None or self._is_busy or self._is_cut:
-            return False
-        return body.wants_data
+        if self.state is not _BODY or self._body is None:
+            return self.state is _FILLING
+        return self._body.wants_data
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether small reads into a large tensor go no further than this room."""
+        return self.state is _FILLING
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is work to be done, or being done: it is not the peer who is waited for."""
+        return self.state is _NEEDS_TURN or self.state is _BUSY
 
     @property
     def has_input(self) -> bool:
@@ -247,7 +270,7 @@ class Incoming:
     @property
     def unsettled(self) -> int:
         """Bytes that have been written to the receiver's memory without its being told yet."""
-        return self._filled if self.is_filling else 0
+        return self._filled
 
     def read_head(self, *, skips_empty_line: bool = False) -> bytes | None:
         """Take the next head out of what has come, as far as the blank line; None if it is not complete.
@@ -276,7 +299,7 @@ class Incoming:
         head = bytes(self._scratch[:end])
         check_head(head, self._limits)
         self._start = self.head_bytes = end
-        self.state = State.DECIDE
+        self.state = _DECIDE
         return head
 
     def _skip_empty_line(self, *, is_allowed: bool) -> bool:
@@ -334,7 +357,7 @@ class Incoming:
             RemoteProtocolError: `unsupported-encoding`.
             LocalProtocolError: no head is waiting.
         """
-        if head is None or self.state is not State.DECIDE:
+        if head is None or self.state is not _DECIDE:
             msg = "receive_body() answers the head of a message, once"
             raise LocalProtocolError(msg)
         encoding = head.fields.encoding_of(head.content_length)
@@ -362,7 +385,7 @@ class Incoming:
         self._body = Body(
             receiver, content_length=content_length, chunks=chunks, inflater=inflater, paced=self._is_paced
         )
-        self.state = State.BODY
+        self.state = _BODY
         self._advance()
 
     def next_body_event(self) -> Event | NeedData | NeedTurn:
@@ -371,14 +394,16 @@ class Incoming:
         Raises:
             RemoteProtocolError: the body breaks a rule; `remaining` bytes of it are unread.
         """
+        self._check_idle()
         body = self._current_body()
         # Where it has gone on, so can what was held back meanwhile.
         while (event := body.next_event()) is NEED_DATA and self.wants_data and self.has_input:
             self._advance()
-        if event is NEED_DATA and self._is_cut:
-            event = NEED_TURN
-        self.has_work = event is NEED_TURN
-        if isinstance(event, EndOfMessage):
+        if event is NEED_DATA and self.state is _NEEDS_TURN:
+            return NEED_TURN
+        if event is NEED_TURN:
+            self.state = _NEEDS_TURN
+        elif isinstance(event, EndOfMessage):
             self.state = State.DONE
         return event
 
@@ -411,19 +436,18 @@ class Incoming:
 
     def _settle(self) -> None:
         """Tell the body what has been written to its memory since it was asked for it."""
-        filled, is_filling = self._filled, self.is_filling
+        filled = self._filled
         self._target = None
         self._filled = self._offered = self._room = 0
-        self.is_filling = False
-        if is_filling:
-            self._is_busy = True
+        if self.state is _FILLING:
+            self.state = _BUSY
             try:
                 self._current_body().buffer_updated(filled)
             finally:
-                self._is_busy = False
+                self.state = _BODY
 
     def _check_idle(self) -> None:
-        if self._is_busy:
+        if self.state is _BUSY:
             msg = "a connection cannot be used from the callbacks of a body's receiver"
             raise LocalProtocolError(msg)
 
@@ -434,7 +458,6 @@ class Incoming:
             self.received_direct += self._body.received_direct
             self.received_copied += self._body.received_copied
         self._body = None
-        self._is_cut = self.has_work = False
         self._keep_room()
 
     def _keep_room(self) -> None:
@@ -449,18 +472,19 @@ class Incoming:
     def _advance(self) -> None:
         """Hand what has come to the body."""
         body = self._body
-        if self.state is not _BODY or body is None or self._is_busy:
+        if self.state is not _BODY or body is None:
             return
-        self._is_busy = True
+        self.state, following = _BUSY, _BODY
         try:
             for _ in self._pieces:
                 if self._start == self._end or not body.wants_data:
                     break
                 self._start += body.receive(self._scratch[self._start : self._end])
-            self._is_cut = self._start < self._end and body.wants_data
-            if self.is_eof and not self._is_cut and body.wants_data:
+            if self._start < self._end and body.wants_data:
+                following = _NEEDS_TURN
+            elif self.is_eof and body.wants_data:
                 body.receive_eof()
         finally:
-            self._is_busy = False
+            self.state = following
         if self._start == self._end > 0:
             self._start = self._end = self._offered = self._room = 0

@@ -4,11 +4,29 @@ The owner alternates: `next_event()` until it has a whole request (each `NEED_DA
 `send_response()`. On a `RequestHead` it decides, before a byte of the body is read: `receive_body(decoder)` lets it in,
 or a response refuses it. A refusal leaves the connection in a sane state by itself: a short rest of the body is read
 and dropped, a long one closes the connection after the response.
+
+States (`Cycle`), beside those of the receiving half (`connection.State`)::
+
+                 send_response() with Rows
+    RECEIVING ----------------------------> ANSWERING     events of the same request still come
+     ^  |                                    |
+     |  | send_response()                    | end_response()
+     |  +------------------+-----------------+
+     |                     |
+     +-- all was read -----+---- a short rest is unread ---> DRAINING
+     |                     |                                  |
+     |                     +---- a long one, or unknown: the receiving half is CLOSED
+     |                                                        |
+     +----------------- the rest has come --------------------+
+
+A request that is refused, by what has come or by `give_up`, stays in its state until it is answered: `next_event` says
+why it was refused, and after the answer the connection is closed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final
 
@@ -31,6 +49,28 @@ _PHRASES: Final = {int(status): status.phrase.encode() for status in HTTPStatus}
 _BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _CONTINUE: Final = h11.InformationalResponse(status_code=100, headers=[], reason=_PHRASES[100])
 _HEAD_METHOD: Final = b"HEAD "
+
+
+class Cycle(Enum):
+    """Where a connection is between one request and the next."""
+
+    RECEIVING = auto()
+    """Before a request, or within one that has no answer yet."""
+    ANSWERING = auto()
+    """A response is being sent of which parts are made meanwhile."""
+    DRAINING = auto()
+    """The request has been answered; the short rest of its body is read and dropped."""
+
+
+_RECEIVING: Final = Cycle.RECEIVING
+_ANSWERING: Final = Cycle.ANSWERING
+_DRAINING: Final = Cycle.DRAINING
+_HEAD: Final = State.HEAD
+_DECIDE: Final = State.DECIDE
+_DONE: Final = State.DONE
+_FILLING: Final = State.FILLING
+_CLOSED: Final = State.CLOSED
+"""To look a member up in its class takes as long as three calls, and these are looked up with every event."""
 
 
 class ServerConnection:
@@ -71,8 +111,7 @@ class ServerConnection:
         self._h11 = h11.Connection(h11.SERVER)
         self._head: RequestHead | None = None
         self._failure: MessageError | None = None
-        self._is_draining = False
-        self._is_answering = False
+        self._cycle = _RECEIVING
         self.has_unread_body: bool = False
         self.incoming: Incoming = Incoming(limits, paced=paced)
         self.get_buffer: GetBuffer = self.incoming.get_buffer
@@ -91,23 +130,22 @@ class ServerConnection:
         """
         if self._failure is not None:
             raise self._failure
-        if self.incoming.is_filling:
+        if self.incoming.state is _FILLING:
             return NEED_DATA
-        if self._is_draining:
+        if self._cycle is _DRAINING:
             if self.incoming.remaining:
                 return NEED_DATA
-            self._is_draining = False
+            self._cycle = _RECEIVING
             self.incoming.next_cycle()
-        match self.incoming.state:
-            case State.HEAD:
-                return self._next_head()
-            case State.BODY:
-                return self.incoming.next_body_event()
-            case State.CLOSED:
-                return ConnectionClosed()
-            case _:  # DECIDE and DONE
-                msg = "a request is waiting: receive_body() if it has a body to be read, else send_response()"
-                raise LocalProtocolError(msg)
+        state = self.incoming.state
+        if state is _HEAD:
+            return self._next_head()
+        if state is _CLOSED:
+            return ConnectionClosed()
+        if state is _DECIDE or state is _DONE:
+            msg = "a request is waiting: receive_body() if it has a body to be read, else send_response()"
+            raise LocalProtocolError(msg)
+        return self.incoming.next_body_event()
 
     @property
     def inflates(self) -> bool:
@@ -167,7 +205,7 @@ class ServerConnection:
         Raises:
             LocalProtocolError: there is no request to be answered, or the fields are not HTTP.
         """
-        if self._is_answering:
+        if self._cycle is _ANSWERING:
             msg = "the request is being answered; end_response() comes before the next response"
             raise LocalProtocolError(msg)
         remaining = self._unread()
@@ -191,15 +229,15 @@ class ServerConnection:
             msg = f"Content-Length is {declared[0]}, the body has {length} bytes"
             raise LocalProtocolError(msg)
         sent = write_message(self._h11, response, body if has_body else [])
-        self._is_answering = Rows in map(type, sent)
-        if not self._is_answering:
+        if Rows in map(type, sent):
+            self._cycle = _ANSWERING
+        else:
             self._go_on(remaining)
         return sent
 
     def end_response(self) -> None:
         """Tell that a response has been sent of which parts were made meanwhile; without effect on others."""
-        if self._is_answering:
-            self._is_answering = False
+        if self._cycle is _ANSWERING:
             self._go_on(self._unread())
 
     def interim(self) -> bytes:
@@ -265,9 +303,9 @@ class ServerConnection:
         if self._head is None:
             msg = "there is no request to be answered"
             raise LocalProtocolError(msg)
-        is_undecided = self.incoming.state is State.DECIDE
+        is_undecided = self.incoming.state is _DECIDE
         length = self._head.content_length if is_undecided else self.incoming.remaining
-        if self._head.content_length is None and self.incoming.state is not State.DONE:
+        if self._head.content_length is None and self.incoming.state is not _DONE:
             return None  # though the last chunk may have come: what follows must not depend on the cut
         # A client that waits for 100 Continue may see the refusal and then not send the body; nobody can tell.
         return None if length and self._h11.they_are_waiting_for_100_continue else length
@@ -275,6 +313,7 @@ class ServerConnection:
     def _go_on(self, unread: int | None) -> None:
         """After a response: close, read and drop what is left of the request, or begin the next cycle."""
         self._failure = self._head = None
+        self._cycle = _RECEIVING
         # What is unknown because the request was given up meanwhile cannot be skipped either.
         if self._h11.our_state is h11.MUST_CLOSE or unread is None:
             self.has_unread_body = unread != 0
@@ -284,7 +323,7 @@ class ServerConnection:
         self.incoming.next_cycle()
         if unread:
             self.incoming.read_body(Collector(0), content_length=unread)
-            self._is_draining = True
+            self._cycle = _DRAINING
 
 
 def _asked_for_head() -> h11.Connection:

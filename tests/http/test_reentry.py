@@ -34,6 +34,7 @@ ACTS: Final[dict[str, Callable[[ServerConnection], object]]] = {
     "remaining": lambda connection: connection.incoming.remaining,
     "next_cycle": lambda connection: connection.incoming.next_cycle(),
     "close": lambda connection: connection.incoming.close(),
+    "next_event": lambda connection: connection.next_event(),
 }
 
 
