@@ -24,7 +24,8 @@ import numpy as np
 from streamcodec.engine.datatypes import Datatype
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, MessageError, RemoteProtocolError
 from streamcodec.engine.json.longtext import LongText
-from streamcodec.engine.json.scan import COMMA, LONG_BYTES, OPEN_OBJECT, Block
+from streamcodec.engine.json.marks import COMMA, OPEN_OBJECT
+from streamcodec.engine.json.scan import LONG_BYTES, Block
 from streamcodec.engine.json.text import parse_slice
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.placement import aligned_bytes

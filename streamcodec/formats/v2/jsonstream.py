@@ -25,7 +25,8 @@ from typing import Any, Final, NoReturn, Protocol
 import numpy as np
 
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, MessageError, RemoteProtocolError, shown
-from streamcodec.engine.json.scan import COMMA, LONG_BYTES, OPEN_ARRAY, Block, Scanner
+from streamcodec.engine.json.marks import COMMA, OPEN_ARRAY
+from streamcodec.engine.json.scan import LONG_BYTES, Block, Scanner
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.jsonslices import DATA_DEPTH, Cutter, Slice, SlicedData

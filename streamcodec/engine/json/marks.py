@@ -1,0 +1,131 @@
+"""JSON marks: where brackets and commas stand in a text, how deep it is there, and where its strings are.
+
+This is the one scanner of JSON text. It knows brackets, commas, strings and escapes and no more: whether the text is
+valid is for the parser. For a text that is not JSON the marks mean little, but they are the same however it was cut.
+Three rooms ask it: `depth` how deep a text nests, `objectend` where its object ends, `scan` for its whole structure.
+Each says which bytes count as marks.
+
+Time is linear, memory is in proportion to a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+COMMA: Final = ord(",")
+OPEN_ARRAY: Final = ord("[")
+CLOSE_ARRAY: Final = ord("]")
+OPEN_OBJECT: Final = ord("{")
+CLOSE_OBJECT: Final = ord("}")
+
+QUOTE: Final = ord('"')
+_BACKSLASH: Final = ord("\\")
+_OTHER: Final = ord("_")
+
+_STEP: Final = np.zeros(256, np.int8)
+_STEP[[OPEN_ARRAY, OPEN_OBJECT]], _STEP[[CLOSE_ARRAY, CLOSE_OBJECT]] = 1, -1
+
+Places = np.ndarray[Any, np.dtype[np.int64]]
+"""Places in a block, in ascending order, of shape [count]."""
+
+Kinds = np.ndarray[Any, np.dtype[np.uint8]]
+"""Which marks stand there, of shape [count]."""
+
+Outside = np.ndarray[Any, np.dtype[np.bool_]]
+"""Which of the marks stand outside of strings, of shape [count]."""
+
+Depths = np.ndarray[Any, np.dtype[np.int32]]
+"""How many arrays and objects are open behind each, of shape [count]."""
+
+
+class Marks:
+    """Finds the marks of one text, block by block; made for each.
+
+    Attributes:
+        depth: how many arrays and objects are open behind the last block.
+        is_in_string: whether the last block ends in a string.
+    """
+
+    __slots__ = ("_is_escaped", "_wanted", "depth", "is_in_string")
+
+    def __init__(self, wanted: bytes) -> None:
+        """Begin before the first byte; marks are quotes, and what is wanted of commas and brackets."""
+        self._wanted = wanted
+        self._is_escaped = False
+        self.is_in_string: bool = False
+        self.depth: int = 0
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the last block ends neither in a string nor in an escape."""
+        return not (self.is_in_string or self._is_escaped)
+
+    def pass_strings(self, block: bytes) -> None:
+        """Go on by a block that has no marks but quotes."""
+        characters, self._is_escaped = _without_escapes(block, is_escaped=self._is_escaped)
+        self.is_in_string ^= bool(np.count_nonzero(characters == QUOTE) & 1)
+
+    def find(self, block: bytes) -> tuple[Places, Kinds, Outside | None]:
+        """Go on by a block; return its marks, and which of them stand outside of strings. None: all do.
+
+        Quotes themselves count as outside or within, but are no marks of interest; `deepen` ignores them.
+        """
+        characters, self._is_escaped = _without_escapes(block, is_escaped=self._is_escaped)
+        is_mark = characters == QUOTE
+        for byte in self._wanted:  # a handful of comparisons of a block takes less time than to look each byte up
+            is_mark |= characters == byte
+        places = np.flatnonzero(is_mark)
+        kinds = characters[places]
+        is_quote = kinds == QUOTE
+        if not (self.is_in_string or is_quote.any()):
+            return places, kinds, None
+        # Within a string is what stands after an odd number of quotes.
+        outside = np.logical_xor.accumulate(is_quote) == self.is_in_string
+        if len(outside):
+            self.is_in_string = not outside[-1]
+        return places, kinds, outside
+
+    def deepen(self, kinds: Kinds, outside: Outside | None = None) -> Depths:
+        """Go on by the brackets of a block; return how many are open behind each mark."""
+        steps = _STEP[kinds]
+        depths = _running_sum(steps if outside is None else steps * outside) + np.int32(self.depth)
+        if len(depths):
+            self.depth = int(depths[-1])
+        return depths
+
+
+def _without_escapes(block: bytes, *, is_escaped: bool) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], bool]:
+    """Overwrite what is escaped, so that every quote that is left opens or closes a string.
+
+    Args:
+        block: a part of a text.
+        is_escaped: whether the part before it has ended in the middle of an escape.
+
+    Returns:
+        The bytes of the block, as an array of shape [len(block)], and whether it ends in the middle of an escape.
+    """
+    characters = np.frombuffer(block, np.uint8)
+    if not is_escaped and b"\\" not in block:
+        return characters, False
+    characters = characters.copy()
+    if is_escaped:
+        characters[0] = _OTHER
+    places = np.flatnonzero(characters == _BACKSLASH)
+    # In a run of backslashes the first escapes the second, the third the fourth, and the last what follows.
+    starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
+    in_run = np.arange(len(places)) - np.repeat(starts, np.diff(starts, append=len(places)))
+    escaped = places[in_run & 1 == 0] + 1
+    is_escaped = bool(len(escaped)) and int(escaped[-1]) == len(block)
+    characters[escaped[: len(escaped) - is_escaped]] = _OTHER
+    return characters, is_escaped
+
+
+def _running_sum(values: np.ndarray[Any, Any]) -> Depths:
+    """Return the sums of all values up to each.
+
+    numpy converts while it accumulates, too, but more slowly; without memory for that it raises `SystemError`.
+    """
+    sums: Depths = np.add.accumulate(values.astype(np.int32), dtype=np.int32)
+    return sums
