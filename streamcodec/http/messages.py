@@ -6,13 +6,16 @@ as bytes. What the Binary Tensor Data Extension needs to know of them is worked 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, header_form, parse_content_encoding
 from streamcodec.formats.v2.model import Event
 
 _HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
+
+_NOT_PARSED: Final = ""
+"""In place of a content coding that nobody has asked for yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,8 @@ class Fields:
 
     items: tuple[tuple[bytes, bytes], ...]
     """Pairs of name (lower case) and value."""
+
+    _content_encoding: str | None = field(default=_NOT_PARSED, init=False, repr=False, compare=False)
 
     def values(self, name: bytes) -> list[bytes]:
         """Return the values of all fields of that name (lower case), in their order."""
@@ -55,7 +60,11 @@ class Fields:
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
         """
-        return None if content_length == 0 else parse_content_encoding(self.values(b"content-encoding"))
+        if content_length == 0:
+            return None
+        if self._content_encoding == _NOT_PARSED:  # several rooms ask, each once for every request
+            object.__setattr__(self, "_content_encoding", parse_content_encoding(self.values(b"content-encoding")))
+        return self._content_encoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
