@@ -26,12 +26,12 @@ from streamcodec.engine.placement import byte_view
 Window = np.ndarray[Any, Any]
 """Consecutive whole rows, of shape `(rows, *shape[1:])`."""
 
-Windows = Iterable[Window] | AsyncIterable[Window]
+WindowIterable = Iterable[Window] | AsyncIterable[Window]
 """What yields the windows of a tensor, from the first row to the last."""
 
 
 class WindowSource(Protocol):
-    """Windows as they are taken: by `for` or by `async for`, of which the other one raises `TypeError`.
+    """A `WindowIterable` as it is taken: by `for` or by `async for`, of which the other one raises `TypeError`.
 
     Which of them it is, the taker knows: a model that is an `async def` gets asynchronous windows, any other does not.
     """
@@ -67,7 +67,7 @@ class Rows:
 
     __slots__ = ("datatype", "shape", "windows")
 
-    def __init__(self, datatype: str, shape: tuple[int, ...], windows: Windows) -> None:
+    def __init__(self, datatype: str, shape: tuple[int, ...], windows: WindowIterable) -> None:
         """Declare a tensor.
 
         Raises:

@@ -22,7 +22,7 @@ import anyio
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.message import Part, Values
-from streamcodec.engine.rows import Rows, Window, Windows
+from streamcodec.engine.rows import Rows, Window, WindowIterable
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.jsonvalues import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
@@ -148,7 +148,7 @@ class Caller:
         self._time.work = Work(self._reservation)
         return await self._workers.run(self._time.work, function)
 
-    def _made(self, windows: Windows) -> AsyncIterator[Window]:
+    def _made(self, windows: WindowIterable) -> AsyncIterator[Window]:
         """Return windows that never make the event loop wait."""
         return self._texts(windows) if isinstance(windows, LargeValues) else self._windows(windows)
 
@@ -158,7 +158,7 @@ class Caller:
         while (text := await anyio.to_thread.run_sync(next, texts, None, limiter=self._workers.writing)) is not None:
             yield text
 
-    async def _windows(self, windows: Windows) -> AsyncIterator[Window]:
+    async def _windows(self, windows: WindowIterable) -> AsyncIterator[Window]:
         """Yield the windows of an answer, however the model makes them."""
         step: Callable[[], Awaitable[Window | None]]
         if isinstance(windows, AsyncIterable):

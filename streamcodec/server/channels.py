@@ -101,12 +101,12 @@ class SocketChannel:
     def __init__(self, sock: socket.socket, taking: Taking) -> None:
         """Take over the socket; `taking` says how long to wait for the client to read."""
         self._socket = sock
-        self._patience = _Patience(taking)
+        self._limit = _TakingLimit(taking)
 
     @property
     def given(self) -> int:
         """Bytes that the system has taken."""
-        return self._patience.sent
+        return self._limit.sent
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Read until there is an event."""
@@ -118,7 +118,7 @@ class SocketChannel:
         """Send without copying."""
         async with aclosing(async_batches(parts)) as coming:
             async for batch in coming:
-                await aio.send_batch(self._socket, batch, self._patience)
+                await aio.send_batch(self._socket, batch, self._limit)
 
     async def flush(self) -> None:
         """Do nothing: `send` has waited."""
@@ -148,7 +148,7 @@ class SocketChannel:
         self._socket.close()
 
 
-class _Patience(aio.Patience):
+class _TakingLimit(aio.ProgressLimit):
     """With a client that is to take its answers."""
 
     def __init__(self, taking: Taking) -> None:

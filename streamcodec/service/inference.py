@@ -27,8 +27,7 @@ from streamcodec.engine.events import HeaderReceived, TensorReceived
 from streamcodec.engine.message import Encodable, Values
 from streamcodec.engine.placement import Place
 from streamcodec.engine.record import replaced
-from streamcodec.engine.rows import Rows
-from streamcodec.engine.rows import Windows as AnyWindows
+from streamcodec.engine.rows import Rows, WindowIterable
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder
@@ -330,7 +329,7 @@ class Inference:
             case _:
                 pass
 
-    def request(self, windows: Callable[[TensorSpec, RequestHeader], AnyWindows]) -> InferenceRequest:
+    def request(self, windows: Callable[[TensorSpec, RequestHeader], WindowIterable]) -> InferenceRequest:
         """Return what the model is to be called with.
 
         Args:
@@ -362,7 +361,7 @@ class Inference:
             msg = "the model is an async def: await its predict(inference.request(...)), then let resolved.reply answer"
             raise LocalProtocolError(msg)
 
-        def windows(spec: TensorSpec, header: RequestHeader) -> AnyWindows:
+        def windows(spec: TensorSpec, header: RequestHeader) -> WindowIterable:
             if pull is None:
                 msg = "a model that takes windows needs a way to wait for them"
                 raise LocalProtocolError(msg)

@@ -48,22 +48,22 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
     if not (event is NEED_DATA or event is NEED_TURN):
         return event
     # One scope for all reads, whose end is put off now and then: one for each would cost as much as the read.
-    patience = math.inf if timeout is None else timeout
+    allowed = math.inf if timeout is None else timeout
     with anyio.move_on_after(timeout) as scope:
         while event is NEED_DATA or event is NEED_TURN:
             if event is NEED_TURN:
                 scope.deadline = math.inf  # it is not the peer who takes this time
                 await turns.work(source)
-                scope.deadline = anyio.current_time() + patience
+                scope.deadline = anyio.current_time() + allowed
                 event = source.next_event()
                 continue
             now = anyio.current_time()
-            if scope.deadline - now < patience:
-                scope.deadline = now + patience * 9 / 8
+            if scope.deadline - now < allowed:
+                scope.deadline = now + allowed * 9 / 8
             await _wait_readable(sock)
             event = _take_turn(sock, source)
         return event
-    msg = f"nothing has moved for {patience:g} seconds"
+    msg = f"nothing has moved for {allowed:g} seconds"
     raise TimeoutError(msg)
 
 
@@ -107,13 +107,13 @@ async def send(sock: Socket, parts: Parts, *, timeout: float | None = None) -> N
         TimeoutError: the peer took nothing for `timeout` seconds.
         OSError: the connection is broken.
     """
-    patience = Patience(timeout)
+    limit = ProgressLimit(timeout)
     async with aclosing(async_batches(parts)) as coming:
         async for batch in coming:
-            await send_batch(sock, batch, patience)
+            await send_batch(sock, batch, limit)
 
 
-async def send_batch(sock: Socket, batch: list[memoryview], patience: Patience) -> None:
+async def send_batch(sock: Socket, batch: list[memoryview], limit: ProgressLimit) -> None:
     """Send what is there already.
 
     Raises:
@@ -126,18 +126,18 @@ async def send_batch(sock: Socket, batch: list[memoryview], patience: Patience) 
         try:
             nbytes = sock.sendmsg(queue.vectors())
         except BlockingIOError:
-            await patience.wait(anyio.wait_writable, sock)
+            await limit.wait(anyio.wait_writable, sock)
             turn_bytes = 0
         else:
             queue.sent(nbytes)
-            patience.sent += nbytes
+            limit.sent += nbytes
             turn_bytes += nbytes
             if turn_bytes > _TURN_BYTES:
                 await anyio.lowlevel.checkpoint()
                 turn_bytes = 0
 
 
-class Patience:
+class ProgressLimit:
     """Time without progress, in one direction or in both.
 
     Attributes:

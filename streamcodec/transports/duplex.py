@@ -157,7 +157,7 @@ class AsyncDuplex(Generic[EventT]):
         self._source = source
         self._parts = parts
         self._read_timeout = read_timeout
-        self._patience = aio.Patience(write_timeout)
+        self._limit = aio.ProgressLimit(write_timeout)
         self._sending = anyio.CancelScope()
         self._reading = anyio.CancelScope()
         self._is_sending = False
@@ -187,13 +187,13 @@ class AsyncDuplex(Generic[EventT]):
     @property
     def sent(self) -> int:
         """Bytes that the system has taken."""
-        return self._patience.sent
+        return self._limit.sent
 
     async def next_event(self) -> EventT:
         """Return the next event of what is read; the errors are those of `Duplex.next_event`."""
         while self._is_sending:
             with anyio.CancelScope() as self._reading:
-                return await aio.next_event(self._socket, _Watched(self._source, self._patience))
+                return await aio.next_event(self._socket, _Watched(self._source, self._limit))
         if self._failure is not None:
             raise self._failure
         return await aio.next_event(self._socket, self._source, timeout=self._read_timeout)
@@ -209,8 +209,8 @@ class AsyncDuplex(Generic[EventT]):
         queue = SendQueue(self._parts)
         try:
             if queue:
-                self._patience.sent = self._socket.sendmsg(queue.vectors())
-                queue.sent(self._patience.sent)
+                self._limit.sent = self._socket.sendmsg(queue.vectors())
+                queue.sent(self._limit.sent)
         except BlockingIOError:
             pass
         except ConnectionError as error:
@@ -237,7 +237,7 @@ class AsyncDuplex(Generic[EventT]):
 
     async def _send_batch(self, batch: list[memoryview]) -> bool:
         try:
-            await aio.send_batch(self._socket, batch, self._patience)
+            await aio.send_batch(self._socket, batch, self._limit)
         except ConnectionError as error:
             self.lost = error
         return self.lost is None
@@ -246,16 +246,16 @@ class AsyncDuplex(Generic[EventT]):
 class _Watched(Generic[EventT]):
     """The source, where reading and working count as progress."""
 
-    def __init__(self, source: EventSource[EventT], patience: aio.Patience) -> None:
+    def __init__(self, source: EventSource[EventT], limit: aio.ProgressLimit) -> None:
         self._source = source
-        self._patience = patience
+        self._limit = limit
         self.receive_eof = source.receive_eof
         self.get_buffer = source.get_buffer
         self.get_buffers = source.get_buffers
         self.work = source.work
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._patience.renew()
+        self._limit.renew()
         self._source.buffer_updated(nbytes)
 
     @property
@@ -265,5 +265,5 @@ class _Watched(Generic[EventT]):
     def next_event(self) -> EventT | NeedData | NeedTurn:
         event = self._source.next_event()
         if event is NEED_TURN:
-            self._patience.renew()
+            self._limit.renew()
         return event
