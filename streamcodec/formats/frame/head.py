@@ -8,6 +8,7 @@ over the whole frame would not depend on what the head says.
 
 from __future__ import annotations
 
+import re
 import struct
 from enum import IntEnum
 from typing import Final
@@ -98,6 +99,14 @@ def read_head(data: bytes) -> FrameHead:
 
 _KINDS: Final = frozenset(Kind)
 _CHECKSUMS: Final = frozenset(Checksum)
+
+CANDIDATE: Final = re.compile(
+    re.escape(MAGIC) + rb"[\0-\xff]{4}" + b"\\x%02x[%b][%b]\\0" % (VERSION, bytes(Kind), bytes(Checksum))
+)
+"""What a head begins with: the magic, any check, and the four fields behind it with values that are known."""
+
+CANDIDATE_BYTES: Final = 12
+"""Length of that."""
 
 
 def _invalid(message: str, offset: int) -> RemoteProtocolError:

@@ -239,6 +239,60 @@ def test_skipping_takes_linear_work(noise: bytes) -> None:
     assert counts[1] < 2.2 * counts[0]
 
 
+CANDIDATES = (b"\x89V2Fabcd\1\0\0\0abcd", b"\x89V2F\x89V2F\1\0\0\0\1\0\0\0")
+"""What looks like the beginning of a head and is none, packed as densely as that goes."""
+
+
+@pytest.mark.parametrize(
+    ("noise", "most"), [(b"\0", 4000), (b"\x89", 4000), (b"\x89V2F", 4000), *((noise, 80_000) for noise in CANDIDATES)]
+)
+def test_noise_is_searched_and_not_looked_at_byte_by_byte(noise: bytes, most: int) -> None:
+    stream = (noise * (64 << 10))[: 64 << 10]
+    assert calls_of(partial(FrameReader(request_frame_decoder).feed, stream)) < most
+
+
+@pytest.mark.parametrize(("noise", "size"), [(b"\0", 3 << 20), *((noise, 40_000) for noise in CANDIDATES)])
+@pytest.mark.parametrize("pulls", [False, True])
+def test_a_paced_reader_of_noise_asks_for_turns(noise: bytes, size: int, pulls: bool) -> None:
+    stream = memoryview((noise * size)[: size if not pulls else min(size, 40_000)])
+    frames = FrameReader(request_frame_decoder, paced=True)
+    turns, calls, left = 0, [], stream
+    while left:
+        if pulls:
+            buffer = frames.get_buffer()[: len(left)]
+            buffer[:] = left[: len(buffer)]
+            frames.buffer_updated(len(buffer))
+            left = left[len(buffer) :]
+        else:
+            taken = 0
+
+            def feed(chunk: memoryview = left) -> None:
+                nonlocal taken
+                taken = frames.feed(chunk)
+
+            calls.append(calls_of(feed))
+            left = left[taken:]
+        while frames.next_event() is NEED_TURN:
+            assert not frames.needs_data
+            assert frames.feed(b"x") == 0
+            with pytest.raises(LocalProtocolError, match="next_event"):
+                frames.get_buffer()
+            frames.work()
+            turns += 1
+    assert turns >= 2
+    assert max(calls, default=0) < 20_000
+    assert frames.next_event() is NEED_DATA
+    assert frames.feed(FIRST) == len(FIRST)
+    assert isinstance(frames.next_event(), Skipped)
+
+
+def test_a_searched_chunk_is_read_as_bytes_that_come_one_by_one() -> None:
+    chosen = random.Random(7)  # noqa: S311 - to be the same again, not to be secret
+    parts = (b"\x89", b"\x89V", b"\x89V2F", b"\0", FIRST, SECOND[:20], THIRD[:30], FIRST[:24], bytes(5000), *CANDIDATES)
+    for _ in range(12):
+        read(b"".join(chosen.choices(parts, k=chosen.randrange(1, 12))))
+
+
 def test_windows_and_turns_of_frames_in_a_stream() -> None:
     place = lambda _: Windows(max_window_bytes=8)  # noqa: E731 - the shortest place
     frame = joined(encode_request({"x": np.arange(4)}))
