@@ -11,7 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from streamcodec.engine.decoder import Decoder
-from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, shown
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.format import format_decoder
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place, new_array, scratch_bytes
@@ -19,14 +19,13 @@ from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.npy import zipping
 from streamcodec.formats.npy.order import in_its_order
 from streamcodec.formats.npy.reading import Header, read
-from streamcodec.formats.npy.zipping import (
-    Entry,
-    decoded,
+from streamcodec.formats.npy.unzipping import (
     read_central_header,
     read_end_records,
-    read_fields,
-    with_long_values,
+    read_local_header,
+    refused,
 )
+from streamcodec.formats.npy.zipping import Entry
 
 
 class Archive:
@@ -91,36 +90,24 @@ class Archive:
         return Header(tensors=())
 
     def _read_member(self, reader: Reader) -> Reading[Header]:
-        entry = yield from self._read_local_header(reader)
+        entry, nbytes = yield from read_local_header(reader, self._position)
+        self._directory_bytes += nbytes
+        reader.check_header_length(self._directory_bytes)
         if len(self._entries) == reader.limits.max_tensors:
             msg = f"the archive has more than {reader.limits.max_tensors} members"
             raise LimitExceededError(msg, limit="max_tensors")
         if not entry.name.endswith(".npy") or "\0" in entry.name:
-            raise _refused(entry.name, "is no npy file", ErrorCode.INVALID_MEMBER)
+            raise refused(entry.name, "is no npy file", ErrorCode.INVALID_MEMBER)
         if entry.name in self._names:
-            raise _refused(entry.name, "comes twice", ErrorCode.DUPLICATE_NAME)
+            raise refused(entry.name, "comes twice", ErrorCode.DUPLICATE_NAME)
         self._entries.append(entry)
         self._names.add(entry.name)
         start, self._checksum, reader.on_filled = reader.position, 0, self._count_in
         header = yield from read(reader, entry.name.removesuffix(".npy"))
         nbytes = reader.position - start + header.tensors[0].nbytes
         if nbytes != entry.nbytes:
-            raise _refused(entry.name, f"does not have the {nbytes} bytes of its array", ErrorCode.BINARY_SIZE_MISMATCH)
+            raise refused(entry.name, f"does not have the {nbytes} bytes of its array", ErrorCode.BINARY_SIZE_MISMATCH)
         return header
-
-    def _read_local_header(self, reader: Reader) -> Reading[Entry]:
-        fields = yield from read_fields(reader, zipping.LOCAL_FIELDS)
-        _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = fields
-        name = decoded(bytes((yield from reader.read(name_bytes))), flags)
-        extra = bytes((yield from reader.read(extra_bytes)))
-        if method or flags & ~zipping.UTF8:
-            raise _refused(name, "is compressed, encrypted, or of unknown size", ErrorCode.UNSUPPORTED_ENCODING)
-        numbers = with_long_values((size, packed), extra)
-        if numbers is None or numbers[0] != numbers[1]:
-            raise _refused(name, "has no one size", ErrorCode.INVALID_MEMBER)
-        self._directory_bytes += len(zipping.CENTRAL) + zipping.CENTRAL_FIELDS.size + name_bytes
-        reader.check_header_length(self._directory_bytes)
-        return Entry(name=name, crc=crc, nbytes=numbers[0], offset=self._position)
 
     def _count_in(self, part: memoryview) -> None:
         self._checksum = crc32(part, self._checksum or 0)
@@ -129,7 +116,7 @@ class Archive:
         """Read the directory, and hold it against the members that have come."""
         for entry in self._entries:
             if signature != zipping.CENTRAL or (yield from read_central_header(reader)) != entry:
-                raise _refused(entry.name, "is not so in the directory", ErrorCode.INVALID_HEADER)
+                raise refused(entry.name, "is not so in the directory", ErrorCode.INVALID_HEADER)
             signature = bytes((yield from reader.read(len(zipping.END))))
         size = reader.position - len(zipping.END)
         if not (yield from read_end_records(reader, signature, len(self._entries), size, self._position)):
@@ -143,10 +130,6 @@ class Archive:
                 raise reader.trailing_bytes()
             self.is_complete = True
         elif self._checksum != self._entries[-1].crc:
-            raise _refused(self._entries[-1].name, "has another checksum than was said", ErrorCode.INVALID_DATA)
+            raise refused(self._entries[-1].name, "has another checksum than was said", ErrorCode.INVALID_DATA)
         self._position += reader.position
         self._is_open = False
-
-
-def _refused(name: str, words: str, code: ErrorCode) -> RemoteProtocolError:
-    return RemoteProtocolError(f"member {shown(name)} of the archive {words}", code=code)

@@ -1,4 +1,4 @@
-"""The records of a zip file: one description for those that are read and those that are written."""
+"""The records of a zip file: one description for those that are read, see `unzipping`, and those that are written."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
-from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.record import record
 
 LOCAL: Final = b"PK\3\4"
@@ -32,7 +30,6 @@ UTF8: Final = 0x800
 LONG: Final = 0xFFFFFFFF
 """The number stands in the extra field."""
 LONG_COUNT: Final = 0xFFFF
-_ALL_LONG: Final = (0, 0, LONG_COUNT, LONG_COUNT, LONG, LONG, 0)
 LONG_FROM: Final = (1 << 31) - 1
 """From here on, Python's `zipfile` uses long fields."""
 
@@ -94,73 +91,3 @@ def _central_header(entry: Entry) -> bytes:
 
 def _extra(values: Sequence[int]) -> bytes:
     return Struct(f"<2H{len(values)}Q").pack(1, 8 * len(values), *values)
-
-
-def read_fields(reader: Reader, fields: Struct) -> Reading[tuple[int, ...]]:
-    """Read the numbers of a record."""
-    return fields.unpack((yield from reader.read(fields.size)))
-
-
-def read_central_header(reader: Reader) -> Reading[Entry | None]:
-    """Read a member's entry in the directory; None for one that is like none that we accept."""
-    fields = yield from read_fields(reader, CENTRAL_FIELDS)
-    _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes, comment_bytes, disk, _, _, offset = fields
-    name = decoded(bytes((yield from reader.read(name_bytes))), flags)
-    extra = bytes((yield from reader.read(extra_bytes)))
-    numbers = with_long_values((size, packed, offset), extra)
-    if numbers is None or numbers[0] != numbers[1] or method or flags & ~UTF8 or comment_bytes or disk:
-        return None
-    return Entry(name=name, crc=crc, nbytes=numbers[0], offset=numbers[2])
-
-
-def read_end_records(reader: Reader, signature: bytes, count: int, size: int, offset: int) -> Reading[bool]:
-    """Read what follows the directory; return whether it tells of this one, and of no comment."""
-    ends: list[tuple[int, ...]] = [(0, 0, count, count, size, offset, 0)]
-    if signature == LONG_END:
-        long_end = yield from read_fields(reader, LONG_END_FIELDS)
-        signature = bytes((yield from reader.read(len(LOCATOR))))
-        locator = yield from read_fields(reader, LOCATOR_FIELDS)
-        if (long_end[0], long_end[3:]) != (LONG_END_FIELDS.size - 8, (0, 0, count, count, size, offset)):
-            return False
-        if signature != LOCATOR or locator != (0, offset + size, 1):
-            return False
-        signature = bytes((yield from reader.read(len(END))))
-        short = min(count, LONG_COUNT)
-        ends = [(0, 0, short, short, min(size, LONG), min(offset, LONG), 0), _ALL_LONG]
-    return signature == END and (yield from read_fields(reader, END_FIELDS)) in ends
-
-
-def decoded(name: bytes, flags: int) -> str:
-    """Decode the name of a member, as `zipfile` does."""
-    try:
-        return name.decode("utf-8" if flags & UTF8 else "cp437")
-    except UnicodeDecodeError:
-        msg = "the name of a member of the archive is not UTF-8"
-        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8) from None
-
-
-def with_long_values(values: tuple[int, ...], extra: bytes) -> tuple[int, ...] | None:
-    """Return numbers, those that say so taken from the extra field; None if that has not exactly so many.
-
-    `zipfile` of Python 3.11.3 and older writes both sizes there and in their own places; then they have to be equal.
-    """
-    long, count = _long_values(extra), values.count(LONG)
-    if long and not count:
-        return values if long == values[:2] else None
-    if long is None or len(long) != count:
-        return None
-    numbers = iter(long)
-    return tuple(next(numbers) if value == LONG else value for value in values)
-
-
-def _long_values(extra: bytes) -> tuple[int, ...] | None:
-    """Return the numbers of the extra field's long values, () if there is none; None if it is damaged, or repeated."""
-    long: tuple[int, ...] = ()
-    while len(extra) >= 4:  # noqa: PLR2004 - kind and length
-        kind, size = Struct("<2H").unpack(extra[:4])
-        if kind == 1:
-            if long or len(extra) - 4 < size or size % 8:
-                return None
-            long = Struct(f"<{size // 8}Q").unpack(extra[4 : 4 + size])
-        extra = extra[4 + size :]
-    return long

@@ -188,7 +188,7 @@ def test_what_nobody_wants_takes_no_memory() -> None:
 def test_others_have_turns_while_the_header_is_parsed() -> None:
     decoder = safetensors.decoder(paced=True)
     decoder.feed(FOUR_BYTES)
-    for _ in range(2):  # before the text, and before its entries
+    for _ in range(4):  # before the text, behind it, before its entries, and before they are put in order
         assert decoder.next_event() is NEED_TURN
         decoder.work()
     decoder.feed(FOUR_BYTES[decoder.offset :])
