@@ -16,45 +16,27 @@ which is longer than a block asks for.
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
 from codecs import utf_8_decode
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
-import numpy as np
-
-from streamcodec.engine.errors import ErrorCode, LimitExceededError, MessageError, RemoteProtocolError, shown
-from streamcodec.engine.json.marks import COMMA, OPEN_ARRAY
-from streamcodec.engine.json.scan import LONG_BYTES, Block, Scanner
-from streamcodec.engine.json.text import parse_json
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
+from streamcodec.engine.json.marks import COMMA
+from streamcodec.engine.json.objectend import WHITE_SPACE
+from streamcodec.engine.json.scan import Block, Scanner
 from streamcodec.engine.limits import Limits
+from streamcodec.formats.v2.jsonkept import KeptText, opening_of
 from streamcodec.formats.v2.jsonslices import DATA_DEPTH, Cutter, Slice, SlicedData
 from streamcodec.formats.v2.plainheader import parse_plain_entries
 
 Turns = Generator[None, None, None]
 """Work, which yields where others may have their turn."""
 
-_BLANK: Final = b" \t\n\r"
-
-_TAIL_BYTES: Final = 256
-"""Of the name of a member, its colon and the white space around them, where a block ends within them."""
-
-_DIGITS_PER_VALUE: Final = 20
-"""An integer of thousands of digits takes quadratic time: it is converted as quickly as so many times fewer values."""
-
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{100,}")
-
 _ARRAY_DEPTH: Final = 2
 """Of an array of entries."""
 
 
-def _resolved(*names: str) -> re.Pattern[bytes]:
-    """Match the beginning of a member that is an array, from the comma or bracket before it."""
-    return re.compile(rb'[{,][ \t\r\n]*"(%b)"[ \t\r\n]*:[ \t\r\n]*\[' % "|".join(names).encode())
-
-
-_DATA_OPENING: Final = _resolved("data")
+_DATA_OPENING: Final = opening_of("data")
 
 
 class Items(Protocol):
@@ -80,115 +62,6 @@ class Items(Protocol):
             data: the values of the only one, if they were taken out.
         """
         ...
-
-
-class _Kept:
-    """Text that is kept, out of which parts were taken, and which knows where each byte of it came from."""
-
-    def __init__(self, offset: int) -> None:
-        self._parts: list[bytes] = []
-        self._starts: list[int] = []
-        self._offsets: list[int] = []
-        self._end = offset
-        self._first = b""
-        self._tail = b""
-        self._value_count = 0
-        self.nbytes = 0
-
-    def skip_to(self, offset: int) -> None:
-        """Leave out text up to an offset of the header."""
-        self._end = offset
-
-    def add(self, block: Block, start: int, end: int) -> None:
-        """Add a part of a block."""
-        part, offset = block.text[start:end], block.offset + start
-        if not part:
-            return
-        if not self._parts or offset != self._offsets[-1] + self.nbytes - self._starts[-1]:
-            self._starts.append(self.nbytes)
-            self._offsets.append(offset)
-        self._parts.append(part)
-        self.nbytes += len(part)
-        self._end = offset + len(part)
-        self._first = self._first or part.lstrip(_BLANK)[:1]
-        first, last = block.index(start), block.index(end)
-        tail = block.text[int(block.places[last - 1]) : end] if last > first else self._tail + part
-        self._tail = tail if len(tail) <= _TAIL_BYTES and (last > first or self._tail) else b""
-        self._value_count += block.value_count(first, last)
-        self._value_count += sum(len(match[0]) // _DIGITS_PER_VALUE for match in _LONG_NUMBER.finditer(part))
-
-    def find(
-        self, resolved: re.Pattern[bytes], depth: int, block: Block, start: int, end: int
-    ) -> tuple[str, int] | None:
-        """Look for the beginning of a member in what is to be added next.
-
-        Returns:
-            Its name, and where in the block its bracket is; None if there is none of that depth.
-        """
-        first, last = block.index(start), block.index(end)
-        is_candidate = (block.kinds[first:last] == OPEN_ARRAY) & (block.depths[first:last] == depth)
-        candidates = block.places[first:last][is_candidate]
-        if not len(candidates):
-            return None
-        text = self._tail + block.text[start : int(candidates[-1]) + 1]  # and not what is behind, which is long
-        shift = start - len(self._tail)
-        found = list(resolved.finditer(text))
-        if not found or (self._first or text.lstrip(_BLANK)[:1]) != b"{":
-            return None
-        brackets = np.array([match.end() - 1 + shift for match in found])
-        fits = block.depths_at(brackets) == depth
-        index = int(fits.argmax())
-        return (found[index][1].decode(), int(brackets[index])) if fits[index] else None
-
-    def check_size(self, limits: Limits, path: str) -> None:
-        """Refuse a text that is very long or has very many values, since it would be parsed in one go.
-
-        Raises:
-            LimitExceededError: `max_json_text_bytes` or `max_json_values`.
-        """
-        if self.nbytes <= LONG_BYTES:
-            return
-        if self.nbytes > limits.max_json_text_bytes:
-            msg = f"more than {limits.max_json_text_bytes} bytes of JSON stand here, besides the data of tensors"
-            raise LimitExceededError(msg, limit="max_json_text_bytes", path=path)
-        if self._value_count > limits.max_json_values:
-            msg = f"more than {limits.max_json_values} JSON values stand here, besides the data of tensors"
-            raise LimitExceededError(msg, limit="max_json_values", path=path)
-
-    def parse(self, limits: Limits, path: Callable[[str], str], start: bytes = b"", end: bytes = b"") -> Any:  # noqa: ANN401
-        """Parse the text between a start and an end; errors tell offsets of the header, and its paths.
-
-        Returns:
-            As `parse_json`.
-        """
-        return self._parse(b"".join((start, self._text(), end)), limits, path, len(start))
-
-    def parse_before_data(self, limits: Limits, path: Callable[[str], str]) -> dict[str, Any]:
-        """Parse the members before `data`, whose bracket is the last byte that was added."""
-        text = self._text()[:-1].rstrip(_BLANK).removesuffix(b":").rstrip(_BLANK).removesuffix(b'"data"')
-        members: dict[str, Any] = self._parse(text.rstrip(_BLANK).removesuffix(b",") + b"}", limits, path, 0)[0]
-        return members
-
-    def _text(self) -> bytes:
-        self._parts = [b"".join(self._parts)]
-        return self._parts[0]
-
-    def _parse(self, text: bytes, limits: Limits, path: Callable[[str], str], start: int) -> Any:  # noqa: ANN401
-        try:
-            return parse_json(text, limits)
-        except MessageError as error:
-            if error.offset is not None:
-                error.offset = self._offset_of(error.offset - start)
-            if error.path is not None:
-                error.path = path(error.path)
-            raise
-
-    def _offset_of(self, position: int) -> int:
-        """Return where a byte of the text, or its end, is in the header."""
-        if not 0 <= position < self.nbytes:
-            return self._end
-        run = bisect_right(self._starts, position) - 1
-        return self._offsets[run] + position - self._starts[run]
 
 
 class _Values:
@@ -229,7 +102,7 @@ class _Array:
         """Entries that have been read."""
         self.is_first = True
         """Whether no comma has been read."""
-        self.entry: _Kept | None = None
+        self.entry: KeptText | None = None
         """Where a block has ended within an entry: its text."""
         self.values: _Values | None = None
         """Of that entry."""
@@ -258,8 +131,8 @@ class HeaderStream:
         self._items = items
         self._limits = limits
         self._scanner = Scanner(limits)
-        self._resolved = _resolved(*items)
-        self._root = _Kept(0)
+        self._resolved = opening_of(*items)
+        self._root = KeptText(0)
         self._has_ended = False
         self.goes_on: bool = False
         """Whether something else than white space follows the object, for which it is refused."""
@@ -313,13 +186,13 @@ class HeaderStream:
                 part.parse(self._limits)
             if not array.values.has_ended:
                 array.values.cutter.cut_end().parse(self._limits, is_cut=True)
-        self._parse_entries(array, array.entry or _Kept(self._scanner.offset), b"")
+        self._parse_entries(array, array.entry or KeptText(self._scanner.offset), b"")
 
     def _read_root(self, block: Block, position: int) -> int:
         """Keep text of the root up to the next array of entries; return how far it goes."""
         text, root = block.text, self._root
         if self._has_ended or not root.nbytes:
-            position = len(text) - len(text[position:].lstrip(_BLANK))
+            position = len(text) - len(text[position:].lstrip(WHITE_SPACE))
             if position == len(text):
                 root.skip_to(block.offset + position)
                 return position
@@ -370,12 +243,12 @@ class HeaderStream:
                 yield
                 yield from self._take_entries(array, plain)
             else:
-                entries = _Kept(block.offset + position)
+                entries = KeptText(block.offset + position)
                 entries.add(block, position, stop)
                 yield from self._read_entries(array, entries, is_last=close is not None)
         else:
             stop = int(commas[0]) if len(commas) else end
-            entry = array.entry = array.entry or _Kept(block.offset + position)
+            entry = array.entry = array.entry or KeptText(block.offset + position)
             values = self._find_values(array, entry, block, position, stop)
             if values is not None:
                 return values
@@ -389,7 +262,7 @@ class HeaderStream:
         self._array = None
         return end
 
-    def _find_values(self, array: _Array, entry: _Kept, block: Block, position: int, stop: int) -> int | None:
+    def _find_values(self, array: _Array, entry: KeptText, block: Block, position: int, stop: int) -> int | None:
         """Look for the values of an entry that is kept; return where they begin, None if that is not here."""
         found = entry.find(_DATA_OPENING, DATA_DEPTH, block, position, stop) if array.items.has_data else None
         if found is None:
@@ -411,7 +284,7 @@ class HeaderStream:
         values.has_ended = end is not None
         return len(block.text) if end is None else end
 
-    def _read_entries(self, array: _Array, text: _Kept, *, is_last: bool) -> Turns:
+    def _read_entries(self, array: _Array, text: KeptText, *, is_last: bool) -> Turns:
         """Read entries of which the text is complete."""
         entries, constants = self._parse_entries(array, text, b"]" if is_last else b",0]")
         entries = entries[not array.is_first : len(entries) - (not is_last)]
@@ -441,7 +314,7 @@ class HeaderStream:
         array.is_first = False
         array.entry = array.values = None
 
-    def _parse_entries(self, array: _Array, text: _Kept, end: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    def _parse_entries(self, array: _Array, text: KeptText, end: bytes) -> Any:  # noqa: ANN401 - any JSON value
         """Parse entries, with a zero for what is before the first comma and behind the last, as for slices."""
         return text.parse(self._limits, array.path_of, b"[" if array.is_first else b"[0,", end)
 
