@@ -1,8 +1,6 @@
-"""Fuzz the decoder with Atheris: `python fuzz/fuzz_decoder.py CORPUS_DIR [options]`; see README.md."""
+"""Fuzz the decoder with Atheris: `python fuzz/fuzz_decoder.py CORPUS_DIR [--plain] [options]`; see README.md."""
 
 from __future__ import annotations
-
-import sys
 
 import atheris
 
@@ -10,6 +8,8 @@ with atheris.instrument_imports(include=["streamcodec"]):
     from targets.costs import judged
     from targets.decoder import test_one_input
 
+from mutators.program import fuzz
+from mutators.v2 import MessageForm
+
 if __name__ == "__main__":
-    atheris.Setup(sys.argv, judged("decoder", test_one_input))
-    atheris.Fuzz()
+    fuzz(judged("decoder", test_one_input), MessageForm())

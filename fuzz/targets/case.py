@@ -25,6 +25,7 @@ from streamcodec import (
     response_decoder,
 )
 from targets.choices import Choices, ChoicesWriter
+from targets.cuts import piece_sizes
 
 AnyDecoder: TypeAlias = Decoder[RequestHeader] | Decoder[ResponseHeader]
 
@@ -179,13 +180,8 @@ class Case:
 
     @property
     def pieces(self) -> Iterator[int]:
-        """Sizes of the pieces of the second decoding. Few, since many more executions find more than many more cuts."""
-        everything = len(self.stream)
-        if self.first_piece:
-            yield self.first_piece
-        yield from [self.piece or everything] * _PIECES
-        while True:
-            yield everything
+        """Sizes of the pieces of the second decoding."""
+        return piece_sizes(self.first_piece, self.piece, len(self.stream), count=_PIECES)
 
     def decoder(self) -> AnyDecoder:
         """Make a decoder for it."""

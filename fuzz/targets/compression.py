@@ -27,6 +27,7 @@ from streamcodec import (
 )
 from streamcodec.testing import describe_error
 from targets.choices import Choices, ChoicesWriter
+from targets.cuts import cut, piece_sizes
 
 MAX_OUTPUT_BYTES: Final = 1 << 20
 """More is not compared: the time would be zlib's."""
@@ -162,12 +163,8 @@ class Case:
     @property
     def chunks(self) -> Iterator[bytes]:
         """The body as it is cut for the second run."""
-        sizes = [size for size in (self.first_piece, *[self.piece] * _PIECES) if size]
-        position = 0
-        for size in sizes:
-            yield self.body[position : position + size]
-            position += size
-        yield self.body[position:]
+        yield from cut(self.body, piece_sizes(self.first_piece, self.piece, len(self.body), count=_PIECES))
+        yield b""  # which says nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from streamcodec.http import (
 from streamcodec.testing import describe_error
 from targets.case import Face
 from targets.choices import Choices, ChoicesWriter
+from targets.cuts import piece_sizes
 
 _BOTH = (False, True)
 _FACES = tuple(Face)
@@ -102,12 +103,7 @@ class Case:
     @property
     def pieces(self) -> Iterator[int]:
         """Sizes of the pieces of the second run."""
-        everything = max(1, len(self.stream))
-        if self.first_piece:
-            yield self.first_piece
-        yield from [self.piece or everything] * _PIECES
-        while True:
-            yield everything
+        return piece_sizes(self.first_piece, self.piece, max(1, len(self.stream)), count=_PIECES)
 
 
 @dataclass

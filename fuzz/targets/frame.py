@@ -30,6 +30,7 @@ from streamcodec.formats.frame import EndOfStream, FrameReader, Skipped, request
 from streamcodec.testing import describe_array, describe_header
 from targets.case import SMALL_LIMITS, USUAL_LIMITS, Face
 from targets.choices import Choices, ChoicesWriter
+from targets.cuts import piece_sizes
 
 Log: TypeAlias = list[tuple[Any, ...]]
 
@@ -137,9 +138,7 @@ class Case:
     @property
     def pieces(self) -> Iterator[int]:
         """Sizes of the pieces of the second reading."""
-        yield from [self.first_piece] * (self.first_piece > 0)
-        yield from [self.piece or len(self.stream)] * _PIECES
-        yield from repeat(len(self.stream))
+        return piece_sizes(self.first_piece, self.piece, len(self.stream), count=_PIECES)
 
 
 def test_one_input(data: bytes) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from streamcodec import ErrorCode, LimitExceededError, MessageError
 from streamcodec.testing import OracleRefusal, Outcome, assert_read_as_by_oracle, read_message, run_push
 from targets.case import Case, Kind, Length
+from targets.cuts import cut
 
 STRICTER: Final = {
     ErrorCode.NON_FINITE_NUMBER: "NaN or Infinity somewhere else than in data",
@@ -70,7 +71,7 @@ def is_accepted_by_oracle(case: Case) -> bool:
 
 def decode(case: Case) -> Outcome:
     """Have the decoder read a case, as it is cut."""
-    return run_push(case.decoder, _chunks(case))
+    return run_push(case.decoder, cut(case.stream, case.pieces))
 
 
 def stricter_name(case: Case, error: MessageError) -> str | None:
@@ -99,12 +100,3 @@ def explain(data: bytes) -> str:
     except OracleRefusal as refusal:
         opinion = f"refused: {refusal}"
     return f"{case}\nheader_length={case.header_length}\ndecoder: {decode(case).log}\noracle: {opinion}"
-
-
-def _chunks(case: Case) -> list[bytes]:
-    chunks, position = [], 0
-    pieces = case.pieces
-    while position < len(case.stream):
-        chunks.append(case.stream[position : position + next(pieces)])
-        position += len(chunks[-1])
-    return chunks

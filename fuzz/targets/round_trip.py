@@ -36,6 +36,7 @@ from streamcodec import (
 from streamcodec.testing import Outcome, assert_read_as_by_oracle, run_pull, run_push, run_scatter
 from targets.case import AnyDecoder, Face, Kind
 from targets.choices import Choices, ChoicesWriter
+from targets.cuts import cut, piece_sizes
 from targets.recipe import Recipe, are_named
 
 _BOTH = (False, True)
@@ -148,12 +149,7 @@ class Case:
 
     def pieces(self, body: bytes) -> Iterator[bytes]:
         """Cut a message."""
-        position = 0
-        for size in (self.first_piece, *[self.piece] * _PIECES):
-            if size:
-                yield body[position : position + size]
-                position += size
-        yield body[position:]
+        return cut(body, piece_sizes(self.first_piece, self.piece, len(body), count=_PIECES))
 
     def _raw_spec(self, nbytes: int) -> TensorSpec:
         recipe = self.recipes[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -10,10 +10,12 @@ from streamcodec import Decoder, Limits
 from streamcodec.testing import Outcome, first_difference, run_pull, run_push, run_scatter
 from targets.case import SMALL_LIMITS, USUAL_LIMITS
 from targets.choices import Choices, ChoicesWriter
+from targets.cuts import cut, piece_sizes
 
 Make: TypeAlias = Callable[[], Decoder[Any]]
 
 _BOTH: Final = (False, True)
+_PIECES: Final = 6
 _RUNS: Final = (run_pull, run_push, run_scatter)
 _RUN_NUMBERS: Final = range(len(_RUNS))
 _SIZES: Final = range(256)
@@ -70,13 +72,9 @@ class Case:
         return len(self.stream) if self.has_length else None
 
     @property
-    def pieces(self) -> list[bytes]:
-        """The stream, cut: a few times, since many more executions find more than many more cuts."""
-        places = [0, self.first_piece]
-        while self.piece and len(places) < 8:  # noqa: PLR2004 - see above
-            places.append(places[-1] + self.piece)
-        parts = [self.stream[start:end] for start, end in zip(places, [*places[1:], len(self.stream)], strict=True)]
-        return [part for part in parts if part]
+    def pieces(self) -> Iterator[bytes]:
+        """The stream, cut."""
+        return cut(self.stream, piece_sizes(self.first_piece, self.piece, len(self.stream), count=_PIECES))
 
 
 def decode(case: Case, make: Make) -> Outcome:

@@ -19,8 +19,11 @@ from streamcodec.client import Client
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import TensorReceived
 from streamcodec.engine.inflate import ENCODINGS
+from streamcodec.formats.v2.fields import SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE
 
 _MAX_PADDED_BYTES: Final = 256 << 20
+
+_MEDIA_TYPES: Final = {"sagemaker": SAGEMAKER_MEDIA_TYPE, "vertex-ai": VERTEX_AI_MEDIA_TYPE}
 
 _SHOWN_VALUES: Final = 8
 _SHOWN_BYTES: Final = 40
@@ -89,6 +92,12 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         metavar="'NAME: VALUE'",
         help="a field for the request; give one for each",
     )
+    group.add_argument(
+        "--media-type",
+        choices=_MEDIA_TYPES,
+        help="say the length of the JSON header in Content-Type, as gateways of Amazon SageMaker or Vertex AI want it "
+        "(default: in Inference-Header-Content-Length)",
+    )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -144,6 +153,7 @@ def run(options: argparse.Namespace) -> None:
         total_timeout=options.total_timeout,
         request_compression=options.request_compression,
         response_compression=options.response_compression,
+        media_type=_MEDIA_TYPES.get(options.media_type),
         **({"headers": options.headers} if options.headers else {}),
     )
     with client, shown_progress(client):

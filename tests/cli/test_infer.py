@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import Elements, Tensor, encode_response
+from streamcodec import SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE, Elements, Tensor, encode_response
 from streamcodec.cli import files, main, progress
 from streamcodec.client import Client
 from tests.client.scripted import response, scripted
@@ -295,6 +295,27 @@ def test_header_fields_are_sent() -> None:
         "X-Tenant: 7",
         "X-Empty: ",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type"), [("sagemaker", SAGEMAKER_MEDIA_TYPE), ("vertex-ai", VERTEX_AI_MEDIA_TYPE)]
+)
+def test_the_length_of_the_header_is_said_in_the_media_type(
+    name: str, media_type: str, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, _ = _sent("--media-type", name)
+    assert re.search(rf"\r\nContent-Type: {re.escape(media_type)};json-header-size=[0-9]+(\r|$)", head.decode())
+    assert b"inference-header-content-length" not in head.lower()
+    capsys.readouterr()
+    assert _infer(url, "identity", "--media-type", name) == 0
+    assert capsys.readouterr().out == "x: FP32 [3] = 0.0, 1.0, 2.0\n"
+
+
+def test_a_media_type_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _infer("http://127.0.0.1:1", "m", "--media-type", "application/json")
+    assert ended.value.code == 2
+    assert "--media-type: invalid choice: 'application/json' (choose from" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "no colon", ": value", "a b: c", "a: b\r\nc: d", "a: \x7f", "ä: b"])

@@ -1,0 +1,1 @@
+"""Mutators that know a format: they edit its JSON, and then make lengths, sizes and offsets right again."""
