@@ -22,8 +22,8 @@ from collections.abc import Container, Hashable
 from typing import Final, Protocol
 
 from streamcodec.engine.pool import Pool
-from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.options import ServerOptions
+from streamcodec.service.budget import Budget, Reservation
 
 RESERVED_PLACES: Final = 64
 """Connections without a seat. Who connects has so many others before it loses its place to one of them, and nothing

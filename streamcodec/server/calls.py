@@ -27,10 +27,10 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.jsonvalues import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent
-from streamcodec.server.budget import Reservation
 from streamcodec.server.departures import Call
 from streamcodec.server.workers import NoThreadError, Work, Workers
 from streamcodec.service import Inference, InferenceRequest, Reply, failure_reply, unavailable_reply
+from streamcodec.service.budget import Reservation
 from streamcodec.service.models import Outputs
 from streamcodec.service.windows import check_end, checked
 

@@ -1,28 +1,22 @@
 """Session: the conversation of one connection with the service. Sans-IO.
 
-A session is an event source like a connection, whose events are not what has come but what is to be done next: send,
-have a model called, or close; `NEED_DATA` asks for bytes as ever. Every driver does as it is told, however it waits; so
-what a request is answered, and in which order, stands here once. Time is the driver's: one that has waited long enough
-says `give_up`, or `refuse_for_memory`.
+A session is an event source like a connection. Its events are not what has come but what is to be done next: send, have
+a model called, or close; `NEED_DATA` asks for bytes as ever. Every driver does as it is told, however it waits. Time is
+the driver's: one that has waited long enough says `give_up`, or `refuse_for_memory`.
 
-Before a request takes memory, the session asks the server's budget for it: for a short body by its head, for others
-when the JSON header is complete, which itself comes in as much memory as it turns out to take. A request that is
-answered at once takes none but what is there already, and asks nobody. Who comes too slowly while others wait has only
-what it really holds, and after each read the session looks whether that is enough. While the request waits, it has no
-more than that either, and when it is refused nothing: its answer may take long to be sent.
+What a request is answered is decided by its `Exchange`. A session adds what belongs to a connection: which requests are
+served at all, which are answered at once, what the observers are told, and how answers become bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from enum import Enum, auto
-from functools import partial
 from http import HTTPStatus
 from typing import Final
 
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, OutOfMemoryError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, HeaderReceived, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
 from streamcodec.http.connection import State
@@ -30,13 +24,14 @@ from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
-from streamcodec.server.budget import Reservation
 from streamcodec.server.dates import Dates
 from streamcodec.server.express import Express, response_head
 from streamcodec.server.failures import log_failure
 from streamcodec.server.observation import Observation, Observe
 from streamcodec.server.patience import Phase
-from streamcodec.service import Inference, Listing, Reply, Service, error_reply, unavailable_reply
+from streamcodec.service import Inference, Reply, Service, unavailable_reply
+from streamcodec.service.budget import Reservation
+from streamcodec.service.exchange import Exchange, ExchangeStep, finished, name_model
 from streamcodec.service.routes import Resource, find_route
 
 _SMALL_BYTES: Final = 64 << 10
@@ -73,7 +68,6 @@ class Session:
 
     Attributes:
         connection: where bytes go and come from.
-        inference: waits for its model, after `Step.CALL`.
         outgoing: what is to be sent, after `Step.SEND`.
         reservation: the memory of the current request.
         request_count: requests whose head has come.
@@ -104,16 +98,13 @@ class Session:
         self._admission = admission
         self._dates = dates or Dates()
         self._observe = observe
-        self.observation: Observation | None = None
-        self._head: RequestHead | None = None
-        self._listing: Listing | None = None
-        self._once_granted: Callable[[], Step | None] | None = None
-        self._memory_bytes: int | None = None
         self._tried = -1
-        self.reservation: Reservation = Reservation(admission.budget)
+        self._exchange = Exchange(service, Reservation(admission.budget))
+        self.reservation: Reservation = self._exchange.reservation
+        self.observation: Observation | None = None
         self.request_count: int = 0
         self.connection: ServerConnection = ServerConnection(service.limits, paced=True)
-        self.inference: Inference | None = None
+        self._exchange.arrival = self.connection.incoming
         self.outgoing: list[Part] = []
         self.is_small: bool = False
         self.get_buffer: GetBuffer = self.connection.get_buffer
@@ -123,6 +114,11 @@ class Session:
         self.work: Callable[[], bool] = self.connection.work
 
     @property
+    def inference(self) -> Inference | None:
+        """What the model is called for, after `Step.CALL`."""
+        return self._exchange.inference
+
+    @property
     def is_idle(self) -> bool:
         """Whether no request has begun, and no answer waits to be sent."""
         return self.phase is _IDLE and not self.outgoing
@@ -130,7 +126,7 @@ class Session:
     @property
     def is_spare(self) -> bool:
         """Whether nobody would miss more than a connection: what has come of a request is no whole head."""
-        return self._head is None and not self.outgoing
+        return self._exchange.head is None and not self.outgoing
 
     @property
     def has_another(self) -> bool:
@@ -144,7 +140,7 @@ class Session:
         incoming = self.connection.incoming
         if incoming.state is _HEAD:
             return Phase.HEAD if incoming.has_input else _IDLE
-        return Phase.BODY if self.inference is None or self.inference.has_header else Phase.HEADER
+        return Phase.BODY if self._exchange.has_header else Phase.HEADER
 
     @property
     def has_work(self) -> bool:
@@ -193,7 +189,7 @@ class Session:
         if observation is not None:
             observation.status = reply.status
             if observation.model is None:
-                self._name_model(observation, head)
+                name_model(observation, head, self._service)
             if reply.status != _OK:
                 observation.answered(reply)
         return True
@@ -219,8 +215,9 @@ class Session:
     def _next_step(self) -> Step | NeedData | NeedTurn:
         if self.answer_at_once():
             return Step.SEND
+        exchange = self._exchange
         try:
-            if (self._once_granted is not None or self.reservation.is_short) and (step := self._go_on()):
+            if exchange.is_held_up and (step := self._do(exchange.go_on())):
                 return step
             self.connection.end_response()
             for _ in range(_TURN_EVENTS):
@@ -230,35 +227,44 @@ class Session:
                 if step := self._take(event):
                     return step
         except MessageError as error:
-            return self.answer(error_reply(error))
+            return self._refuse(error)
         return NEED_TURN
 
     def answer(self, reply: Reply) -> Step:
-        """Answer the current request, whether all of it has been received or not."""
-        if reply.refusal is not None:  # whoever keeps it would keep, by its traceback, the connection with its memory
-            reply.refusal.__traceback__ = None
-        reply = self._finished(reply, self._head)
+        """Answer the current request, whose model has been called."""
+        self._exchange.answer(reply)
+        return self._send()
+
+    def _refuse(self, error: MessageError) -> Step:
+        """Answer what is wrong with the current request, or with what has come instead of one."""
         if self._observe is not None:
-            self._answered(reply, self._watched(self._observe))
+            self._exchange.watch = self._watched(self._observe)
+        self._exchange.fail(error)
+        return self._send()
+
+    def _send(self) -> Step:
+        """Have the reply of the exchange sent."""
+        reply = self._exchange.reply
+        if reply.cause is not None:
+            log_failure(reply.cause, reply.call)
         headers = [*reply.headers, ("Date", self._dates.now())]
         if not self._admission.keeps(self):
             headers.append(("Connection", "close"))
         self.outgoing = [*self.connection.send_response(reply.status, headers, reply.buffers)]
-        self._head = self.inference = self._listing = self._once_granted = None
         return Step.SEND
 
     def break_off(self) -> Step:
         """Answer that there is no memory. Where a request stands then is not known, so its connection is closed."""
         try:
             self.connection.give_up(error := OutOfMemoryError("there is no memory for the request now"))
-            return self.answer(error_reply(error)) if self._head is not None else Step.CLOSE
+            return Step.CLOSE if self._exchange.head is None else self._refuse(error)
         except (MemoryError, LocalProtocolError):
             return Step.CLOSE
 
     def has_sent(self) -> None:
         """Tell that `outgoing` has been sent: the request is over, if that was its answer."""
-        if self._head is None:
-            self.reservation.release()
+        if self._exchange.head is None:
+            self._exchange.end()
             self._admission.used(self, is_last=self.connection.has_unread_body)
             if self.observation is not None:
                 self.observed()
@@ -290,14 +296,14 @@ class Session:
 
         There is nobody to be told where none has begun, nor where it has been answered before.
         """
-        if self.phase is Phase.IDLE or (self.phase is Phase.BODY and self._head is None):
+        if self.phase is Phase.IDLE or (self.phase is Phase.BODY and self._exchange.head is None):
             return Step.CLOSE
-        return self.answer(error_reply(self.too_slow()))
+        return self._refuse(self.too_slow())
 
     def refuse_for_memory(self) -> Step:
         """Refuse a request that has waited long enough for memory."""
-        self.reservation.release()
-        return self.answer(unavailable_reply("other requests have taken the server's memory", retry_after=1))
+        self._exchange.refuse_for_memory()
+        return self._send()
 
     def too_slow(self) -> RemoteProtocolError:
         """Return the error for such a request; the connection is of no further use."""
@@ -322,122 +328,47 @@ class Session:
             self.observation = observe(incoming.received - incoming.kept - begun)
         return self.observation
 
-    def _answered(self, reply: Reply, observation: Observation) -> None:
-        observation.answered(reply)
-        if observation.model is None and self._head is not None:
-            self._name_model(observation, self._head)
-        if self.inference is not None:
-            observation.request_id = self.inference.request_id
-
-    def _name_model(self, observation: Observation, head: RequestHead) -> None:
-        """Tell which model is asked about, if there is one, where it is not asked to infer."""
-        if head.method == "POST":
-            return
-        with suppress(RemoteProtocolError):
-            route = find_route(head.target)
-            if route.model in self._service.models:
-                observation.model, observation.version = route.model, route.version
-
     def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
         if reply.cause is not None:
             log_failure(reply.cause, reply.call)
-        return self._service.finish(reply, head)
+        return finished(self._service, reply, head)
 
     def _take(self, event: HttpEvent) -> Step | None:
         if isinstance(event, RequestHead):
             return self._begin(event)
-        if self._listing is not None:
-            return self.answer(self._listing.run())
-        if isinstance(event, ConnectionClosed) or self.inference is None:
+        if isinstance(event, ConnectionClosed) or self._exchange.head is None:
             return Step.CLOSE
-        self.inference.receive(event)
-        if isinstance(event, HeaderReceived):
-            return self._with_memory(self.inference, self._after_header)
-        if not isinstance(event, EndOfMessage):
-            return None
-        return self.answer(self.inference.run()) if self.inference.is_inline else Step.CALL
+        return self._do(self._exchange.receive(event))
 
     def _begin(self, head: RequestHead) -> Step | None:
-        self._head = head
         self._tried = -1  # another request may have come with it
         self.request_count += 1
-        if self._observe is not None:
-            self._watched(self._observe).begin(head)
-        admission = self._admission
+        exchange, admission = self._exchange, self._admission
+        exchange.watch = None if self._observe is None else self._watched(self._observe)
         if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
-            return self.answer(unavailable_reply("the server has as many connections as it may have", retry_after=1))
-        outcome = self._service.begin(head, pause_after_header=True, paced=True)
-        if isinstance(outcome, Reply):
-            return self.answer(outcome)
-        if isinstance(outcome, Listing):
-            self._listing = outcome
-            return self._receive_body(outcome)
-        self.inference = outcome
-        if self.observation is not None:
-            self.observation.asks(outcome)
-        self.reservation.taken = self._brought
-        if outcome.resolved.is_whole:
-            return self._with_memory(outcome, self._receive_body)
-        return self._with_little_memory(outcome)
+            exchange.refuse(head, unavailable_reply("the server has as many connections as it may have", retry_after=1))
+            return self._send()
+        return self._do(exchange.begin(head))
 
-    def _with_memory(self, inference: Inference, go_on: Callable[[Inference], Step | None]) -> Step | None:
-        """Go on when the request has the memory that it takes, as far as that is known.
+    def _do(self, step: ExchangeStep | None) -> Step | None:
+        """Do what the exchange wants, or have the driver do it; None if more events of the body are wanted.
 
         Raises:
-            LimitExceededError: it takes more than the server has.
+            MessageError: the request is refused.
         """
-        self._memory_bytes = nbytes = inference.memory_bytes
-        held = inference.held_bytes if nbytes > self.reservation.nbytes else 0
-        if self.reservation.ask(nbytes, held=held):
-            return go_on(inference)
-        self._once_granted = partial(go_on, inference)
-        return Step.WAIT
+        exchange = self._exchange
+        while step is ExchangeStep.RECEIVE:
+            if interim := self.connection.receive_body(exchange.decoder):
+                self.outgoing = [interim]
+                return Step.SEND
+            step = exchange.go_on()
+        if step is ExchangeStep.ANSWER:
+            return self._send()
+        return None if step is None else _DRIVERS[step]
 
-    def _with_little_memory(self, inference: Inference) -> Step | None:
-        """Receive a JSON header, in whatever memory it turns out to take.
 
-        Raises:
-            LimitExceededError: the whole body takes more than the server has.
-        """
-        self._admission.budget.check(inference.least_bytes)
-        self._memory_bytes = inference.header_bytes
-        if self.reservation.has_room(0, self._memory_bytes):
-            return self._receive_body(inference)
-        self._once_granted = partial(self._receive_body, inference)
-        return Step.WAIT
-
-    def _go_on(self) -> Step | None:
-        """Go on with what has waited for memory; wait for more if the request has less than it will take, and no room.
-
-        Raises:
-            LimitExceededError: it takes more than the server has.
-        """
-        go_on, self._once_granted = self._once_granted, None
-        if go_on is not None and (step := go_on()):
-            return step
-        taken = self._taken() if self.reservation.is_short else None
-        return None if taken is None or self.reservation.has_room(taken, self._memory_bytes) else Step.WAIT
-
-    def _taken(self) -> int | None:
-        """Return how much memory the request takes that is being received; None if none is, or its model pulls it."""
-        inference = self.inference
-        if inference is None or inference.is_windowed or inference.decoder.is_complete:
-            return None
-        return inference.taken_bytes + self.connection.incoming.unsettled
-
-    def _brought(self) -> int | None:
-        """Return how much memory the client has filled; None if it is not the client who is waited for."""
-        return None if self.has_work else self._taken()
-
-    def _after_header(self, inference: Inference) -> Step | None:
-        return Step.CALL if inference.is_windowed else None
-
-    def _receive_body(self, request: Inference | Listing) -> Step | None:
-        interim = self.connection.receive_body(request.decoder)
-        if not interim:
-            return None
-        self.outgoing = [interim]
-        return Step.SEND
+_DRIVERS: Final = {ExchangeStep.WAIT: Step.WAIT, ExchangeStep.CALL: Step.CALL}
+"""What the driver is asked to do."""
 
 
 def _is_health_check(head: RequestHead) -> bool:

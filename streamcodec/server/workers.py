@@ -23,8 +23,8 @@ from typing import Final, TypeVar, cast
 
 import anyio
 
-from streamcodec.server.budget import Reservation
 from streamcodec.server.tasks import Tasks
+from streamcodec.service.budget import Reservation
 
 _T = TypeVar("_T")
 

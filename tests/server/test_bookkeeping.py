@@ -11,11 +11,11 @@ import pytest
 from streamcodec import NEED_DATA, ErrorCode
 from streamcodec.server import ServerOptions, open_listener
 from streamcodec.server.admission import Admission
-from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express
 from streamcodec.server.memory import default_budget
 from streamcodec.server.session import Session, Step
 from streamcodec.service import Service
+from streamcodec.service.budget import Budget, Reservation
 from tests.server.models import models
 from tests.server.wire import GET_LIVE, head, infer_request
 

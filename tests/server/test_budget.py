@@ -29,10 +29,10 @@ from streamcodec import (
 )
 from streamcodec.server import Server, ServerOptions
 from streamcodec.server.admission import Admission
-from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express
 from streamcodec.server.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, Service
+from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.models import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here, serving

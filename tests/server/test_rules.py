@@ -21,12 +21,12 @@ from streamcodec import NEED_DATA, NEED_TURN, RemoteProtocolError
 from streamcodec.server import Server, ServerOptions, open_listener, serving
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
-from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.express import Express
 from streamcodec.server.lingering import Rest
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.session import Session, Step
 from streamcodec.service import Service
+from streamcodec.service.budget import Budget, Reservation
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request

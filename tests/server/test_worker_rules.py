@@ -10,9 +10,9 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from streamcodec.server.budget import Budget, Reservation
 from streamcodec.server.tasks import open_tasks
 from streamcodec.server.workers import NoThreadError, Work, Workers
+from streamcodec.service.budget import Budget, Reservation
 
 LONG = 30.0
 """Seconds that nothing here takes, unless it hangs."""

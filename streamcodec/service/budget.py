@@ -211,6 +211,14 @@ class Reservation:
         self._budget.admit(self)
         return not self.missing
 
+    def check(self, nbytes: int) -> None:
+        """Refuse what there will never be; see `Budget.check`.
+
+        Raises:
+            LimitExceededError: status 413.
+        """
+        self._budget.check(nbytes)
+
     def has_room(self, taken: int, total: int | None) -> bool:
         """Ask for a step more, if a request that is short has come to the end of what it has.
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamcodec import DATATYPES, Pool, TensorSpec
-from streamcodec.server.budget import Budget, Reservation
+from streamcodec.service.budget import Budget, Reservation
 
 MAX_BYTES = 1 << 20
 TIMEOUT = 10.0
