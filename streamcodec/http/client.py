@@ -192,5 +192,5 @@ class ClientConnection:
         if self._method == "HEAD" or response.status_code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
             length: int | None = 0
         else:
-            length = framing_length(fields, response.http_version, default=None)
+            length = framing_length(fields, response.http_version.decode("ascii"), default=None)
         return ResponseHead(status=response.status_code, fields=fields, content_length=length)

@@ -15,7 +15,7 @@ import h11
 
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
-from streamcodec.http.messages import Fields
+from streamcodec.http.messages import Fields, RequestHead
 
 _QUOTED: Final = re.compile(r":? (bytearray\()?b['\"].*")
 """Where a message of h11 begins to quote what the peer has sent: of any size, and cut at random."""
@@ -97,7 +97,31 @@ def parse_head(connection: h11.Connection, head: bytes) -> h11.Request | h11.Inf
     return event
 
 
-def framing_length(fields: Fields, http_version: bytes, *, default: int | None) -> int | None:
+def request_head(method: str, target: str, fields: Fields, http_version: str, *, default: int | None) -> RequestHead:
+    """Return the head of a request that has been parsed, and refuse what this server does not do.
+
+    Args:
+        method: as sent.
+        target: still percent-encoded.
+        fields: of the head, validated.
+        http_version: `1.0`, `1.1`, `2` or `3`.
+        default: how long a body is of which no field says that; None if only its end will tell.
+
+    Raises:
+        RemoteProtocolError: `method-not-allowed`, `unsupported-expectation`, `ambiguous-framing`.
+    """
+    if method == "CONNECT":  # what follows may be meant for the tunnel, and is no request
+        msg = "this is no proxy, and opens no tunnels"
+        raise RemoteProtocolError(msg, code=ErrorCode.METHOD_NOT_ALLOWED, status_hint=501)
+    expectations = fields.values(b"expect")
+    if expectations and [value.lower() for value in expectations] != [b"100-continue"]:
+        msg = "the only Expect that is understood is 100-continue"
+        raise RemoteProtocolError(msg, code=ErrorCode.UNSUPPORTED_EXPECTATION, status_hint=417)
+    length = framing_length(fields, http_version, default=default)
+    return RequestHead(method=method, target=target, fields=fields, content_length=length)
+
+
+def framing_length(fields: Fields, http_version: str, *, default: int | None) -> int | None:
     """Return how long a body is (RFC 9112, section 6.3); None if only its end will tell.
 
     Args:
@@ -113,7 +137,7 @@ def framing_length(fields: Fields, http_version: bytes, *, default: int | None) 
         if lengths:
             msg = "Content-Length and Transfer-Encoding exclude each other"
             raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
-        if http_version < b"1.1":
+        if http_version < "1.1":
             msg = "HTTP/1.0 knows no Transfer-Encoding"
             raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
         return None

@@ -32,7 +32,7 @@ from typing import Final
 
 import h11
 
-from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
+from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.events import NEED_DATA, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.rows import Rows
@@ -40,7 +40,7 @@ from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.heads import framing_length, parse_head, parse_request
+from streamcodec.http.heads import parse_head, parse_request, request_head
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
 from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
 from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_message
@@ -274,19 +274,12 @@ class ServerConnection:
 
     def _parse(self, head: bytes) -> RequestHead:
         request = parse_request(self._h11, head)
-        if request.method == b"CONNECT":  # what follows may be meant for the tunnel, and is no request
-            msg = "this is no proxy, and opens no tunnels"
-            raise RemoteProtocolError(msg, code=ErrorCode.METHOD_NOT_ALLOWED, status_hint=501)
-        fields = Fields(tuple(request.headers))
-        expectations = fields.values(b"expect")
-        if expectations and [value.lower() for value in expectations] != [b"100-continue"]:
-            msg = "the only Expect that is understood is 100-continue"
-            raise RemoteProtocolError(msg, code=ErrorCode.UNSUPPORTED_EXPECTATION, status_hint=417)
-        return RequestHead(
-            method=request.method.decode("ascii"),
-            target=request.target.decode("ascii"),
-            fields=fields,
-            content_length=framing_length(fields, request.http_version, default=0),
+        return request_head(
+            request.method.decode("ascii"),
+            request.target.decode("ascii"),
+            Fields(tuple(request.headers)),
+            request.http_version.decode("ascii"),
+            default=0,
         )
 
     @property

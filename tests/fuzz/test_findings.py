@@ -40,7 +40,6 @@ from streamcodec.formats.v2 import header as header_room
 from streamcodec.http import Collector, ServerConnection
 from streamcodec.http import chunks as chunks_room
 from streamcodec.http import heads as heads_room
-from streamcodec.http import server as server_room
 from tests.fuzz.inputs import CORPORA, failures
 
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security" / "index.md"
@@ -127,14 +126,12 @@ def chunks_may_end_with_anything(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_first_of_two_lengths_wins(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        server_room, "framing_length", lambda fields, *_, **__: int((*fields.values(b"content-length"), 0)[0])
-    )
+    patch.setattr(heads_room, "framing_length", lambda fields, *_, **__: int((*fields.values(b"content-length"), 0)[0]))
 
 
 def a_body_is_one_byte_shorter(patch: pytest.MonkeyPatch) -> None:
     length = heads_room.framing_length
-    patch.setattr(server_room, "framing_length", lambda *a, **b: max(0, (length(*a, **b) or 0) - 1))
+    patch.setattr(heads_room, "framing_length", lambda *a, **b: max(0, (length(*a, **b) or 0) - 1))
 
 
 def every_length_is_over_the_limit(patch: pytest.MonkeyPatch) -> None:
@@ -145,7 +142,7 @@ def every_length_is_over_the_limit(patch: pytest.MonkeyPatch) -> None:
             raise LimitExceededError("too long", limit="max_message_bytes")
         return length
 
-    patch.setattr(server_room, "framing_length", strict)
+    patch.setattr(heads_room, "framing_length", strict)
 
 
 def compressed_bodies_are_zeros(patch: pytest.MonkeyPatch) -> None:

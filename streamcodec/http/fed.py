@@ -1,0 +1,177 @@
+"""FedBody: a body that somebody else has taken out of HTTP's framing: a framework's pieces, or its stream. Sans-IO.
+
+It is an event source, as a connection is. Its owner feeds pieces, or reads straight into the receiver's memory where
+the framework has a `readinto`; the events are those of the receiver. It is the same `Body` as that of a connection: what
+is counted, decompressed and refused there is counted, decompressed and refused here, however the pieces are cut.
+
+What this room cannot see are the bytes on the wire. So it believes the framework how long the body is and when it has
+ended, and compares that with what the head says.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamcodec.engine.decoder import Buffer
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.inflate import Inflater
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.formats.v2.model import Event
+from streamcodec.http.body import Body, Receiver
+from streamcodec.http.heads import invalid_http, is_host, request_head
+from streamcodec.http.messages import Fields, RequestHead, ResponseHead
+
+_SCRATCH_BYTES: Final = 64 << 10
+_NOTHING: Final = memoryview(b"")
+
+
+class FedBody:
+    """One body on its way from a framework to a receiver.
+
+    Attributes:
+        received: bytes that have come.
+        has_work: whether the last event was that others should have their turn: it is not the peer who is waited for.
+        has_ended: whether nothing is left that could be read.
+    """
+
+    def __init__(
+        self,
+        head: RequestHead | ResponseHead,
+        receiver: Receiver,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        is_decoded: bool = False,
+        paced: bool = False,
+    ) -> None:
+        """Begin with the first byte.
+
+        Args:
+            head: says how long the body is, and how it is compressed.
+            receiver: a `Decoder`, or a `Collector`.
+            limits: `max_compression_ratio` applies.
+            is_decoded: whether the framework has decompressed the body; the length on the wire says nothing then.
+            paced: whether long work is left to `work()`, which `next_event` asks for by `NEED_TURN`.
+
+        Raises:
+            RemoteProtocolError: `unsupported-encoding`.
+        """
+        encoding = head.fields.encoding_of(head.content_length)
+        has_length = encoding is None or not is_decoded
+        self._body = Body(
+            receiver,
+            content_length=head.content_length if has_length else None,
+            chunks=None,
+            inflater=None if encoding is None or is_decoded else Inflater(encoding, limits),
+            paced=paced,
+        )
+        self._rest = _NOTHING
+        self._scratch: memoryview | None = None
+        self._is_direct = False
+        self.has_ended: bool = self._body.is_complete
+        self.has_work: bool = False
+        self.received: int = 0
+
+    @property
+    def unsettled(self) -> int:
+        """0: the receiver is told of each byte at once."""
+        return 0
+
+    @property
+    def inflates(self) -> bool:
+        """Whether the body is compressed: then a thread can do its work while others go on."""
+        return self._body.inflates
+
+    @property
+    def remaining(self) -> int | None:
+        """Bytes that are still to come; None if nobody has said so."""
+        return self._body.remaining
+
+    def feed(self, chunk: Buffer) -> None:
+        """Take the next piece, after `NEED_DATA`; it has to stay as it is until the next `NEED_DATA`.
+
+        What follows a body of known length is no part of it, and is dropped.
+        """
+        self._rest = memoryview(chunk).cast("B")
+        self.received += len(self._rest)
+        self._advance()
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
+        """Return memory for the next bytes, after `NEED_DATA`: the receiver's own where that is possible."""
+        buffer = self._body.get_buffer()
+        self._is_direct = buffer is not None
+        if buffer is not None:
+            return buffer
+        if self._scratch is None:
+            self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        return self._scratch[: self._body.remaining]
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """Return `get_buffer()` alone."""
+        return [self.get_buffer(sizehint)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Tell that bytes were written to the start of the last `get_buffer()`."""
+        if self._is_direct:
+            self.received += nbytes
+            self._body.buffer_updated(nbytes)
+            self.has_ended = self._body.is_complete
+        elif self._scratch is not None:
+            self.feed(self._scratch[:nbytes])
+
+    def receive_eof(self) -> None:
+        """Tell that the body has ended, or the connection."""
+        self.has_ended = True
+        self._advance()
+
+    def work(self) -> bool:
+        """Do a bounded piece of the work that `next_event` has asked a turn for; see `Body.work`."""
+        return self._body.is_waiting and self._body.work()
+
+    def next_event(self) -> Event | NeedData | NeedTurn:
+        """Return the receiver's next event.
+
+        Raises:
+            RemoteProtocolError: the body breaks a rule.
+        """
+        body = self._body
+        while (event := body.next_event()) is NEED_DATA and body.wants_data and (self._rest or self.has_ended):
+            self._advance()
+        self.has_work = event is NEED_TURN
+        return event
+
+    def _advance(self) -> None:
+        body = self._body
+        while self._rest and body.wants_data:
+            self._rest = self._rest[body.receive(self._rest) :]
+        if self.has_ended and not self._rest and body.wants_data:
+            body.receive_eof()
+        self.has_ended = self.has_ended or body.is_complete
+
+
+def fed_head(
+    method: str, target: str, fields: tuple[tuple[bytes, bytes], ...], *, http_version: str = "1.1"
+) -> RequestHead:
+    """Return the head of a request that somebody else has parsed, and refuse what a connection would refuse.
+
+    Args:
+        method: as sent.
+        target: still percent-encoded, without the path that the service is mounted at.
+        fields: names in lower case, and values without surrounding white space.
+        http_version: `1.0`, `1.1`, `2` or `3`. From 2 on, a body needs no field that says how long it is.
+
+    Raises:
+        RemoteProtocolError: `ambiguous-framing`, `invalid-http`, or `unsupported-expectation`.
+    """
+    found = Fields(fields)
+    lengths = found.values(b"content-length")
+    if len(lengths) > 1 or not all(value.isdigit() for value in lengths):
+        msg = "Content-Length is not one number"
+        raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
+    if not all(is_host(value.decode("latin-1")) for value in found.values(b"host")):
+        msg = "the field Host is no host, or more than that"
+        raise invalid_http(msg)
+    if any(value.lower() != b"chunked" for value in found.values(b"transfer-encoding")):
+        msg = "the only Transfer-Encoding that is understood is chunked"
+        raise invalid_http(msg, status_hint=501)
+    return request_head(method, target, found, http_version, default=0 if http_version < "2" else None)
