@@ -1,8 +1,8 @@
 """FedBody: a body that somebody else has taken out of HTTP's framing: a framework's pieces, or its stream. Sans-IO.
 
 It is an event source, as a connection is. Its owner feeds pieces, or reads straight into the receiver's memory where
-the framework has a `readinto`; the events are those of the receiver. It is the same `Body` as that of a connection: what
-is counted, decompressed and refused there is counted, decompressed and refused here, however the pieces are cut.
+the framework has a `readinto`; the events are those of the receiver. It is the same `Body` as that of a connection.
+So the same is counted, decompressed and refused, however the pieces are cut.
 
 What this room cannot see are the bytes on the wire. So it believes the framework how long the body is and when it has
 ended, and compares that with what the head says.

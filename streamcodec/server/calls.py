@@ -16,7 +16,7 @@ from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from threading import current_thread, main_thread
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import anyio
 
@@ -27,7 +27,6 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.jsonvalues import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent
-from streamcodec.server.departures import Call
 from streamcodec.server.workers import NoThreadError, Work, Workers
 from streamcodec.service import Inference, InferenceRequest, Reply, failure_reply, unavailable_reply
 from streamcodec.service.budget import Reservation
@@ -37,7 +36,19 @@ from streamcodec.service.windows import check_end, checked
 AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]
 """Waits for the next event of a request."""
 
-Watch = Callable[[anyio.CancelScope], Call]
+
+class Departure(Protocol):
+    """A client that may leave while its model works."""
+
+    has_left: bool
+    """Whether it has, so that the model was cancelled."""
+
+    def forget(self) -> None:
+        """Tell that the model has returned."""
+        ...
+
+
+Watch = Callable[[anyio.CancelScope], Departure]
 """Begins to look at a client, by whose leaving the scope is cancelled."""
 
 _T = TypeVar("_T")
@@ -75,7 +86,7 @@ class Caller:
         Raises:
             ConnectionResetError: the client has left, and the model was cancelled.
         """
-        client: Call | None = None
+        client: Departure | None = None
         work = Work(self._reservation)
         time = _Time(self._timeout, work)
         pull = partial(time.uncounted, pull)
@@ -123,7 +134,7 @@ class Caller:
 
         return await self._workers.run(time.work, partial(_run, inference, wait))
 
-    async def _await(self, inference: Inference, pull: AsyncPull, client: Call | None) -> Reply:
+    async def _await(self, inference: Inference, pull: AsyncPull, client: Departure | None) -> Reply:
         resolved = inference.resolved
         request = inference.request(lambda spec, header: _windows_of(spec, header, pull))
         header = request.header

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Final
 
 import anyio
 
@@ -21,13 +20,11 @@ from streamcodec.server.observation import BODY, MODEL
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience, Taking
 from streamcodec.server.session import Session, Step
+from streamcodec.server.waiting import wait_for_memory
 from streamcodec.server.workers import Workers
 from streamcodec.service.observing import RequestRecord
 from streamcodec.transports import turns
 from streamcodec.transports.vectors import Parts
-
-_PRESS_SECONDS: Final = 0.25
-"""So often those who keep memory are looked at while somebody waits for it."""
 
 
 class Driver:
@@ -127,17 +124,14 @@ class Driver:
         Raises:
             OSError: the client has left meanwhile.
         """
-        reservation, granted = self.session.reservation, anyio.Event()
-        reservation.on_granted = granted.set
-        with anyio.move_on_after(self._options.budget_timeout):
-            while reservation.missing:  # it may have come before this task had its turn
-                if channel.has_left(self.session.connection.missing):
-                    msg = "the client has left while its request waited for memory"
-                    raise ConnectionResetError(msg)
-                reservation.press(anyio.current_time())
-                with anyio.move_on_after(_PRESS_SECONDS):
-                    await granted.wait()
-        return not reservation.missing
+        session = self.session
+
+        def check() -> None:
+            if channel.has_left(session.connection.missing):
+                msg = "the client has left while its request waited for memory"
+                raise ConnectionResetError(msg)
+
+        return await wait_for_memory(session.reservation, self._options.budget_timeout, check)
 
     async def _pull(self, channel: Channel) -> HttpEvent:
         """Wait for the next event of a request whose model takes windows.

@@ -58,6 +58,8 @@ class Arrival(Protocol):
 
     has_work: bool
     """Whether what has come waits to be worked on: then it is not the client who is waited for."""
+    received: int
+    """Bytes that have come."""
 
     @property
     def unsettled(self) -> int:

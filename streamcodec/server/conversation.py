@@ -1,0 +1,294 @@
+"""Conversation: one request that comes by somebody else's server, from its head to the end of its answer.
+
+It does what the `Exchange` says, over a `Peer`, and knows waiting and time; what the driver is for connections of the
+bundled server. The limits on time are the same: how long a client may take to send, and to read.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Final
+
+import anyio
+
+from streamcodec.engine.decoder import Buffer
+from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError, RemoteProtocolError
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.limits import Limits
+from streamcodec.http.fed import FedBody
+from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.server.calls import Caller
+from streamcodec.server.failures import log_failure
+from streamcodec.server.observation import BODY, MODEL, Observation
+from streamcodec.server.options import ServerOptions
+from streamcodec.server.patience import Patience, Phase, Taking
+from streamcodec.server.peer import Peer
+from streamcodec.server.waiting import wait_for_memory
+from streamcodec.server.workers import Workers
+from streamcodec.service import Inference, Reply
+from streamcodec.service.exchange import Exchange, ExchangeStep
+from streamcodec.transports import turns
+from streamcodec.transports.vectors import async_batches
+
+SLICE_BYTES: Final = 256 << 10
+"""Of an answer, given to the framework at once: it copies what it is given, and more would only be memory."""
+
+_BODILESS: Final = {204, 304}
+
+
+class Progress:
+    """How far the body of one request has come: what `Patience` looks at."""
+
+    request_count = 1
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Begin before the body."""
+        self._exchange = exchange
+
+    @property
+    def phase(self) -> Phase:
+        """What is awaited."""
+        return Phase.BODY if self._exchange.has_header else Phase.HEADER
+
+    @property
+    def received(self) -> int:
+        """Bytes that have come."""
+        arrival = self._exchange.arrival
+        return 0 if arrival is None else arrival.received
+
+    @property
+    def has_work(self) -> bool:
+        """Whether what has come waits to be worked on."""
+        arrival = self._exchange.arrival
+        return arrival is not None and arrival.has_work
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether it has been too slow while others wait for its memory."""
+        return self._exchange.reservation.is_lost
+
+
+class Conversation:
+    """One request.
+
+    Attributes:
+        sent: bytes of the answer's body that the framework has taken.
+    """
+
+    _body: FedBody
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        peer: Peer,
+        workers: Workers,
+        options: ServerOptions,
+        limits: Limits,
+        observation: Observation | None,
+    ) -> None:
+        """Prepare."""
+        self._limits = limits
+        self._exchange = exchange
+        self._peer = peer
+        self._options = options
+        self._observation = observation
+        self._head: RequestHead | None = None
+        self._caller = Caller(workers, exchange.reservation, options.model_timeout)
+        self._progress = Progress(exchange)
+        self._patience = Patience(options, self._progress)
+        self.sent: int = 0
+
+    @property
+    def received(self) -> int:
+        """Bytes of the request's body that have come."""
+        return self._progress.received
+
+    async def run(self, head: RequestHead | MessageError) -> None:
+        """Go as far as the reply.
+
+        Raises:
+            ConnectionError: the client has left.
+        """
+        exchange, observation = self._exchange, self._observation
+        try:
+            if isinstance(head, MessageError):
+                raise head
+            self._head = head
+            step: ExchangeStep | None = exchange.begin(head)
+            while step is not ExchangeStep.ANSWER:
+                if observation is not None:
+                    observation.goes_on(is_waiting=step is ExchangeStep.WAIT or step is ExchangeStep.CALL)
+                if step is ExchangeStep.RECEIVE:
+                    self._begin_body(head)
+                step = await self._do(step)
+        except MessageError as error:
+            exchange.fail(error)
+        except MemoryError:
+            exchange.fail(OutOfMemoryError("there is no memory for the request now"))
+
+    async def send(self) -> None:
+        """Send the reply.
+
+        Raises:
+            TimeoutError: the client does not take it.
+            Exception: it has broken off in the middle.
+        """
+        reply = self._exchange.reply
+        if reply.cause is not None:
+            log_failure(reply.cause, reply.call)
+        headers = [*reply.headers]
+        has_body = reply.status not in _BODILESS
+        if has_body:
+            headers.append(("Content-Length", str(reply.body_length)))
+        if self._peer.can_close and self._leaves_much():
+            headers.append(("Connection", "close"))
+        await self._peer.start(reply.status, headers)
+        if not has_body or (self._head is not None and self._head.method == "HEAD"):
+            return
+        taking = Taking(self._options)
+        async with aclosing(async_batches(self._caller.sendable([*reply.buffers]))) as coming:
+            async for batch in coming:
+                for view in batch:
+                    for start in range(0, len(view), SLICE_BYTES):
+                        await self._send(view[start : start + SLICE_BYTES], taking)
+
+    def end(self) -> None:
+        """Give back what it has of the threads."""
+        self._caller.end()
+
+    def _begin_body(self, head: RequestHead) -> None:
+        self._body = FedBody(head, self._exchange.decoder, self._limits, is_decoded=self._peer.is_decoded, paced=True)
+        self._exchange.arrival = self._body
+
+    async def _do(self, step: ExchangeStep | None) -> ExchangeStep | None:
+        exchange = self._exchange
+        if step is ExchangeStep.WAIT:
+            is_granted = await wait_for_memory(exchange.reservation, self._options.budget_timeout)
+            return exchange.go_on() if is_granted else exchange.refuse_for_memory()
+        if step is ExchangeStep.CALL and exchange.inference is not None:
+            return exchange.answer(await self._call(exchange.inference))
+        if exchange.is_held_up and (held := exchange.go_on()):
+            return held
+        event = self._body.next_event()
+        if event is NEED_DATA or event is NEED_TURN:
+            await self._go_on(event)
+            return None
+        return exchange.receive(event)
+
+    async def _go_on(self, event: NeedData | NeedTurn) -> None:
+        """Do what the body needs before it has an event.
+
+        Raises:
+            RemoteProtocolError: `too-slow`.
+            ConnectionError: the client has left.
+        """
+        if event is NEED_TURN:
+            await turns.work(self._body)
+            return
+        piece = await self._piece()
+        if piece is None:
+            self._body.receive_eof()
+        elif len(piece):
+            self._body.feed(piece)
+
+    async def _piece(self) -> Buffer | None:
+        patience = self._patience
+        patience.resume()
+        try:
+            while True:
+                with anyio.move_on_after(patience.look(anyio.current_time())):
+                    return await self._peer.receive()
+        except TimeoutError:
+            part = "body" if self._exchange.has_header else "JSON header"
+            msg = f"the {part} of the request comes too slowly"
+            raise RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408) from None
+        finally:
+            patience.pause(anyio.current_time())
+
+    async def _pull(self) -> HttpEvent:
+        """Wait for the next event of a request whose model takes windows.
+
+        Raises:
+            RemoteProtocolError: it breaks a rule, comes too slowly, or ends with its connection.
+        """
+        observation = self._observation
+        if observation is not None:
+            observation.enter(BODY)
+        try:
+            while (event := self._body.next_event()) is NEED_DATA or event is NEED_TURN:
+                await self._go_on(event)
+        except ConnectionError:  # no failure of the model that waits
+            msg = "the connection broke before the request had ended"
+            raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED) from None
+        finally:
+            if observation is not None:
+                observation.enter(MODEL)
+        return event
+
+    async def _call(self, inference: Inference) -> Reply:
+        """Have the model called.
+
+        Raises:
+            ConnectionError: the client has left, and the model was cancelled.
+        """
+        departure = Departure(self._peer)
+        if inference.is_windowed or not inference.resolved.model.is_async:
+            return await self._caller.call(inference, self._pull, departure.of)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(departure.watch)
+            try:
+                reply = await self._caller.call(inference, self._pull, departure.of)
+            except ConnectionError:  # is raised outside of the group, which would wrap it
+                reply = None
+            tasks.cancel_scope.cancel()
+        if reply is None:
+            msg = "the client has left while its model worked"
+            raise ConnectionResetError(msg)
+        return reply
+
+    async def _send(self, data: memoryview, taking: Taking) -> None:
+        taking.resume(anyio.current_time())
+        with anyio.fail_after(self._options.write_timeout):
+            await self._peer.send(data)
+        self.sent += len(data)
+        taking.look(anyio.current_time(), self.sent)
+
+    def _leaves_much(self) -> bool:
+        """Whether more of the request is unread than one drops to keep a connection."""
+        if self._exchange.arrival is None:
+            unread = None if self._head is None else self._head.content_length
+        else:
+            unread = 0 if self._body.has_ended else self._body.remaining
+        return unread is None or unread > self._limits.max_drain_bytes
+
+
+class Departure:
+    """Waits for a client to leave while its model works.
+
+    Attributes:
+        has_left: whether that has happened.
+    """
+
+    _scope: anyio.CancelScope
+
+    def __init__(self, peer: Peer) -> None:
+        """Prepare for one call."""
+        self._peer = peer
+        self._is_over = False
+        self.has_left: bool = False
+
+    def of(self, scope: anyio.CancelScope) -> Departure:
+        """Have a scope cancelled when the client leaves."""
+        self._scope = scope
+        return self
+
+    def forget(self) -> None:
+        """Tell that the model has returned."""
+        self._is_over = True
+
+    async def watch(self) -> None:
+        """Wait until the client leaves."""
+        await self._peer.gone()
+        if not self._is_over:
+            self.has_left = True
+            self._scope.cancel()

@@ -1,0 +1,104 @@
+"""Frontend: the service for requests that come by somebody else's server, under anyio.
+
+It knows waiting, time, threads, memory and observers. What a request is answered is decided by its `Exchange`, as for
+connections of the bundled server. What is left for a framework is a `Peer`: how a piece of a body is received, how a
+piece of an answer is sent, and how one learns that the client has left. The framework keeps its connections, their
+number and their heads; so of the options those apply that are not about connections.
+
+Nothing here may refer back to what refers to it: a cycle would keep a request's memory until the garbage collector
+comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from streamcodec.engine.errors import MessageError
+from streamcodec.http.messages import RequestHead
+from streamcodec.server.conversation import Conversation
+from streamcodec.server.observation import Observation, Observers
+from streamcodec.server.options import ServerOptions
+from streamcodec.server.peer import Peer
+from streamcodec.server.tasks import open_tasks
+from streamcodec.server.workers import Workers
+from streamcodec.service import Observer, Service
+from streamcodec.service.budget import Budget, Reservation
+from streamcodec.service.exchange import Exchange
+
+
+class Frontend:
+    """Answers the requests of a framework.
+
+    Attributes:
+        service: is served.
+        budget: the memory of all requests.
+    """
+
+    def __init__(
+        self, service: Service, options: ServerOptions | None = None, *, observer: Observer | Iterable[Observer] = ()
+    ) -> None:
+        """Prepare to serve; for the arguments see `Server`."""
+        observers = list(observer) if isinstance(observer, Iterable) else [observer]
+        self._observers = Observers(observers) if observers else None
+        self._options = options or ServerOptions()
+        self._workers: Workers | None = None
+        self.service: Service = service
+        self.budget: Budget = Budget(self._options.max_memory_bytes, service.pool, min_rate=self._options.min_rate)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve inside of this block, if the framework has such a thing as a life of its applications.
+
+        At its end readiness checks are told that the server stops. Without it, a thread that was given up gives its
+        place back when the next request looks for one.
+        """
+        async with open_tasks() as watchers:
+            self.workers.watchers = watchers
+            try:
+                yield
+            finally:
+                self.service.is_ready = False
+                self.workers.watchers = None
+                watchers.end_within(0.0)
+
+    @property
+    def workers(self) -> Workers:
+        """The threads; they belong to the event loop that first asks for them."""
+        if self._workers is None:
+            self._workers = Workers(self._options.max_workers, self._options.max_windowed_requests)
+        return self._workers
+
+    def observe(self, client: str) -> Observation | None:
+        """Begin the observation of a request; None if there are no observers."""
+        return None if self._observers is None else self._observers.of(client)(0)
+
+    async def handle(self, head: RequestHead | MessageError, peer: Peer) -> None:
+        """Answer one request.
+
+        Args:
+            head: of the request; or what is wrong with it.
+            peer: brings the body, and takes the answer.
+
+        Raises:
+            ConnectionError: the client has left before its answer began.
+            TimeoutError: the client does not take its answer.
+            Exception: the answer broke off in the middle; the framework has to close the connection.
+        """
+        exchange = Exchange(self.service, Reservation(self.budget))
+        exchange.watch = observation = self.observe(peer.client)
+        conversation = Conversation(exchange, peer, self.workers, self._options, self.service.limits, observation)
+        error: BaseException | None = None
+        try:
+            await conversation.run(head)
+            await conversation.send()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if observation is not None:
+                observation.bytes_in, observation.bytes_out = conversation.received, conversation.sent
+                observation.end() if error is None else observation.break_off(error)
+            error = None  # whose traceback would keep this frame, and so itself
+            conversation.end()
+            exchange.end()

@@ -1,0 +1,42 @@
+"""Peer: what a framework is for the frontend: one request of it, and the client that waits for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from streamcodec.engine.decoder import Buffer
+
+
+class Peer(Protocol):
+    """One request of a framework's.
+
+    Attributes:
+        client: address and port, for the log; empty if they are unknown.
+        is_decoded: whether the framework decompresses bodies.
+        can_close: whether `Connection: close` means something to the client: not in HTTP/2.
+    """
+
+    client: str
+    is_decoded: bool
+    can_close: bool
+
+    async def receive(self) -> Buffer | None:
+        """Return the next piece of the body, an empty one if nothing has come; None at its end.
+
+        Raises:
+            ConnectionError: the client has left.
+        """
+        ...
+
+    async def gone(self) -> None:
+        """Wait until the client has left. It is asked when the body has ended, and cancelled with the answer."""
+        ...
+
+    async def start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
+        """Begin the answer."""
+        ...
+
+    async def send(self, data: memoryview) -> None:
+        """Send a piece of it, and wait until the client can take more. The memory may change after that."""
+        ...

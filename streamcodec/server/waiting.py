@@ -1,0 +1,35 @@
+"""Waiting: for memory that a request has asked for, whoever serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from streamcodec.service.budget import Reservation
+
+_PRESS_SECONDS: Final = 0.25
+"""So often those who keep memory are looked at while somebody waits for it."""
+
+
+async def wait_for_memory(reservation: Reservation, timeout: float, check: Callable[[], object] = int) -> bool:
+    """Wait for the memory that a request has asked for.
+
+    Args:
+        reservation: of the request.
+        timeout: seconds.
+        check: is called now and then; whatever it raises ends the wait.
+
+    Returns:
+        Whether the memory has come.
+    """
+    granted = anyio.Event()
+    reservation.on_granted = granted.set
+    with anyio.move_on_after(timeout):
+        while reservation.missing:  # it may have come before this task had its turn
+            check()
+            reservation.press(anyio.current_time())
+            with anyio.move_on_after(_PRESS_SECONDS):
+                await granted.wait()
+    return not reservation.missing
