@@ -83,6 +83,7 @@ class Conversation:
         peer: Peer,
         workers: Workers,
         options: ServerOptions,
+        *,
         limits: Limits,
         observation: Observation | None,
     ) -> None:

@@ -23,14 +23,12 @@ from typing import Final
 
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.errors import MessageError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage
 from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.observation import Observation
 from streamcodec.service import Listing, Reply, ResolvedHead, Service
-from streamcodec.service.observing import CallWatch
-from streamcodec.service.plan import Plans
+from streamcodec.service.plan import Plans, infer_at_once
 
 _HEAD_END: Final = b"\r\n\r\n"
 _PLAIN_VERSION: Final = b" HTTP/1.1\r"
@@ -102,7 +100,7 @@ class Express:
         outcome = (
             self._service.open(known)
             if isinstance(known, RequestHead)
-            else _infer(known, self._plans, data[end:size], observation)
+            else infer_at_once(known, self._plans, data[end:size], observation)
         )
         if not isinstance(outcome, Reply):
             return None
@@ -163,25 +161,6 @@ def _plain_head(data: bytes, service: Service) -> RequestHead | None:
     fields = head.fields
     is_kept = all(value.lower() in _KEEPING for value in fields.values(b"connection"))
     return head if is_kept and not fields.values(b"expect") and not fields.values(b"content-encoding") else None
-
-
-def _infer(resolved: ResolvedHead, plans: Plans, body: bytes, watch: CallWatch | None) -> Reply | None:
-    """Have the model called with a whole body; None if that takes time, or the body is refused."""
-    if not resolved.is_inline(len(body)):
-        return None
-    try:
-        if (plan := plans.find(resolved, body)) is not None:
-            return plan.run(body, watch)
-        inference = resolved.begin()
-        inference.watch = watch
-        inference.decoder.feed(body)
-        while not ((event := inference.decoder.next_event()) is NEED_DATA or event is NEED_TURN):
-            inference.receive(event)
-            if isinstance(event, EndOfMessage):
-                return inference.run()
-    except MessageError:
-        pass
-    return None
 
 
 @lru_cache(maxsize=_MAX_HEADS)

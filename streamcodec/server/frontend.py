@@ -15,16 +15,19 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from streamcodec.engine.errors import MessageError
+from streamcodec.engine.rows import Rows
 from streamcodec.http.messages import RequestHead
 from streamcodec.server.conversation import Conversation
+from streamcodec.server.failures import log_failure
+from streamcodec.server.knownheads import KnownHeads
 from streamcodec.server.observation import Observation, Observers
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.peer import Peer
 from streamcodec.server.tasks import open_tasks
 from streamcodec.server.workers import Workers
-from streamcodec.service import Observer, Service
+from streamcodec.service import Observer, Reply, ResolvedHead, Service
 from streamcodec.service.budget import Budget, Reservation
-from streamcodec.service.exchange import Exchange
+from streamcodec.service.exchange import Exchange, finished
 
 
 class Frontend:
@@ -32,6 +35,7 @@ class Frontend:
 
     Attributes:
         service: is served.
+        known: heads that have been seen before.
         budget: the memory of all requests.
     """
 
@@ -44,6 +48,7 @@ class Frontend:
         self._options = options or ServerOptions()
         self._workers: Workers | None = None
         self.service: Service = service
+        self.known: KnownHeads = KnownHeads(service)
         self.budget: Budget = Budget(self._options.max_memory_bytes, service.pool, min_rate=self._options.min_rate)
 
     @asynccontextmanager
@@ -69,16 +74,41 @@ class Frontend:
             self._workers = Workers(self._options.max_workers, self._options.max_windowed_requests)
         return self._workers
 
+    def reply_at_once(self, resolved: ResolvedHead, body: bytes, observation: Observation | None) -> Reply | None:
+        """Answer a whole request whose head is known; None if it has to go the ordinary way.
+
+        Args:
+            resolved: what its head means; see `KnownHeads.find`.
+            body: all of it.
+            observation: of the request; it goes on where the request goes the ordinary way.
+
+        Returns:
+            The reply as it is sent, all of it there.
+        """
+        if observation is not None:
+            observation.begin(resolved.head)
+        reply = self.known.reply(resolved, body, observation)
+        if reply is None or Rows in map(type, reply.buffers):
+            return None
+        if reply.cause is not None:
+            log_failure(reply.cause, reply.call)
+        if observation is not None:
+            observation.answered(reply)
+            observation.bytes_in, observation.bytes_out = len(body), reply.body_length
+            observation.end()
+        return finished(self.service, reply, resolved.head)
+
     def observe(self, client: str) -> Observation | None:
         """Begin the observation of a request; None if there are no observers."""
         return None if self._observers is None else self._observers.of(client)(0)
 
-    async def handle(self, head: RequestHead | MessageError, peer: Peer) -> None:
+    async def handle(self, head: RequestHead | MessageError, peer: Peer, observation: Observation | None) -> None:
         """Answer one request.
 
         Args:
             head: of the request; or what is wrong with it.
             peer: brings the body, and takes the answer.
+            observation: of the request, by `observe`.
 
         Raises:
             ConnectionError: the client has left before its answer began.
@@ -86,8 +116,10 @@ class Frontend:
             Exception: the answer broke off in the middle; the framework has to close the connection.
         """
         exchange = Exchange(self.service, Reservation(self.budget))
-        exchange.watch = observation = self.observe(peer.client)
-        conversation = Conversation(exchange, peer, self.workers, self._options, self.service.limits, observation)
+        exchange.watch = observation
+        conversation = Conversation(
+            exchange, peer, self.workers, self._options, observation=observation, limits=self.service.limits
+        )
         error: BaseException | None = None
         try:
             await conversation.run(head)

@@ -12,12 +12,10 @@ class Peer(Protocol):
     """One request of a framework's.
 
     Attributes:
-        client: address and port, for the log; empty if they are unknown.
         is_decoded: whether the framework decompresses bodies.
         can_close: whether `Connection: close` means something to the client: not in HTTP/2.
     """
 
-    client: str
     is_decoded: bool
     can_close: bool
 

@@ -18,6 +18,8 @@ import numpy as np
 
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.datatypes import datatype_of, to_wire
+from streamcodec.engine.errors import MessageError
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage
 from streamcodec.engine.placement import aligned_bytes, byte_view
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
@@ -76,6 +78,29 @@ class Plans:
             if plan is not None and is_immutable(plan.header):
                 self._known.put(key, plan)
         return plan if plan is not None and plan.body_length == len(body) else None
+
+
+def infer_at_once(resolved: ResolvedHead, plans: Plans, body: bytes, watch: CallWatch | None = None) -> Reply | None:
+    """Have the model called with a whole body, which is not compressed.
+
+    Returns:
+        The reply; None if it takes time to make one, or the body is refused: the ordinary way says how.
+    """
+    if not resolved.is_inline(len(body)):
+        return None
+    try:
+        if (plan := plans.find(resolved, body)) is not None:
+            return plan.run(body, watch)
+        inference = resolved.begin()
+        inference.watch = watch
+        inference.decoder.feed(body)
+        while not ((event := inference.decoder.next_event()) is NEED_DATA or event is NEED_TURN):
+            inference.receive(event)
+            if isinstance(event, EndOfMessage):
+                return inference.run()
+    except MessageError:
+        pass
+    return None
 
 
 def _plan(resolved: ResolvedHead, text: bytes, body_length: int) -> Plan | None:

@@ -1,0 +1,144 @@
+"""App: the V2 service as an ASGI 3 application, wherever it is mounted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from typing import Final, cast
+
+from streamcodec.asgi.scope import Message, Receive, Scope, Send, client_of, head_of, key_of
+from streamcodec.engine.errors import MessageError
+from streamcodec.http.messages import RequestHead
+from streamcodec.server.frontend import Frontend
+from streamcodec.server.options import ServerOptions
+from streamcodec.service import Observer, Reply, Service
+
+_CLOSING_VERSIONS: Final = {"1.0", "1.1"}
+"""Of HTTP, in which a connection can be closed by a field."""
+
+
+class App:
+    """The V2 service for uvicorn, hypercorn, granian and whatever else speaks ASGI 3.
+
+    Requests are received, answered, bounded and refused as by the bundled server. The server's own limits come on top:
+    it keeps the connections, and reads the heads.
+    """
+
+    def __init__(
+        self, service: Service, options: ServerOptions | None = None, *, observer: Observer | Iterable[Observer] = ()
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            service: what is served.
+            options: how; those about connections and heads have no effect.
+            observer: is told of all requests; or several, which are told in turn. Bytes are those of bodies.
+        """
+        self._frontend = Frontend(service, options, observer=observer)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or follow the life of the server."""
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:  # a WebSocket, which is refused with 403
+            await send({"type": "websocket.close"})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            while (await receive())["type"] != "lifespan.shutdown":
+                await stack.enter_async_context(self._frontend.running())
+                await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        frontend, key = self._frontend, key_of(scope)
+        observation = frontend.observe(client_of(scope))
+        peer = AsgiPeer(scope, receive, send)
+        if (resolved := frontend.known.find(key)) is not None:
+            message = await receive()
+            body = _whole_body(message)
+            if len(body) == resolved.head.content_length and (
+                reply := frontend.reply_at_once(resolved, body, observation)
+            ):
+                await _send_at_once(send, reply)
+                return
+            peer.take_back(message)
+        head: RequestHead | MessageError
+        try:
+            head = head_of(scope)
+            frontend.known.learn(key, head)
+        except MessageError as error:
+            head = error
+        try:
+            await frontend.handle(head, peer, observation)
+        except ConnectionError:  # nobody is there to be told
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class AsgiPeer:
+    """One request of an ASGI server's."""
+
+    is_decoded = False
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Begin before its body."""
+        self._receive = receive
+        self._send = send
+        self._has_ended = False
+        self._taken_back: Message | None = None
+        self.can_close: bool = scope.get("http_version", "1.1") in _CLOSING_VERSIONS
+
+    def take_back(self, message: Message) -> None:
+        """Begin with a message that has been received already."""
+        self._taken_back = message
+
+    async def receive(self) -> bytes | None:
+        """Return the next piece of the body, which may be empty; None at its end.
+
+        Raises:
+            ConnectionResetError: the client has left.
+        """
+        if self._has_ended:
+            return None
+        message, self._taken_back = self._taken_back or await self._receive(), None
+        if message["type"] == "http.disconnect":
+            msg = "the client has left"
+            raise ConnectionResetError(msg)
+        self._has_ended = not message.get("more_body", False)
+        body: bytes = message.get("body", b"")
+        return body or (None if self._has_ended else b"")
+
+    async def gone(self) -> None:
+        """Wait until the client has left."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
+        """Begin the answer."""
+        await self._send({"type": "http.response.start", "status": status, "headers": _encoded(headers)})
+
+    async def send(self, data: memoryview) -> None:
+        """Send a piece of it. Servers keep what they are given, so it is copied."""
+        await self._send({"type": "http.response.body", "body": bytes(data), "more_body": True})
+
+
+def _whole_body(message: Message) -> bytes:
+    """Return the body, if all of it is in this message; else nothing."""
+    if message["type"] != "http.request" or message.get("more_body"):
+        return b""
+    body: bytes = message.get("body", b"")
+    return body
+
+
+async def _send_at_once(send: Send, reply: Reply) -> None:
+    """Send a reply that is all there."""
+    headers = _encoded((*reply.headers, ("Content-Length", str(reply.body_length))))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"".join(cast("tuple[bytes, ...]", reply.buffers))})
+
+
+def _encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]

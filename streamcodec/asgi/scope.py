@@ -1,0 +1,75 @@
+"""Scope: what an ASGI server says of a request, as the head of a request (ASGI 3.0, "HTTP Connection Scope")."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from streamcodec.http.fed import fed_head
+from streamcodec.http.messages import RequestHead
+
+_MEANINGFUL: Final = frozenset(
+    {
+        b"accept-encoding",
+        b"access-control-request-headers",
+        b"access-control-request-method",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"expect",
+        b"host",
+        b"inference-header-content-length",
+        b"origin",
+        b"transfer-encoding",
+    }
+)
+"""Fields that the service, or the reading of a head, looks at."""
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+def head_of(scope: Scope) -> RequestHead:
+    """Return the head of a request; its target begins below the path that the application is mounted at.
+
+    Raises:
+        RemoteProtocolError: a connection of the bundled server would refuse this head, too.
+    """
+    fields = tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
+    return fed_head(scope["method"], _target(scope), fields, http_version=scope.get("http_version", "1.1"))
+
+
+def client_of(scope: Scope) -> str:
+    """Return address and port of the client; empty where the server does not know them."""
+    host, port, *_ = scope.get("client") or ("", None)
+    if not host or port is None:
+        return str(host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _target(scope: Scope) -> str:
+    """Return path and query, still percent-encoded."""
+    path: str = scope["path"]
+    raw: bytes = scope.get("raw_path") or quote(path).encode("ascii")
+    root: str = scope.get("root_path", "").rstrip("/")
+    if root and (path == root or path.startswith(root + "/")):
+        # By segments: a character may be percent-encoded in one of the two and not in the other.
+        segments = raw.split(b"/")[1 + root.count("/") :]
+        raw = b"/" + b"/".join(segments)
+    query: bytes = scope.get("query_string", b"")
+    return (raw + b"?" * bool(query) + query).decode("latin-1")
+
+
+def key_of(scope: Scope) -> bytes:
+    """Return all that a head says to the service, so that equal keys mean the same; fields that mean nothing are out.
+
+    A character may be percent-encoded or not, so both forms of the path belong to the key.
+    """
+    fields = [part for field in scope["headers"] if bytes(field[0]) in _MEANINGFUL for part in field]
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    first = (scope["method"].encode(), path.encode(), scope.get("raw_path") or b"", root.encode())
+    return b"\n".join((*first, scope.get("query_string", b""), scope.get("http_version", "1.1").encode(), *fields))
