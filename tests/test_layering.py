@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "engine": ({"numpy", "ml_dtypes", "msgspec"}, {"engine"}),
     "formats": ({"numpy", "ml_dtypes"}, {"engine", "formats"}),
     "http": ({"h11"}, {"engine", "formats.v2", "http"}),
-    "service": ({"numpy"}, {"engine", "formats.v2", "http.messages", "http.collector", "service", ""}),
+    "service": ({"numpy"}, {"engine", "formats.v2", "http.messages", "http.collector", "http.fed", "service", ""}),
     "transports": ({"anyio"}, {"engine", "formats.v2", "http", "service", "transports"}),
     "server": ({"anyio", "uvloop"}, {"engine", "formats.v2", "http", "service", "transports", "server"}),
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.

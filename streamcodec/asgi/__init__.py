@@ -1,5 +1,6 @@
 """The V2 service for ASGI servers, and its decoder for endpoints of one's own."""
 
 from streamcodec.asgi.app import App
+from streamcodec.asgi.endpoint import pieces, receive_request, send_response
 
-__all__ = ["App"]
+__all__ = ["App", "pieces", "receive_request", "send_response"]

@@ -12,6 +12,7 @@ from streamcodec.http.messages import RequestHead
 from streamcodec.server.frontend import Frontend
 from streamcodec.server.options import ServerOptions
 from streamcodec.service import Observer, Reply, Service
+from streamcodec.service.replies import complete_headers
 
 _CLOSING_VERSIONS: Final = {"1.0", "1.1"}
 """Of HTTP, in which a connection can be closed by a field."""
@@ -118,7 +119,7 @@ class AsgiPeer:
 
     async def start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
         """Begin the answer."""
-        await self._send({"type": "http.response.start", "status": status, "headers": _encoded(headers)})
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded(headers)})
 
     async def send(self, data: memoryview) -> None:
         """Send a piece of it. Servers keep what they are given, so it is copied."""
@@ -135,10 +136,10 @@ def _whole_body(message: Message) -> bytes:
 
 async def _send_at_once(send: Send, reply: Reply) -> None:
     """Send a reply that is all there."""
-    headers = _encoded((*reply.headers, ("Content-Length", str(reply.body_length))))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.start", "status": reply.status, "headers": encoded(complete_headers(reply))})
     await send({"type": "http.response.body", "body": b"".join(cast("tuple[bytes, ...]", reply.buffers))})
 
 
-def _encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+def encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Return the fields of an answer as ASGI wants them."""
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]

@@ -27,13 +27,12 @@ from streamcodec.server.waiting import wait_for_memory
 from streamcodec.server.workers import Workers
 from streamcodec.service import Inference, Reply
 from streamcodec.service.exchange import Exchange, ExchangeStep
+from streamcodec.service.replies import complete_headers
 from streamcodec.transports import turns
 from streamcodec.transports.vectors import async_batches
 
 SLICE_BYTES: Final = 256 << 10
 """Of an answer, given to the framework at once: it copies what it is given, and more would only be memory."""
-
-_BODILESS: Final = {204, 304}
 
 
 class Progress:
@@ -137,14 +136,11 @@ class Conversation:
         reply = self._exchange.reply
         if reply.cause is not None:
             log_failure(reply.cause, reply.call)
-        headers = [*reply.headers]
-        has_body = reply.status not in _BODILESS
-        if has_body:
-            headers.append(("Content-Length", str(reply.body_length)))
+        headers = complete_headers(reply)
         if self._peer.can_close and self._leaves_much():
             headers.append(("Connection", "close"))
         await self._peer.start(reply.status, headers)
-        if not has_body or (self._head is not None and self._head.method == "HEAD"):
+        if self._head is not None and self._head.method == "HEAD":
             return
         taking = Taking(self._options)
         async with aclosing(async_batches(self._caller.sendable([*reply.buffers]))) as coming:

@@ -189,14 +189,14 @@ class ResolvedHead:
         default = header.wants_binary(None)
         nbytes = 0
         for name, value in outputs.items():
-            values = _as_values(value)
+            values = as_values(value)
             if self.classifies or not (forms.get(name, default) and _goes_as_it_is(values)):
                 nbytes += _written_bytes(values)
         return nbytes <= _MAX_INLINE_BYTES
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply of a model's outputs."""
-        values = {name: _as_values(value) for name, value in outputs.items()}
+        values = {name: as_values(value) for name, value in outputs.items()}
         return message_reply(self.encode(self.select(values, header), header), self.media_type)
 
     def select(self, arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
@@ -207,7 +207,7 @@ class ResolvedHead:
             LocalProtocolError: the outputs are not those that the model has declared.
         """
         _check_outputs(self.model, arrays)
-        tensors = _select(arrays, header)
+        tensors = select_outputs(arrays, header)
         return classify_outputs(tensors, self.model, header, self.headers.limits) if self.classifies else tensors
 
     def encode(self, tensors: list[Tensor], header: RequestHeader) -> EncodedMessage:
@@ -387,7 +387,8 @@ def _decoder(resolved: ResolvedHead, *, pause_after_header: bool, paced: bool) -
     )
 
 
-def _as_values(value: Values) -> Encodable:
+def as_values(value: Values) -> Encodable:
+    """Return an output as it is encoded: whatever numpy makes an array of is one."""
     return value if isinstance(value, Rows | Elements) else np.asarray(value)
 
 
@@ -433,7 +434,7 @@ def _kind(value: object) -> str:
     return "nothing (None)" if value is None else type(value).__name__
 
 
-def _select(arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
+def select_outputs(arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
     """Choose the outputs that were asked for, each in its form; an empty list asks for all, as with Triton.
 
     Specification: an explicit `binary_data` wins, else `binary_data_output`, else JSON.

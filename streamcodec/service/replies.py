@@ -43,6 +43,17 @@ class Reply:
     """What was wrong with the request, for logs and metrics; its text is in the response."""
 
 
+_BODILESS: Final = {204, 304}
+
+
+def complete_headers(reply: Reply) -> list[tuple[str, str]]:
+    """Return the fields of a reply with its `Content-Length`, for servers that add none."""
+    headers = [*reply.headers]
+    if reply.status not in _BODILESS and not any(name.lower() == "content-length" for name, _ in headers):
+        headers.append(("Content-Length", str(reply.body_length)))
+    return headers
+
+
 def message_reply(message: EncodedMessage, media_type: str | None = None) -> Reply:
     """Reply with an inference response.
 

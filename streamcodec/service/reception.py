@@ -1,0 +1,112 @@
+"""Reception: one inference request on its way to arrays, for endpoints that are not the service's. Sans-IO.
+
+The owner has the head from its framework. It hands the events of `body` to `receive` until that returns the request,
+calls whatever it likes, and makes the answer in the form that the request has asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.message import Values
+from streamcodec.engine.placement import Place
+from streamcodec.engine.record import record
+from streamcodec.formats.v2.decoder import request_decoder
+from streamcodec.formats.v2.encoder import encode_response
+from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.http.fed import FedBody
+from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.service.inference import as_values, select_outputs
+from streamcodec.service.replies import Reply, message_reply
+
+Check = Callable[[RequestHeader], None]
+"""Is called when the JSON header has come, before memory is taken; what it raises refuses the request."""
+
+
+@record()
+class ReceivedRequest:
+    """An inference request, all of it."""
+
+    header: RequestHeader
+    """What the JSON header says: id, parameters, inputs, and which outputs are wanted."""
+    inputs: Mapping[str, np.ndarray[Any, Any] | Elements]
+    """By name; writable, in C order. BYTES are `Elements`."""
+    media_type: str | None
+    """Of the request, if it is one that says the header's length: the answer has the same."""
+
+    def reply(self, outputs: Mapping[str, Values], *, model_name: str, model_version: str | None = None) -> Reply:
+        """Make the answer: the outputs that the request has asked for, each as binary data or JSON as it wishes.
+
+        Args:
+            outputs: by name; more than are asked for do no harm.
+            model_name: as the answer names it.
+            model_version: left out if None.
+
+        Raises:
+            RemoteProtocolError: `model-mismatch`: an output is asked for that is none of these.
+            LocalProtocolError: an output has no form in the protocol.
+        """
+        values = {name: as_values(value) for name, value in outputs.items()}
+        message = encode_response(
+            select_outputs(values, self.header),
+            model_name=model_name,
+            model_version=model_version,
+            request_id=self.header.id,
+        )
+        return message_reply(message, self.media_type)
+
+
+class Reception:
+    """One request.
+
+    Attributes:
+        body: takes its bytes, and has its events.
+    """
+
+    def __init__(
+        self,
+        head: RequestHead,
+        *,
+        place: Place,
+        limits: Limits = DEFAULT_LIMITS,
+        check: Check | None = None,
+        is_decoded: bool = False,
+        paced: bool = False,
+    ) -> None:
+        """Begin with the first byte of the body; for the arguments see `request_decoder` and `FedBody`.
+
+        Raises:
+            RemoteProtocolError: the head alone is reason enough to refuse.
+        """
+        header_length, self._media_type = head.fields.header_form
+        decoder = request_decoder(
+            header_length=header_length,
+            body_length=head.body_length,
+            allow_headerless=True,
+            limits=limits,
+            check=check,
+            place=place,
+            paced=paced,
+        )
+        self.body: FedBody = FedBody(head, decoder, limits, is_decoded=is_decoded, paced=paced)
+        self._header: RequestHeader | None = None
+        self._inputs: dict[str, np.ndarray[Any, Any] | Elements] = {}
+
+    def receive(self, event: HttpEvent) -> ReceivedRequest | None:
+        """Take an event of the body; return the request when that was its last one."""
+        match event:
+            case HeaderReceived(header=RequestHeader() as header):
+                self._header = header
+            case TensorReceived(spec=spec, values=values):
+                self._inputs[spec.name] = values
+            case EndOfMessage() if self._header is not None:
+                return ReceivedRequest(header=self._header, inputs=self._inputs, media_type=self._media_type)
+            case _:
+                pass
+        return None
