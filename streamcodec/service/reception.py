@@ -7,11 +7,12 @@ calls whatever it likes, and makes the answer in the form that the request has a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.message import Values
@@ -69,6 +70,8 @@ class Reception:
         body: takes its bytes, and has its events.
     """
 
+    _header: RequestHeader
+
     def __init__(
         self,
         head: RequestHead,
@@ -95,18 +98,21 @@ class Reception:
             paced=paced,
         )
         self.body: FedBody = FedBody(head, decoder, limits, is_decoded=is_decoded, paced=paced)
-        self._header: RequestHeader | None = None
         self._inputs: dict[str, np.ndarray[Any, Any] | Elements] = {}
 
     def receive(self, event: HttpEvent) -> ReceivedRequest | None:
-        """Take an event of the body; return the request when that was its last one."""
-        match event:
-            case HeaderReceived(header=RequestHeader() as header):
-                self._header = header
-            case TensorReceived(spec=spec, values=values):
-                self._inputs[spec.name] = values
-            case EndOfMessage() if self._header is not None:
-                return ReceivedRequest(header=self._header, inputs=self._inputs, media_type=self._media_type)
-            case _:
-                pass
+        """Take an event of the body; return the request when that was its last one.
+
+        Raises:
+            LocalProtocolError: a tensor was placed in windows, which come as events of the body and have no array.
+        """
+        if isinstance(event, EndOfMessage):
+            return ReceivedRequest(header=self._header, inputs=self._inputs, media_type=self._media_type)
+        if isinstance(event, HeaderReceived):
+            self._header = cast("RequestHeader", event.header)
+        elif isinstance(event, TensorReceived):
+            self._inputs[event.spec.name] = event.values
+        else:
+            msg = "a request is received as whole tensors; use request_decoder() for windows"
+            raise LocalProtocolError(msg)
         return None

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from streamcodec import Elements, EncodedMessage, Limits, RemoteProtocolError, Tensor, encode_request
-from streamcodec.service import InferenceRequest, Predict, ResolvedHead, Service
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, Predict, ResolvedHead, Service
 from streamcodec.service.models import Outputs
-from streamcodec.service.plan import Plan, Plans
+from streamcodec.service.plan import Plan, Plans, infer_at_once
 from tests.service.requests import Array, answer, head, infer, service_of
 
 TARGET = "/v2/models/m/infer"
@@ -197,3 +197,33 @@ def test_the_model_of_a_plan_gets_no_windows() -> None:
     assert plan is not None
     assert answer(plan.run(_body(message))).status == 200
     assert seen == [{}]
+
+
+# Whole requests at once
+
+
+def _at_once(service: Service, message: EncodedMessage, body: bytes | None = None) -> Any:  # noqa: ANN401 - a reply or None
+    return infer_at_once(_resolved(service, message), Plans(), _body(message) if body is None else body)
+
+
+def test_a_whole_request_is_answered_at_once_with_a_plan_or_without() -> None:
+    service = _inline(_identity)
+    for array in (np.ones(3, np.float32), np.array([b"a", b"bc"], object)):
+        reply = _at_once(service, _message(array))
+        assert np.array_equal(answer(reply).outputs["x"], array)
+
+
+def test_what_takes_time_is_left_to_the_ordinary_way() -> None:
+    assert _at_once(service_of(_identity), _message(np.ones(3))) is None, "who knows how long this model takes"
+    assert _at_once(_inline(_identity), _message(np.ones(1 << 14))) is None, "it is large"
+
+
+def test_what_is_refused_is_left_to_the_ordinary_way() -> None:
+    service, message = _inline(_identity), _message(np.array([b"a"], object))
+    body = _body(message)
+    for wrong in (b"x" + body[1:], body[:-1]):
+        assert _at_once(service, message, wrong) is None
+
+
+def _inline(predict: Predict) -> Service:
+    return Service(ModelRegistry.of([Model(name="m", predict=predict, is_inline=True)]))

@@ -9,6 +9,7 @@ import pytest
 
 from streamcodec import ErrorCode, RemoteProtocolError
 from streamcodec.service import Reply, error_reply, failure_reply
+from streamcodec.service.replies import complete_headers
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,14 @@ def test_an_error_of_2_kib_is_left_as_it_is() -> None:
 
 def test_an_error_can_hold_half_of_a_surrogate_pair() -> None:
     assert _text(failure_reply("\ud800", status=500)) == r"\ud800"
+
+
+def test_a_reply_has_its_length_once_and_none_where_it_has_no_body() -> None:
+    assert complete_headers(Reply(status=200, headers=[("A", "b")], body_length=3)) == [
+        ("A", "b"),
+        ("Content-Length", "3"),
+    ]
+    assert complete_headers(Reply(status=200, headers=[("content-length", "3")], body_length=3)) == [
+        ("content-length", "3")
+    ]
+    assert complete_headers(Reply(status=204)) == []
