@@ -68,7 +68,7 @@ class App:
             peer.take_back(message)
         head: RequestHead | MessageError
         try:
-            head = head_of(scope)
+            head = head_of(scope, frontend.service.limits)
             frontend.known.learn(key, head)
         except MessageError as error:
             head = error

@@ -49,7 +49,7 @@ async def receive_request(
             `connection-closed` if the client has left.
         OutOfMemoryError: as above, for want of memory.
     """
-    reception = Reception(head_of(scope), limits=limits, check=check, place=place, paced=True)
+    reception = Reception(head_of(scope, limits), limits=limits, check=check, place=place, paced=True)
     body, peer = reception.body, AsgiPeer(scope, receive, _no_send)
     while True:
         event = body.next_event()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import quote
 
+from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import fed_head
 from streamcodec.http.messages import RequestHead
 
@@ -32,14 +33,15 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-def head_of(scope: Scope) -> RequestHead:
+def head_of(scope: Scope, limits: Limits) -> RequestHead:
     """Return the head of a request; its target begins below the path that the application is mounted at.
 
     Raises:
-        RemoteProtocolError: a connection of the bundled server would refuse this head, too.
+        MessageError: a connection of the bundled server would refuse this head, too.
     """
-    fields = tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
-    return fed_head(scope["method"], _target(scope), fields, http_version=scope.get("http_version", "1.1"))
+    fields = [(bytes(name), bytes(value)) for name, value in scope["headers"]]
+    version: str = scope.get("http_version", "1.1")
+    return fed_head(scope["method"], _target(scope), fields, http_version=version, limits=limits)
 
 
 def client_of(scope: Scope) -> str:

@@ -10,6 +10,7 @@ ended, and compares that with what the head says.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from streamcodec.engine.decoder import Buffer
@@ -19,7 +20,7 @@ from streamcodec.engine.inflate import Inflater
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Body, Receiver
-from streamcodec.http.heads import invalid_http, is_host, request_head
+from streamcodec.http.heads import check_fields, invalid_http, is_host, request_head
 from streamcodec.http.messages import Fields, RequestHead, ResponseHead
 
 _SCRATCH_BYTES: Final = 64 << 10
@@ -150,20 +151,28 @@ class FedBody:
 
 
 def fed_head(
-    method: str, target: str, fields: tuple[tuple[bytes, bytes], ...], *, http_version: str = "1.1"
+    method: str,
+    target: str,
+    fields: Iterable[tuple[bytes, bytes]],
+    *,
+    http_version: str = "1.1",
+    limits: Limits = DEFAULT_LIMITS,
 ) -> RequestHead:
     """Return the head of a request that somebody else has parsed, and refuse what a connection would refuse.
 
     Args:
         method: as sent.
         target: still percent-encoded, without the path that the service is mounted at.
-        fields: names in lower case, and values without surrounding white space.
+        fields: names in lower case.
         http_version: `1.0`, `1.1`, `2` or `3`. From 2 on, a body needs no field that says how long it is.
+        limits: `max_head_fields` applies.
 
     Raises:
         RemoteProtocolError: `ambiguous-framing`, `invalid-http`, or `unsupported-expectation`.
+        LimitExceededError: more than `max_head_fields`; status 431.
     """
-    found = Fields(fields)
+    found = Fields(tuple((name, value.strip(b" \t")) for name, value in fields))
+    check_fields(found, limits)
     lengths = found.values(b"content-length")
     if len(lengths) > 1 or not all(value.isdigit() for value in lengths):
         msg = "Content-Length is not one number"

@@ -47,7 +47,24 @@ def check_head(head: bytes, limits: Limits) -> None:
     if _CONTROL.search(head):
         msg = "the head has a control character"
         raise invalid_http(msg)
-    if count - _OTHER_LINES > limits.max_head_fields:
+    _check_count(count - _OTHER_LINES, limits)
+
+
+def check_fields(fields: Fields, limits: Limits) -> None:
+    """Refuse fields that somebody else has parsed as `check_head` refuses their text.
+
+    Raises:
+        RemoteProtocolError: `invalid-http`.
+        LimitExceededError: more than `max_head_fields`; status 431.
+    """
+    if any(_CONTROL.search(name) or _CONTROL.search(value) for name, value in fields.items):
+        msg = "the head has a control character"
+        raise invalid_http(msg)
+    _check_count(len(fields.items), limits)
+
+
+def _check_count(count: int, limits: Limits) -> None:
+    if count > limits.max_head_fields:
         msg = f"the head has more than {limits.max_head_fields} fields"
         raise LimitExceededError(msg, limit="max_head_fields", status_hint=431)
 

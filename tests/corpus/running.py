@@ -153,6 +153,13 @@ def deliver(case: Case, message: bytes) -> Seen:
     return driver.seen
 
 
+def reply_of(service: Service, message: bytes) -> Reply | None:
+    """Return what a service answers to the first request of a connection; None if it answers nothing."""
+    driver = _Server(service)
+    _deliver_whole(driver, message)
+    return driver.seen.reply
+
+
 def _run_server(case: Case, is_cut: bool) -> Seen:
     service = service_for(case)
     return _run_http(case, lambda: _Server(service), is_cut)

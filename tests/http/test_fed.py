@@ -18,6 +18,7 @@ from streamcodec import (
     EndOfMessage,
     ErrorCode,
     Into,
+    LimitExceededError,
     Limits,
     MessageError,
     Placement,
@@ -253,6 +254,24 @@ def test_a_head_is_refused_as_a_connection_would(
 def test_chunks_are_unknown_to_http_1_0() -> None:
     with pytest.raises(RemoteProtocolError, match=r"HTTP/1\.0"):
         fed_head("POST", "/v2", ((b"transfer-encoding", b"chunked"),), http_version="1.0")
+
+
+def test_a_value_is_without_the_white_space_around_it() -> None:
+    assert fed_head("POST", "/v2", [(b"content-length", b" 12\t")]).content_length == 12
+
+
+def test_control_characters_are_refused() -> None:
+    for field in ((b"a", b"b\x1b"), (b"a\x00", b"b")):
+        with pytest.raises(RemoteProtocolError, match="control character"):
+            fed_head("GET", "/v2", [field])
+
+
+def test_fields_are_counted() -> None:
+    limits = Limits(max_head_fields=2)
+    assert len(fed_head("GET", "/v2", [(b"a", b"")] * 2, limits=limits).fields.items) == 2
+    with pytest.raises(LimitExceededError) as caught:
+        fed_head("GET", "/v2", [(b"a", b"")] * 3, limits=limits)
+    assert caught.value.status_hint == 431
 
 
 def test_a_tunnel_is_refused() -> None:
