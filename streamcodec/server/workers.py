@@ -48,7 +48,8 @@ class Workers:
         writing: the place of the one thread that writes JSON answers, piece by piece, whose turn it is: more of them at
             once would only keep the event loop from the interpreter.
         abandoned: pieces of work that had not ended in time, or when their connections had to end.
-        watchers: where somebody waits for the threads of abandoned work, as long as the server serves.
+        watchers: where somebody waits for the threads of abandoned work, as long as the server serves. Without them,
+            such work is looked at when somebody waits for a place.
     """
 
     def __init__(self, max_workers: int, max_windowed: int) -> None:
@@ -120,8 +121,18 @@ class Workers:
         try:
             self._places.acquire_on_behalf_of_nowait(work)
         except anyio.WouldBlock:
-            await self._places.acquire_on_behalf_of(work)
+            await self._wait_for_place(work)
         work.has_place = True
+
+    async def _wait_for_place(self, work: Work) -> None:
+        """Wait for a place; where nobody watches abandoned work, look meanwhile which of it has ended."""
+        while self.watchers is None:
+            for abandoned in [each for each in self._abandoned if each.has_ended]:
+                self._forget(abandoned)
+            with anyio.move_on_after(_WATCH_SECONDS):
+                await self._places.acquire_on_behalf_of(work)
+                return
+        await self._places.acquire_on_behalf_of(work)
 
     def _give_place_back(self, work: Work) -> None:
         if work.has_place:
@@ -155,6 +166,10 @@ class Workers:
         """Wait until an abandoned thread has ended, and give back what it has."""
         while not work.has_ended:  # noqa: ASYNC110 - to wake this task, its thread would have to know the event loop
             await anyio.sleep(_WATCH_SECONDS)
+        self._forget(work)
+
+    def _forget(self, work: Work) -> None:
+        """Give back what abandoned work has kept, which has ended now."""
         self._abandoned.discard(work)
         self._give_place_back(work)
         work.reservation.release()
