@@ -22,6 +22,7 @@ import anyio
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.message import Part, Values
+from streamcodec.engine.record import replaced
 from streamcodec.engine.rows import Rows, Window, WindowIterable
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.jsonvalues import LargeValues
@@ -29,7 +30,7 @@ from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.workers import NoThreadError, Work, Workers
 from streamcodec.service import Inference, InferenceRequest, Reply, failure_reply, unavailable_reply
-from streamcodec.service.budget import Reservation
+from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.models import Outputs
 from streamcodec.service.windows import check_end, checked
 
@@ -202,6 +203,45 @@ class Caller:
                 raise RuntimeError(msg) from error
         msg = f"a model has not gone on with its answer within {self._timeout:g} seconds"
         raise RuntimeError(msg)
+
+
+async def call_model(inference: Inference, pull: AsyncPull | None = None) -> Reply:
+    """Have the model of a request called, whatever it is: an `async def` is awaited, any other model has a thread.
+
+    For programs that read requests by themselves, and leave it to their models how long they take. `Server` and the
+    front ends for frameworks bound their time, their threads and their memory.
+
+    Args:
+        inference: whose request has come as far as its model needs it: all of it, or the JSON header if it takes
+            windows (`Inference.is_windowed`).
+        pull: waits for the next event of the request, for a model that takes windows.
+
+    Returns:
+        The reply. Rows in it never make the event loop wait.
+
+    Raises:
+        LocalProtocolError: the request has not come so far, or the model takes windows and there is no `pull`.
+    """
+    if inference.is_windowed and pull is None:
+        inference.request()
+    caller = Caller(Workers(1, 1), Reservation(Budget(1)), math.inf)
+    reply = await caller.call(inference, pull or _no_windows, _unwatched)
+    return replaced(reply, buffers=tuple(caller.sendable([*reply.buffers])))
+
+
+async def _no_windows() -> HttpEvent:
+    raise LocalProtocolError("no model asks for windows of a request that has come")
+
+
+def _unwatched(_: anyio.CancelScope) -> Departure:
+    return _Unwatched()
+
+
+class _Unwatched:
+    has_left = False
+
+    def forget(self) -> None:
+        pass
 
 
 class _Time:

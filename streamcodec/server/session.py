@@ -31,7 +31,7 @@ from streamcodec.server.observation import Observation, Observe
 from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, Service, unavailable_reply
 from streamcodec.service.budget import Reservation
-from streamcodec.service.exchange import Exchange, ExchangeStep, finished, name_model
+from streamcodec.service.exchange import Exchange, ExchangeStep, name_model
 from streamcodec.service.routes import Resource, find_route
 
 _SMALL_BYTES: Final = 64 << 10
@@ -331,7 +331,7 @@ class Session:
     def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
         if reply.cause is not None:
             log_failure(reply.cause, reply.call)
-        return finished(self._service, reply, head)
+        return self._service.finish(reply, head)
 
     def _take(self, event: HttpEvent) -> Step | None:
         if isinstance(event, RequestHead):

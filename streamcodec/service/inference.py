@@ -9,6 +9,7 @@ thread, unless it `is_inline`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
@@ -260,6 +261,11 @@ class Inference:
         return self.resolved.is_inline(self.decoder.offset)
 
     @property
+    def header(self) -> RequestHeader | None:
+        """The JSON header; None until it has come."""
+        return self._header
+
+    @property
     def has_header(self) -> bool:
         """Whether the JSON header has come."""
         return self._header is not None
@@ -329,14 +335,15 @@ class Inference:
             case _:
                 pass
 
-    def request(self, windows: Callable[[TensorSpec, RequestHeader], WindowIterable]) -> InferenceRequest:
+    def request(self, windows: Callable[[TensorSpec, RequestHeader], WindowIterable] | None = None) -> InferenceRequest:
         """Return what the model is to be called with.
 
         Args:
-            windows: returns the windows of an input, for a model that takes them.
+            windows: returns the windows of an input; needed for a model that takes them, and for no other.
 
         Raises:
-            LocalProtocolError: the message has not been received as far as the model needs it.
+            LocalProtocolError: the message has not been received as far as the model needs it, or there is no way to
+                have windows of it.
         """
         header = self._header
         if header is None or not (self.decoder.is_complete or self.is_windowed):
@@ -344,6 +351,9 @@ class Inference:
             raise LocalProtocolError(msg)
         if not self.is_windowed:
             return self.resolved.request(header, Inputs(self._values), {})
+        if windows is None:
+            msg = f"model {self.resolved.model.name!r} takes windows, and needs a way to wait for them"
+            raise LocalProtocolError(msg)
         rows = {spec.name: Rows(spec.datatype.name, spec.shape, windows(spec, header)) for spec in header.tensors}
         return self.resolved.request(header, {}, rows)
 
@@ -358,15 +368,9 @@ class Inference:
                 `async def`.
         """
         if self.resolved.model.is_async:
-            msg = "the model is an async def: await its predict(inference.request(...)), then let resolved.reply answer"
+            msg = "the model is an async def: await streamcodec.server.call_model(inference)"
             raise LocalProtocolError(msg)
-
-        def windows(spec: TensorSpec, header: RequestHeader) -> WindowIterable:
-            if pull is None:
-                msg = "a model that takes windows needs a way to wait for them"
-                raise LocalProtocolError(msg)
-            return windows_of(spec, header, pull)
-
+        windows = None if pull is None else partial(windows_of, pull=pull)
         return self.resolved.call(self.request(windows), self.resolved.reply, self.watch)
 
 
