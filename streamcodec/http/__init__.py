@@ -3,6 +3,7 @@
 from streamcodec.http.body import Receiver
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.collector import Collector
+from streamcodec.http.fed import FedBody, fed_head
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead, ResponseHead
 from streamcodec.http.server import ServerConnection
 
@@ -10,9 +11,11 @@ __all__ = [
     "ClientConnection",
     "Collector",
     "ConnectionClosed",
+    "FedBody",
     "Fields",
     "Receiver",
     "RequestHead",
     "ResponseHead",
     "ServerConnection",
+    "fed_head",
 ]

@@ -1,8 +1,9 @@
 """The bundled server: the V2 service on sockets, by one call (`run`) or in a program's own event loop (`Server`)."""
 
 from streamcodec.server.accesslog import AccessLog, to_descriptor, to_logger
+from streamcodec.server.calls import call_model
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.running import open_listener, run
 from streamcodec.server.serving import Server
 
-__all__ = ["AccessLog", "Server", "ServerOptions", "open_listener", "run", "to_descriptor", "to_logger"]
+__all__ = ["AccessLog", "Server", "ServerOptions", "call_model", "open_listener", "run", "to_descriptor", "to_logger"]

@@ -1,7 +1,9 @@
 """The V2 inference service, sans-IO: models, routes, metadata, output selection, error bodies."""
 
+from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.counting import StatisticsObserver
 from streamcodec.service.demo import demo_models
+from streamcodec.service.exchange import Exchange, ExchangeStep
 from streamcodec.service.inference import Inference, ResolvedHead
 from streamcodec.service.listing import Listing
 from streamcodec.service.models import (
@@ -12,6 +14,7 @@ from streamcodec.service.models import (
     TensorMetadata,
 )
 from streamcodec.service.observing import Ending, Observer, RequestRecord
+from streamcodec.service.reception import ReceivedRequest, Reception
 from streamcodec.service.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
 from streamcodec.service.service import Service
@@ -19,7 +22,10 @@ from streamcodec.service.statistics import ModelStatistics
 
 __all__ = [
     "ANY_SIZE",
+    "Budget",
     "Ending",
+    "Exchange",
+    "ExchangeStep",
     "Inference",
     "InferenceRequest",
     "Listing",
@@ -28,8 +34,11 @@ __all__ = [
     "ModelStatistics",
     "Observer",
     "Predict",
+    "ReceivedRequest",
+    "Reception",
     "Reply",
     "RequestRecord",
+    "Reservation",
     "ResolvedHead",
     "Service",
     "StatisticsObserver",

@@ -56,10 +56,13 @@ _GoOn = Callable[[Inference], ExchangeStep | None]
 class Arrival(Protocol):
     """How the body comes: a connection's `Incoming`, or a `FedBody`."""
 
-    has_work: bool
-    """Whether what has come waits to be worked on: then it is not the client who is waited for."""
     received: int
     """Bytes that have come."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether what has come waits to be worked on: then it is not the client who is waited for."""
+        ...
 
     @property
     def unsettled(self) -> int:
