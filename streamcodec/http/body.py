@@ -214,7 +214,13 @@ class Body:
         if self.remaining is None and self._chunks is None:
             self.finish()
         else:
-            self._truncate()
+            self.truncate()
+
+    def truncate(self) -> None:
+        """Tell that the connection has ended in the middle of the body."""
+        msg = "the connection ended in the middle of the body"
+        self._fail(RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset))
+        self.remaining = 0
 
     def finish(self) -> None:
         """Tell that the framing has come to its end."""
@@ -270,11 +276,6 @@ class Body:
         if chunks.is_complete:
             self.finish()
         return taken
-
-    def _truncate(self) -> None:
-        msg = "the connection ended in the middle of the body"
-        self._fail(RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset))
-        self.remaining = 0
 
     def _fail(self, failure: MessageError) -> None:
         """The framing itself is broken, so that its end cannot be found."""

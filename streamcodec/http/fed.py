@@ -125,6 +125,13 @@ class FedBody:
         self.has_ended = True
         self._advance()
 
+    def break_off(self) -> None:
+        """Tell that the connection has ended in the middle of the body: where no length says that, nobody else can."""
+        self.has_ended = True
+        self._rest = _NOTHING
+        if not self._body.is_complete:
+            self._body.truncate()
+
     def work(self) -> bool:
         """Do a bounded piece of the work that `next_event` has asked a turn for; see `Body.work`."""
         return self._body.is_waiting and self._body.work()
@@ -177,7 +184,11 @@ def fed_head(
     if len(lengths) > 1 or not all(value.isdigit() for value in lengths):
         msg = "Content-Length is not one number"
         raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
-    if not all(is_host(value.decode("latin-1")) for value in found.values(b"host")):
+    hosts = found.values(b"host")
+    if len(hosts) > 1 or (not hosts and http_version == "1.1"):
+        msg = "the field Host is there more than once" if hosts else "the field Host is missing"
+        raise invalid_http(msg)
+    if not all(is_host(value.decode("latin-1")) for value in hosts):
         msg = "the field Host is no host, or more than that"
         raise invalid_http(msg)
     if any(value.lower() != b"chunked" for value in found.values(b"transfer-encoding")):

@@ -177,12 +177,15 @@ class Conversation:
 
         Raises:
             RemoteProtocolError: `too-slow`.
-            ConnectionError: the client has left.
         """
         if event is NEED_TURN:
             await turns.work(self._body)
             return
-        piece = await self._piece()
+        try:
+            piece = await self._piece()
+        except ConnectionError:  # it is answered as a body that ends too early: it may still listen
+            self._body.break_off()
+            return
         if piece is None:
             self._body.receive_eof()
         elif len(piece):
@@ -214,9 +217,6 @@ class Conversation:
         try:
             while (event := self._body.next_event()) is NEED_DATA or event is NEED_TURN:
                 await self._go_on(event)
-        except ConnectionError:  # no failure of the model that waits
-            msg = "the connection broke before the request had ended"
-            raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED) from None
         finally:
             if observation is not None:
                 observation.enter(MODEL)

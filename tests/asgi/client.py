@@ -23,6 +23,9 @@ def scope_of(
 ) -> Scope:
     """Return the scope of a request; the target includes `root_path`."""
     path, _, query = target.partition("?")
+    headers = [(name.lower(), value) for name, value in fields]
+    if not any(name == b"host" for name, _ in headers):
+        headers.append((b"host", b"x"))
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
@@ -33,7 +36,7 @@ def scope_of(
         "raw_path": path.encode("latin-1"),
         "query_string": query.encode("latin-1"),
         "root_path": root_path,
-        "headers": [(name.lower(), value) for name, value in fields],
+        "headers": headers,
         "client": ("127.0.0.1", 50_000),
         "server": ("127.0.0.1", 80),
     }

@@ -173,6 +173,21 @@ def test_a_body_that_ends_early_is_truncated() -> None:
         assert come_to(body, [data[:-3]])[-1].split(" ")[0] in {ErrorCode.TRUNCATED, ErrorCode.INVALID_COMPRESSION}
 
 
+@pytest.mark.parametrize("length", [None, len(BODY)])
+def test_a_connection_that_ends_amid_a_body_truncates_it_whether_it_has_a_length_or_not(length: int | None) -> None:
+    for end in (0, 10, len(BODY) - 1):
+        body = FedBody(head_of(length), decoder())
+        if end:
+            body.feed(BODY[:end])
+        body.break_off()
+        assert body.has_ended
+        assert come_to(body, [])[-1].startswith(ErrorCode.TRUNCATED)
+    whole = FedBody(head_of(len(BODY)), decoder())
+    whole.feed(BODY)
+    whole.break_off()
+    assert come_to(whole, []) == WHOLE, "it had come"
+
+
 def test_bytes_behind_the_message_are_refused_where_they_belong_to_the_body() -> None:
     assert come_to(FedBody(head_of(None), decoder()), [BODY, b"x"])[-1].startswith(ErrorCode.TRAILING_BYTES)
     damaged = GZIPPED + b"x"
@@ -216,10 +231,19 @@ def test_work_is_told_of_while_it_waits() -> None:
 
 # Heads
 
+HOST = (b"host", b"x")
+
+
+def test_a_head_of_http_1_1_has_a_host() -> None:
+    with pytest.raises(RemoteProtocolError, match="Host is missing"):
+        fed_head("GET", "/v2", ())
+    assert fed_head("GET", "/v2", (), http_version="1.0").method == "GET"
+    assert fed_head("GET", "/v2", (), http_version="2").method == "GET"
+
 
 def test_a_head_says_how_long_its_body_is() -> None:
     def length(*fields: tuple[bytes, bytes], version: str = "1.1") -> int | None:
-        return fed_head("POST", "/v2", fields, http_version=version).content_length
+        return fed_head("POST", "/v2", [HOST, *fields], http_version=version).content_length
 
     assert length((b"content-length", b"12")) == 12
     assert length() == 0
@@ -238,6 +262,7 @@ def test_a_head_says_how_long_its_body_is() -> None:
         ([(b"content-length", b"")], ErrorCode.AMBIGUOUS_FRAMING, 400),
         ([(b"content-length", b"1"), (b"transfer-encoding", b"chunked")], ErrorCode.AMBIGUOUS_FRAMING, 400),
         ([(b"transfer-encoding", b"gzip, chunked")], ErrorCode.INVALID_HTTP, 501),
+        ([(b"host", b"a"), (b"host", b"a")], ErrorCode.INVALID_HTTP, 400),
         ([(b"host", b"a b")], ErrorCode.INVALID_HTTP, 400),
         ([(b"expect", b"magic")], ErrorCode.UNSUPPORTED_EXPECTATION, 417),
     ],
@@ -247,7 +272,7 @@ def test_a_head_is_refused_as_a_connection_would(
     fields: list[tuple[bytes, bytes]], code: ErrorCode, status: int
 ) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
-        fed_head("POST", "/v2", tuple(fields))
+        fed_head("POST", "/v2", fields if fields[0][0] == b"host" else [HOST, *fields])
     assert (caught.value.code, caught.value.status_hint) == (code, status)
 
 
@@ -257,28 +282,28 @@ def test_chunks_are_unknown_to_http_1_0() -> None:
 
 
 def test_a_value_is_without_the_white_space_around_it() -> None:
-    assert fed_head("POST", "/v2", [(b"content-length", b" 12\t")]).content_length == 12
+    assert fed_head("POST", "/v2", [HOST, (b"content-length", b" 12\t")]).content_length == 12
 
 
 def test_control_characters_are_refused() -> None:
     for field in ((b"a", b"b\x1b"), (b"a\x00", b"b")):
         with pytest.raises(RemoteProtocolError, match="control character"):
-            fed_head("GET", "/v2", [field])
+            fed_head("GET", "/v2", [HOST, field])
 
 
 def test_fields_are_counted() -> None:
     limits = Limits(max_head_fields=2)
-    assert len(fed_head("GET", "/v2", [(b"a", b"")] * 2, limits=limits).fields.items) == 2
+    assert len(fed_head("GET", "/v2", [HOST, (b"a", b"")], limits=limits).fields.items) == 2
     with pytest.raises(LimitExceededError) as caught:
-        fed_head("GET", "/v2", [(b"a", b"")] * 3, limits=limits)
+        fed_head("GET", "/v2", [HOST, (b"a", b""), (b"a", b"")], limits=limits)
     assert caught.value.status_hint == 431
 
 
 def test_a_tunnel_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="tunnels") as caught:
-        fed_head("CONNECT", "x:1", ())
+        fed_head("CONNECT", "x:1", [HOST])
     assert caught.value.status_hint == 501
 
 
 def test_what_is_expected_may_be_a_hundred() -> None:
-    assert fed_head("POST", "/v2", ((b"expect", b"100-Continue"),)).method == "POST"
+    assert fed_head("POST", "/v2", [HOST, (b"expect", b"100-Continue")]).method == "POST"
