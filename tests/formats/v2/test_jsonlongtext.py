@@ -66,6 +66,8 @@ STRINGS = [
     rb"\u00e9" * 10,
     rb"\ud83d\ude00" * 10,
     rb"\ud83d\ude00\\ud83d" * 5,
+    rb"\ud800\udc00" * 10,
+    rb"\udbff\udfff" * 10,
     "é".encode() * 20,
     "\N{GRINNING FACE}".encode() * 10,
     "\u20ac".encode() * 10,
