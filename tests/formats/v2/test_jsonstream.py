@@ -326,6 +326,16 @@ def test_values_besides_data_are_counted_where_the_text_is_long(size: int) -> No
     assert not isinstance(in_blocks(short, size, limits=Limits(max_json_values=0)), ErrorDescription)
 
 
+def test_text_and_values_besides_data_are_refused_in_words() -> None:
+    for name, most, text, words in (
+        ("max_json_text_bytes", 70_000, b'"%b"' % (b"y" * 80_000), "more than 70000 bytes of JSON"),
+        ("max_json_values", 40_000, long_values(40_100), "more than 40000 JSON values"),
+    ):
+        found = in_blocks(b'{"inputs":[],"x":' + text + b"}", 64 << 10, limits=Limits(**{name: most}))
+        assert (found.limit, found.path) == (name, "$")
+        assert found.message == f"{words} stand here, besides the data of tensors"
+
+
 def test_tensors_are_counted_as_they_come() -> None:
     entries = ",".join(json.dumps(binary("INT8", [1], 1, name=str(index))) for index in range(2_000))
     text = f'{{"inputs":[{entries}]}}'.encode()
