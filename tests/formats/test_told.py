@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import LocalProtocolError, MessageError, RemoteProtocolError, Rows, encode_raw_request
+from streamcodec import Limits, LocalProtocolError, MessageError, RemoteProtocolError, Rows, encode_raw_request
 from streamcodec.formats import npy, safetensors
 from streamcodec.formats.frame import Kind, encode_frame, request_frame_decoder
 from tests.engine.triad import refuse
@@ -172,6 +172,28 @@ def test_what_is_wrong_is_told_with_its_place(
     error = read(name)
     assert error is not None
     assert (error.message, error.path, error.offset) == (message, path, offset)
+
+
+@pytest.mark.parametrize("surplus", [-1, 1])
+def test_a_length_that_does_not_fit_is_told(surplus: int) -> None:
+    data = titled.ACCEPTED["one tensor"]
+    length = len(data) + surplus
+    error = titled.read(data, length=length).error
+    assert error is not None
+    assert error.message == f"the file has {length} bytes, its header and tensors need {len(data)}"
+    assert error.offset == min(length, len(data))
+    data = npys.saved(npys.SQUARE)
+    length = len(data) + surplus
+    error = npys.read(data, length=length).error
+    assert error is not None
+    assert error.message == f"the file has {length} bytes, its header and array need {len(data)}"
+    assert error.offset == min(length, len(data))
+
+
+def test_how_many_values_a_header_may_have_is_told() -> None:
+    error = titled.read(titled.file('{"a":[' + "1," * 66_000 + "1]}"), limits=Limits(max_tensors=1)).error
+    assert error is not None
+    assert error.message == "the header has more than 65600 values and delimiters, too many for 1 tensors"
 
 
 ODD: Any = {"list": [1], "number": 3, "rows": {"a": ROWS}}
