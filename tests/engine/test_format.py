@@ -165,6 +165,18 @@ def test_sizes_that_numpy_cannot_hold_beside_a_zero() -> None:
     assert (caught.value.limit, caught.value.path) == ("max_elements", "tensors[0]")
 
 
+@pytest.mark.parametrize("length", [None, 5])
+def test_what_is_read_up_to_a_delimiter_may_be_nothing(length: int | None) -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        first = yield from reader.read_until(b"\n", 9)
+        second = yield from reader.read_until(b"\n", 9)
+        third = yield from reader.read_until(b"\n", 9)
+        return Header((), title=repr((first, second, third)))
+
+    found = events(format_decoder(read, length=length), b"\n\nab\n")
+    assert found[0].header.title == "(b'', b'', b'ab')"
+
+
 def test_chosen_tensors() -> None:
     found = events(format_decoder(read_titled, place=chosen(["2"])), MESSAGE)
     assert [event.array.tolist() for event in found[1:-1]] == [[-4]]
