@@ -92,7 +92,7 @@ _FILES = {
     "budget": ("budget_rates", "bookkeeping"),
     "channels": ("channels", "pipelining", "times", "floods"),
     "connection": ("heads", "misuse", "zero_copy"),
-    "driver": ("times", "budget", "limits", "admission"),
+    "driver": ("times", "budget", "limits", "admission", "observing", "leaving"),
     "lingering": ("limits", "admission"),
     "options": ("limits",),
     "calls": ("calls", "times", "windowed_models"),
@@ -101,8 +101,8 @@ _FILES = {
     "plan": ("plans",),
     "running": ("process",),
     "server": ("misuse", "connection"),
-    "serving": ("admission", "limits", "process"),
-    "session": ("bookkeeping", "requests", "limits", "budget"),
+    "serving": ("admission", "limits", "process", "observing"),
+    "session": ("bookkeeping", "requests", "limits", "budget", "observing", "features"),
     "workers": ("worker_rules",),
 }
 """Of modules that have no file of tests of their own: whose theme is theirs."""
