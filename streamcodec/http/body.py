@@ -102,7 +102,7 @@ class Body:
         content_length: int | None,
         chunks: Chunks | None,
         inflater: Inflater | None,
-        paced: bool = False,
+        paced: bool,
     ) -> None:
         """Begin with the first byte of the body.
 

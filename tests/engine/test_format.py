@@ -24,6 +24,7 @@ from streamcodec import (
     LimitExceededError,
     Limits,
     LocalProtocolError,
+    NewArray,
     OutOfMemoryError,
     Reader,
     Reading,
@@ -140,10 +141,15 @@ def test_the_limits_are_kept() -> None:
     with pytest.raises(LimitExceededError) as caught:
         events(format_decoder(read_titled, limits=Limits(max_header_bytes=12)), MESSAGE)
     assert caught.value.limit == "max_header_bytes"
-    for name, most in (("max_tensors", 2), ("max_tensor_bytes", 5), ("max_elements", 2), ("max_rank", 0)):
+    for name, most, path in (
+        ("max_tensors", 2, None),
+        ("max_tensor_bytes", 5, "tensors[0]"),
+        ("max_elements", 2, "tensors[0]"),
+        ("max_rank", 0, "tensors[0]"),
+    ):
         with pytest.raises(LimitExceededError) as caught:
             events(format_decoder(read_titled, limits=Limits(**{name: most})), MESSAGE)
-        assert caught.value.limit == name
+        assert (caught.value.limit, caught.value.path) == (name, path)
     with pytest.raises(LimitExceededError) as caught:
         events(format_decoder(read_titled, limits=Limits(max_header_bytes=15, max_message_bytes=20)), MESSAGE)
     assert caught.value.limit == "max_message_bytes"
@@ -159,11 +165,24 @@ def test_sizes_that_numpy_cannot_hold_beside_a_zero() -> None:
     assert (caught.value.limit, caught.value.path) == ("max_elements", "tensors[0]")
 
 
+@pytest.mark.parametrize("length", [None, 5])
+def test_what_is_read_up_to_a_delimiter_may_be_nothing(length: int | None) -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        first = yield from reader.read_until(b"\n", 9)
+        second = yield from reader.read_until(b"\n", 9)
+        third = yield from reader.read_until(b"\n", 9)
+        return Header((), title=repr((first, second, third)))
+
+    found = events(format_decoder(read, length=length), b"\n\nab\n")
+    assert found[0].header.title == "(b'', b'', b'ab')"
+
+
 def test_chosen_tensors() -> None:
     found = events(format_decoder(read_titled, place=chosen(["2"])), MESSAGE)
     assert [event.array.tolist() for event in found[1:-1]] == [[-4]]
-    windows = chosen(["0"], lambda _: Windows(max_window_bytes=2))
-    assert len(events(format_decoder(read_titled, place=windows), MESSAGE)) == 5
+    windows = chosen(["0", "1"], lambda spec: Windows(max_window_bytes=2) if spec.name == "0" else NewArray())
+    kinds = [type(event).__name__ for event in events(format_decoder(read_titled, place=windows), MESSAGE)[1:-1]]
+    assert kinds == ["WindowReceived"] * 3 + ["TensorReceived"]
 
 
 def test_what_follows_the_tensors_is_the_formats_too() -> None:

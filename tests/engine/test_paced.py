@@ -13,6 +13,7 @@ from streamcodec import (
     EndOfMessage,
     RemoteProtocolError,
     Tensor,
+    Windows,
     encode_request,
     request_decoder,
     response_decoder,
@@ -158,3 +159,23 @@ def test_a_wrong_boolean_is_refused_in_its_slice(place: int) -> None:
     with pytest.raises(RemoteProtocolError, match="neither 0 nor 1") as refused:
         decoder.next_event()
     assert refused.value.offset == len(header) + place
+
+
+def test_a_window_that_follows_a_turn_asks_for_none() -> None:
+    message = encode_request([Tensor(name="x", array=np.arange(4, dtype=np.uint8))], request_id="i" * (16 << 10))
+    decoder = request_decoder(
+        header_length=message.header_length,
+        body_length=message.body_length,
+        place=lambda _: Windows(max_window_bytes=1),
+        paced=True,
+    )
+    data, found = b"".join(map(bytes, message.buffers)), []
+    while not isinstance(event := decoder.next_event(), EndOfMessage):
+        found.append(type(event).__name__.removeprefix("_"))
+        if event is NEED_TURN:
+            decoder.work()
+        else:
+            data = data[decoder.feed(data) :]
+    assert found[:3] == ["NeedData", "NeedTurn", "HeaderReceived"]
+    assert "NeedTurn" not in found[3:]
+    assert found.count("WindowReceived") == 4

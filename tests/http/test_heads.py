@@ -390,6 +390,11 @@ def test_a_huge_head_is_refused_after_one_scratch(data: bytes, status: int) -> N
     assert connection.has_unread_body
 
 
+def test_of_a_long_head_no_more_is_taken_than_shows_that_it_is_too_long() -> None:
+    connection = ServerConnection(Limits(max_head_bytes=100_000))
+    assert connection.feed(b"GET /" + bytes(200_000)) == 100_001
+
+
 def test_a_control_character_is_the_error_even_before_the_length() -> None:
     driver = triad(server, b"\x16" + b"x" * 40, cuts=range(1, 40))
     large = server()

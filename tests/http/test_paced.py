@@ -232,6 +232,17 @@ def test_callbacks_cannot_do_the_work_that_they_are_a_part_of() -> None:
     assert errors == ["a connection cannot be used from the callbacks of a body's receiver"]
 
 
+def test_the_rest_of_a_refused_body_asks_for_no_turn() -> None:
+    body = gzip.compress(b"[" + bytes(range(256)), mtime=0)
+    connection = start(body[:-50], length(body), GZIP, receiver=request_decoder(header_length=20, body_length=None))
+    with pytest.raises(RemoteProtocolError, match="is not JSON"):
+        finish(connection)
+    assert connection.work() is False  # drops what had come before
+    assert connection.feed(body[-50:-20]) == 30
+    assert connection.feed(body[-20:]) == 20
+    assert connection.work() is False
+
+
 def test_a_body_that_is_given_up_leaves_no_work() -> None:
     connection = start(chunked(bytes(3000), [1]), CHUNKED)
     assert connection.next_event() is NEED_TURN

@@ -5,10 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcodec import NEED_DATA, ErrorCode, RemoteProtocolError, Tensor, encode_request, request_decoder
-from streamcodec.http import Collector, RequestHead, ServerConnection
+from streamcodec import (
+    NEED_DATA,
+    ErrorCode,
+    RemoteProtocolError,
+    Tensor,
+    encode_request,
+    encode_response,
+    request_decoder,
+    response_decoder,
+)
+from streamcodec.http import ClientConnection, Collector, RequestHead, ResponseHead, ServerConnection
 from tests.http.driver import raises_local, server, triad
-from tests.http.messages import GET, body_of, framed, post
+from tests.http.messages import GET, body_of, framed, head, post
 
 ARRAYS = [np.arange(3, dtype="<i2") + 10 * index for index in range(100)]
 MESSAGE = encode_request([Tensor(name=f"t{index}", array=array) for index, array in enumerate(ARRAYS)])
@@ -56,6 +65,21 @@ def test_buffers_end_where_the_body_ends(missing: int, sizes: list[int]) -> None
     assert connection.incoming.remaining == 600 - missing - room
     connection.incoming.close()
     assert connection.incoming.received_direct == START + room
+
+
+def test_where_the_body_ends_with_the_connection_the_tensors_end_the_buffers() -> None:
+    message = encode_response(
+        [Tensor(name=f"t{size}", array=np.zeros(size, "<i2")) for size in (1, 2, 3)], model_name="m"
+    )
+    connection = ClientConnection()
+    connection.send_request("GET", "/", [("Host", "x")])
+    connection.feed(head(b"HTTP/1.1 200 OK"))
+    assert isinstance(connection.next_event(), ResponseHead)
+    connection.receive_body(response_decoder(header_length=message.header_length, body_length=None))
+    connection.feed(body_of(message)[: message.header_length])
+    while connection.next_event() is not NEED_DATA:
+        pass
+    assert list(map(len, connection.get_buffers())) == [2, 4, 6]
 
 
 def test_a_body_that_is_shorter_than_its_tensors_is_truncated() -> None:

@@ -182,6 +182,7 @@ def test_what_an_owner_is_told(call: Callable[[], object], text: str) -> None:
 def test_nothing_has_come_before_anything_comes() -> None:
     incoming = ServerConnection().incoming
     assert (incoming.received, incoming.received_direct, incoming.received_copied, incoming.unsettled) == (0, 0, 0, 0)
+    assert (incoming.head_bytes, incoming.kept) == (0, 0)
     assert (incoming.is_filling, incoming.is_eof, incoming.has_work, incoming.has_input) == (False,) * 4
 
 

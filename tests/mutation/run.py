@@ -84,7 +84,7 @@ def _prepared(folder: Path, room: str) -> dict[str, list[str]]:
     """
     index = folder / "mutants.json"
     is_new = not index.exists()
-    for name in ("streamcodec", "tests") if is_new else ("tests",):
+    for name in ("streamcodec", "docs", "tests") if is_new else ("docs", "tests"):  # a test reads a page's examples
         shutil.rmtree(folder / name, ignore_errors=True)
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "benchmarks"))
     settings = (ROOT / "pyproject.toml").read_text() + f'\n[tool.mutmut]\nsource_paths = ["{_code_of(room)}"]\n'
@@ -174,7 +174,8 @@ def _difference(code: str, mutant: str) -> str:
 
 def _function(code: str, name: str) -> str:
     start = code.index(f"def {name}(")
-    end = re.compile(r"\n(?: {4})?(?:async def|def|class|@|mutants_)").search(code, start)
+    indent = " {0,4}" if "\u01c1" in name else ""  # of a method; what is indented in a function belongs to it
+    end = re.compile(rf"\n{indent}(?:async def|def|class|@|mutants_)").search(code, start)
     return code[start : end.start() if end else None]
 
 

@@ -52,14 +52,16 @@ def test_a_line_has_its_columns() -> None:
 
 
 def test_as_json() -> None:
-    (line,) = _lines(_record(request_id='"\n'), form="json")
-    assert json.loads(line) == {
+    named, refused = _record(request_id='"\n'), _record()
+    named.model, named.version = "m", "1"
+    refused.status, refused.code = None, ErrorCode.INVALID_JSON
+    expected = {
         "time": "1970-01-01T00:00:01.250Z",
         "client": "127.0.0.1:5",
         "method": "POST",
         "path": "/v2",
-        "model": None,
-        "version": None,
+        "model": "m",
+        "version": "1",
         "id": '"\n',
         "status": 200,
         "bytes_in": 10,
@@ -68,6 +70,8 @@ def test_as_json() -> None:
         "code": None,
         "ending": "complete",
     }
+    unnamed = {"model": None, "version": None, "id": None, "status": None, "code": "invalid-json"}
+    assert list(map(json.loads, _lines(named, refused, form="json"))) == [expected, expected | unnamed]
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,16 @@ def _record(model: str | None, status: int | None, method: str = "POST") -> Requ
 def test_requests_to_models_are_counted_by_their_status() -> None:
     models = ModelRegistry.of([Model(name="m", predict=lambda request: request.inputs)])
     observer = StatisticsObserver(models)
-    for status in (200, 200, 400, None):
+    for status in (200, 200, 200, 400, None):
         observer.request_ended(_record("m", status))
     statistics = models.statistics("m", "1")
     assert statistics is not None
     document = statistics.document("m", "1")
-    assert document["inference_count"] == 2
+    assert document["inference_count"] == 3
     assert document["last_inference"] == 1_000_875
-    assert document["inference_stats"]["success"] == {"count": 2, "ns": 1_750_000_000}
+    assert document["inference_stats"]["success"] == {"count": 3, "ns": 2_625_000_000}
     assert document["inference_stats"]["fail"] == {"count": 2, "ns": 1_750_000_000}
-    assert document["inference_stats"]["compute_infer"] == {"count": 2, "ns": 1_000_000_000}
+    assert document["inference_stats"]["compute_infer"] == {"count": 3, "ns": 1_500_000_000}
 
 
 def test_requests_about_a_model_to_no_model_and_to_one_that_has_gone_are_nobodys() -> None:
@@ -35,6 +35,10 @@ def test_requests_about_a_model_to_no_model_and_to_one_that_has_gone_are_nobodys
     observer.request_ended(_record(None, 200))
     observer.request_ended(_record("gone", 200))
     observer.request_ended(_record("m", 200, "GET"))  # as it asks about the model
+    without_head, without_version = _record("m", 200), _record("m", 200)
+    without_head.head = without_version.version = None
+    observer.request_ended(without_head)
+    observer.request_ended(without_version)
     statistics = models.statistics("m", "1")
     assert statistics is not None
     assert statistics.document("m", "1")["inference_count"] == 0

@@ -35,9 +35,13 @@ def test_fields_are_those_of_the_request_itself(is_raw: bool) -> None:
 
 
 def test_of_a_refused_head_nothing_is_known() -> None:
-    record = RequestRecord("", 0.0)
+    record = RequestRecord("client", 0.0)
+    assert (record.client, record.started, record.raw_head) == ("client", 0.0, b"")
+    assert (record.model, record.version, record.request_id, record.code, record.cause) == (None,) * 5
     assert (record.method, record.target, record.field(b"host"), record.status) == (None, None, [], None)
     assert record.ending is Ending.COMPLETE
+    assert (record.bytes_in, record.bytes_out, record.seconds, record.body_seconds) == (0, 0, 0.0, 0.0)
+    assert (record.waiting_seconds, record.model_seconds, record.send_seconds) == (0.0, 0.0, 0.0)
 
 
 def test_records_are_told_apart_by_themselves() -> None:

@@ -199,6 +199,23 @@ def test_the_model_of_a_plan_gets_no_windows() -> None:
     assert seen == [{}]
 
 
+def test_the_call_of_a_planned_request_is_watched() -> None:
+    told: list[str] = []
+
+    class Watch:
+        def call_begun(self, request: InferenceRequest) -> None:
+            told.append(f"begun with {list(request.inputs)}")
+
+        def call_ended(self) -> None:
+            told.append("ended")
+
+    message = _message(np.zeros(2))
+    plan = _plan(service_of(_identity), message)
+    assert plan is not None
+    plan.run(_body(message), Watch())
+    assert told == ["begun with ['x']", "ended"]
+
+
 # Whole requests at once
 
 

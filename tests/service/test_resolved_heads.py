@@ -61,6 +61,13 @@ def test_a_quick_model_answers_up_to_64_kib_on_the_event_loop() -> None:
     assert not resolved.is_inline(MAX_INLINE + 1)
 
 
+def test_a_resolved_head_has_the_head_it_was_made_of() -> None:
+    request = head(TARGET, "POST", length=1)
+    resolved = service_of(_identity).open(request)
+    assert isinstance(resolved, ResolvedHead)
+    assert resolved.head is request
+
+
 def test_only_a_model_that_says_so_is_quick() -> None:
     assert not _resolved(service_of(_identity)).is_inline(0)
 

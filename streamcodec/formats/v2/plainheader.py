@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.engine.json.depth import too_deep_at
 from streamcodec.engine.json.quick import count_members
-from streamcodec.engine.json.text import WHITE_SPACE
+from streamcodec.engine.json.text import NEGATIVE_ZERO, WHITE_SPACE
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import PLAIN_TYPES
@@ -85,7 +85,7 @@ def parse_plain_entries(text: bytes) -> list[dict[str, Any]]:
     Returns:
         The entries, as the strict way would return them; none if that has to decide.
     """
-    if b"\\" in text:
+    if b"\\" in text or NEGATIVE_ZERO.search(text):  # which this parser reads as 0
         return []
     try:
         entries = _DECODER.decode(f"[{str(text, 'utf-8')}]")

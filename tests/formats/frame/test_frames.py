@@ -30,6 +30,7 @@ from streamcodec import (
     compress_message,
     encode_raw_request,
     encode_request,
+    encode_response,
 )
 from streamcodec.formats.frame import Checksum, Kind, encode_frame, request_frame_decoder
 from streamcodec.testing import assert_stops_at_end, describe_error, run_pull, run_push, run_scatter
@@ -209,6 +210,29 @@ def test_a_pause_after_the_header() -> None:
     assert decoder.feed(frame) == 24 + 128
     assert isinstance(decoder.next_event(), HeaderReceived)
     assert decoder.is_paused
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_the_options_are_those_of_every_decoder(kind: Kind) -> None:
+    x = {"x": np.zeros(3 << 20, np.uint8)}
+    frame = joined(encode_request(x) if kind is Kind.REQUEST else encode_response(x, model_name="m"), kind)
+    make = MAKERS[kind]
+    seen: list[object] = []
+    outcome = run_push(partial(make, check=seen.append, place=lambda _: Windows(max_window_bytes=1 << 20)), [frame])
+    assert seen == [outcome.header]
+    assert outcome.windows
+    assert outcome.tensors == []
+    error = run_push(partial(make, limits=Limits(max_tensors=0)), [frame]).error
+    assert error is not None
+    assert error.code == ErrorCode.LIMIT_EXCEEDED
+    decoder = make(pause_after_header=True)
+    decoder.feed(frame)
+    assert isinstance(decoder.next_event(), HeaderReceived)
+    assert decoder.is_paused
+    decoder = make(paced=True)
+    assert decoder.feed(frame) < len(frame)  # then its checksum is computed in turns
+    assert isinstance(decoder.next_event(), HeaderReceived)
+    assert decoder.next_event() is NEED_TURN
 
 
 def test_a_check_of_the_header() -> None:

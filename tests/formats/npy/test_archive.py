@@ -65,6 +65,10 @@ OTHER = struct.pack("<2H3s", 7, 3, b"abc")
 ACCEPTED["an extra field"] = archive(
     member(extra_data=OTHER + SIZES, packed=LONG, size=LONG), central(extra_data=OTHER)
 )
+LARGE = struct.pack("<2H", 7, 40_000) + b"\1\0\7\0" * 10_000
+ACCEPTED["a large extra field"] = archive(
+    member(extra_data=LARGE + SIZES, packed=LONG, size=LONG), central(extra_data=LARGE)
+)
 ACCEPTED["sizes in both places, as older releases of zipfile have them"] = archive(member(extra_data=SIZES))
 ACCEPTED["a long directory"] = archive(
     entry=central(extra_data=struct.pack("<2HQ", 1, 8, 0) + OTHER, offset=LONG),

@@ -41,6 +41,13 @@ def test_the_bytes_are_those_of_numpy(array: np.ndarray[Any, Any]) -> None:
     assert joined(npy.encode(array)) == saved(array)
 
 
+@pytest.mark.parametrize("rank", range(1, 24))
+def test_a_header_leaves_as_much_room_to_grow_as_that_of_numpy(rank: int) -> None:
+    for size in (0, 9, 12_345, 10**9):
+        array = np.zeros((size, 0, *[1] * rank), np.int8)
+        assert joined(npy.encode(array)) == saved(array)
+
+
 def test_big_endian_arrays_become_little_endian() -> None:
     assert joined(npy.encode(SQUARE.astype(">i4"))) == saved(SQUARE)
 

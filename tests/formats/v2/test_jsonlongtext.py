@@ -66,6 +66,8 @@ STRINGS = [
     rb"\u00e9" * 10,
     rb"\ud83d\ude00" * 10,
     rb"\ud83d\ude00\\ud83d" * 5,
+    rb"\ud800\udc00" * 10,
+    rb"\udbff\udfff" * 10,
     "é".encode() * 20,
     "\N{GRINNING FACE}".encode() * 10,
     "\u20ac".encode() * 10,
@@ -149,6 +151,9 @@ def test_a_value_that_is_no_string_may_not_be_too_long() -> None:
             data = b"[1,%b]" % value.replace(value[:1], value[:1] * size)
             found = in_blocks(header(data, b"[2]", b"FP64"), 8, limits=limits)
             assert (getattr(found, "limit", None) == "max_json_text_bytes") is is_refused
+    found = in_blocks(header(b"[1,%b" % (b"1" * 60), b"[2]", b"FP64"), 8, limits=limits)
+    assert (found.limit, found.path) == ("max_json_text_bytes", "$.inputs[0].data")
+    assert found.message == "a value that is no string has 57 bytes or more, 50 are allowed"
     found = in_blocks(header(b'["0123456789" "0123456789%b"' % (b"x" * 80), b"[1]"), 8, limits=limits)
     assert (found.limit, found.path, found.status_hint) == ("max_json_text_bytes", "$.inputs[0].data", 413)
 

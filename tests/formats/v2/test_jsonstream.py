@@ -7,8 +7,10 @@ import json
 import sys
 import time
 import tracemalloc
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -326,6 +328,16 @@ def test_values_besides_data_are_counted_where_the_text_is_long(size: int) -> No
     assert not isinstance(in_blocks(short, size, limits=Limits(max_json_values=0)), ErrorDescription)
 
 
+def test_text_and_values_besides_data_are_refused_in_words() -> None:
+    for name, most, text, words in (
+        ("max_json_text_bytes", 70_000, b'"%b"' % (b"y" * 80_000), "more than 70000 bytes of JSON"),
+        ("max_json_values", 40_000, long_values(40_100), "more than 40000 JSON values"),
+    ):
+        found = in_blocks(b'{"inputs":[],"x":' + text + b"}", 64 << 10, limits=Limits(**{name: most}))
+        assert (found.limit, found.path) == (name, "$")
+        assert found.message == f"{words} stand here, besides the data of tensors"
+
+
 def test_tensors_are_counted_as_they_come() -> None:
     entries = ",".join(json.dumps(binary("INT8", [1], 1, name=str(index))) for index in range(2_000))
     text = f'{{"inputs":[{entries}]}}'.encode()
@@ -340,6 +352,29 @@ def test_tensors_are_counted_as_they_come() -> None:
     limits = Limits(max_message_bytes=len(text) + 1_998)
     known, unknown = (in_blocks(text, 1_000, limits=limits, is_known=is_known) for is_known in (True, False))
     assert known.path == unknown.path == "$.inputs[1998]"
+
+
+@pytest.mark.parametrize(("key", "make"), [("inputs", RequestStream), ("outputs", ResponseStream)])
+def test_what_does_not_fit_the_message_is_refused_before_the_header_has_ended(key: str, make: Any) -> None:  # noqa: ANN401
+    text = json.dumps({key: [binary("INT8", [9], 9)], "parameters": {}}).encode()
+    stream = make(Limits(max_message_bytes=len(text) + 8), start=len(text))
+    pieces = (text[start : start + 16] for start in range(0, len(text) - 16, 16))
+    with pytest.raises(RemoteProtocolError, match="message"):
+        deque(chain.from_iterable(map(stream.feed, pieces)), maxlen=0)
+
+
+@pytest.mark.parametrize("size", [20, 1 << 20])
+def test_a_zero_below_zero_is_one_in_a_long_header_too(size: int) -> None:
+    text = with_data("[-0,0,-0.0,0.0]", "FP64")
+    decoder, body = request_decoder(header_length=None, body_length=len(text) + LONG_BYTES), text + b" " * LONG_BYTES
+    for start in range(0, len(body), size):
+        decoder.feed(body[start : start + size])
+    event = decoder.next_event()
+    assert isinstance(event, HeaderReceived)
+    data = event.header.tensors[0].data
+    assert isinstance(data, np.ndarray)
+    assert np.signbit(data).tolist() == [True, False, True, False]
+    assert_same(text)
 
 
 def test_a_long_response_is_read_in_blocks_too() -> None:

@@ -90,6 +90,22 @@ def test_numbers_of_any_datatype_and_layout(dtype: str, way: str) -> None:
     assert text_of(message) == expected(array.reshape(-1).tolist())  # any number of times
 
 
+@pytest.mark.parametrize("count", [127, 128, 129, 511, 512, 513, 3_000])
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_numbers_of_a_tensor_that_is_not_large(dtype: str, count: int) -> None:
+    array = noise(dtype, count)
+    message = response(array)
+    assert not message.is_streamed
+    assert text_of(message) == expected(array.tolist())
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f8"])
+def test_a_few_floats_that_are_unusual_among_others(dtype: str) -> None:
+    array = np.linspace(-9, 9, 1_000).astype(dtype)
+    array[[0, 500, 501, 999]] = np.nan, 1e30, np.inf, 1e-30
+    assert text_of(response(array)) == expected(array.tolist())
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers_at_the_edges(dtype: str) -> None:
     kind = np.dtype(dtype)

@@ -127,6 +127,12 @@ def test_what_is_not_exactly_that_is_refused_and_never_read_as_something_else(me
         assert len(str(caught.value)) < 200
 
 
+def test_that_parameters_are_not_well_formed_is_told() -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        parse_media_type([f"{SAGEMAKER_MEDIA_TYPE};;=".encode()])
+    assert caught.value.message == "the parameters of Content-Type are not well formed"
+
+
 @pytest.mark.parametrize("value", OTHERS)
 def test_other_media_types_are_left_alone(value: bytes) -> None:
     for content_types in ([value], [value, value]):

@@ -531,6 +531,13 @@ def test_tensors_behind_a_long_response_say_that_its_length_is_missing() -> None
     assert refuse(undeclared).message.endswith(UNDECLARED)
 
 
+def test_a_long_header_that_is_itself_wrong_says_nothing_of_its_length() -> None:
+    twice = response(LONG, LONG, payload=b"\0\0" * 2)
+    error = refuse(replace(twice, header_length=None))
+    assert error.code == ErrorCode.DUPLICATE_NAME
+    assert UNDECLARED not in error.message
+
+
 def test_an_input_in_memory_that_is_shared_is_told_that_it_is_not_read() -> None:
     region = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
     error = refuse(request({"name": "x", "datatype": "INT8", "shape": [4], "parameters": region}))
