@@ -85,8 +85,8 @@ MUTANTS: Final = (
         "server/test_patience_rules.py",
     ),
     Mutant(
-        "session: what is held is not offered",
-        "server/session.py",
+        "exchange: what is held is not offered",
+        "service/exchange.py",
         "self.reservation.ask(nbytes, held=held)",
         "self.reservation.ask(nbytes, held=0)",
         "server/test_rules.py",
