@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import importlib
 import inspect
 import subprocess
 import sys
@@ -108,6 +109,18 @@ assert streamcodec.engine.limits.Limits is streamcodec.Limits
         streamcodec.nonsense  # type: ignore[attr-defined]  # noqa: B018 - as it says
     with pytest.raises(ImportError, match="nonsense"):
         from streamcodec import nonsense  # type: ignore[attr-defined]  # noqa: F401, PLC0415 - as it says
+
+
+@pytest.mark.parametrize(
+    ("name", "functions"),
+    [("files", {"decode", "encode_to", "next_event"}), ("streams", {"next_event", "receive_message", "send_message"})],
+)
+def test_the_functions_for_files_and_streams(name: str, functions: set[str]) -> None:
+    module = importlib.import_module(f"streamcodec.transports.{name}")
+    own = {
+        key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
+    }
+    assert {key for key in own if not key.startswith("_")} == functions
 
 
 @pytest.mark.parametrize("name", PUBLIC)

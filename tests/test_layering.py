@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "formats": ({"numpy", "ml_dtypes"}, {"engine", "formats"}),
     "http": ({"h11"}, {"engine", "formats.v2", "http"}),
     "service": ({"numpy"}, {"engine", "formats.v2", "http.messages", "http.collector", "http.fed", "service", ""}),
-    "transports": ({"anyio"}, {"engine", "formats.v2", "http", "service", "transports"}),
+    "transports": ({"anyio", "numpy"}, {"engine", "formats.v2", "http", "service", "transports"}),
     "server": ({"anyio", "uvloop"}, {"engine", "formats.v2", "http", "service", "transports", "server"}),
     "asgi": ({"anyio"}, {"engine", "formats.v2", "http", "service", "transports", "server", "asgi"}),
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.

@@ -17,13 +17,13 @@ from streamcodec.formats.frame import (
     encode_frame,
     request_frame_decoder,
 )
-from streamcodec.transports.sync import next_event_from_file
+from streamcodec.transports.files import next_event
 
 frames = FrameReader(request_frame_decoder)
 request_id: str | None = None
 outputs: list[Any] = []
 with open(0, "rb", buffering=0) as source, open(1, "wb") as sink:
-    while not isinstance(event := next_event_from_file(source, frames), EndOfStream):
+    while not isinstance(event := next_event(source, frames), EndOfStream):
         match event:
             case HeaderReceived():
                 request_id, outputs = event.header.id, []

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamcodec import EndOfMessage, TensorReceived, encode_request
 from streamcodec.formats.frame import FrameReader, Kind, Skipped, encode_frame, request_frame_decoder
-from streamcodec.transports.sync import next_event_from_file
+from streamcodec.transports.files import next_event
 
 
 def send() -> None:
@@ -28,7 +28,7 @@ def receive() -> None:
     with subprocess.Popen([sys.executable, __file__, "send"], stdout=theirs), os.fdopen(ours, "rb", 0) as line:  # noqa: S603
         frames, readings, left = FrameReader(request_frame_decoder), [np.empty(0)], 3
         while left:
-            event = next_event_from_file(line, frames)
+            event = next_event(line, frames)
             if isinstance(event, TensorReceived):
                 readings = [event.array]  # to be used when the checksum was right
             elif isinstance(event, EndOfMessage | Skipped):

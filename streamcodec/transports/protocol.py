@@ -11,20 +11,13 @@ Nothing here measures time: whoever waits puts `asyncio.timeout` around it. A wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import aclosing
-from typing import Final, Generic, cast
+from typing import Generic, cast
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
-from streamcodec.transports.vectors import Parts, async_batches
-
-_SLICE_BYTES: Final = 256 << 10
-"""Given to the transport at once; of that, it copies what the system does not take."""
-
-_JOINED_BYTES: Final = 16 << 10
-"""Buffers that are no larger together are joined: a copy costs less than a call of the system."""
+from streamcodec.transports.vectors import Parts, async_batches, pieces
 
 
 class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
@@ -84,7 +77,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         """
         async with aclosing(async_batches(parts)) as coming:
             async for batch in coming:
-                for piece in _pieces(batch):
+                for piece in pieces(batch):
                     self._check()
                     if self.transport.is_closing():  # it could not write, and will say so in its next turn
                         msg = "the connection has been closed"
@@ -191,19 +184,3 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-def _pieces(batch: list[memoryview]) -> Iterator[bytes | memoryview]:
-    """Cut and join the buffers of a batch to sizes that suit a transport."""
-    joined = bytearray()
-    for view in batch:
-        if len(joined) + len(view) <= _JOINED_BYTES:
-            joined += view
-            continue
-        if joined:
-            yield bytes(joined)
-            joined.clear()
-        for start in range(0, len(view), _SLICE_BYTES):
-            yield view[start : start + _SLICE_BYTES]
-    if joined:
-        yield bytes(joined)

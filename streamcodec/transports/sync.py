@@ -1,7 +1,7 @@
-"""Blocking transports: sockets, plain or under TLS, and files.
+"""Blocking transports: sockets, plain or under TLS; `files` has all else.
 
 Each function drives an *event source*: a `Decoder`, a `ServerConnection`, a `ClientConnection`, or whatever has the
-same methods. The socket or file writes straight into the memory that the source hands out; where that is several small
+same methods. The socket writes straight into the memory that the source hands out; where that is several small
 tensors in a row, one read of a socket fills many of them. Time limits are the socket's own (`settimeout`).
 """
 
@@ -11,21 +11,12 @@ import select
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.message import Part
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
 from streamcodec.transports.tls import Socket, TlsSocket
 from streamcodec.transports.vectors import SendQueue
-
-
-class Readable(Protocol):
-    """A binary file, a pipe, or anything else that fills a buffer."""
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Read into the buffer; 0 at the end."""
-        ...
 
 
 def receive(sock: Socket, source: EventSource[object]) -> int:
@@ -54,21 +45,6 @@ def next_event(sock: Socket, source: EventSource[EventT]) -> EventT:
     while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
         if event is NEED_DATA:
             received(source, receive(sock, source))
-        else:
-            source.work()
-    return event
-
-
-def next_event_from_file(file: Readable, source: EventSource[EventT]) -> EventT:
-    """Return the source's next event, reading from a blocking file as needed.
-
-    Raises:
-        RemoteProtocolError: what the file holds breaks a rule.
-        OSError: the file cannot be read.
-    """
-    while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
-        if event is NEED_DATA:
-            received(source, file.readinto(source.get_buffer()) or 0)
         else:
             source.work()
     return event

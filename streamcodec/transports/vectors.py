@@ -24,6 +24,12 @@ Parts = Iterable[Part] | AsyncIterable[bytes | memoryview]
 _MAX_VECTORS: Final = 512
 """At once; every system allows this many (Linux 1024)."""
 
+_SLICE_BYTES: Final = 256 << 10
+"""Given to a transport at once; of that, it copies what the system does not take."""
+
+_JOINED_BYTES: Final = 16 << 10
+"""Buffers that are no larger together are joined: a copy costs less than a call of the system."""
+
 
 class SendQueue:
     """What has not been sent yet. Nothing is joined or copied, and nothing is asked for before it can be sent."""
@@ -134,3 +140,19 @@ def _runs(parts: Iterable[Part]) -> Iterator[list[memoryview] | Rows]:
                 run = []
     if run:
         yield run
+
+
+def pieces(batch: list[memoryview]) -> Iterator[bytes | memoryview]:
+    """Cut and join the buffers of a batch to sizes that suit a transport, or a stream."""
+    joined = bytearray()
+    for view in batch:
+        if len(joined) + len(view) <= _JOINED_BYTES:
+            joined += view
+            continue
+        if joined:
+            yield bytes(joined)
+            joined.clear()
+        for start in range(0, len(view), _SLICE_BYTES):
+            yield view[start : start + _SLICE_BYTES]
+    if joined:
+        yield bytes(joined)

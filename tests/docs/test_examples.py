@@ -285,13 +285,22 @@ def test_frames_over_a_websocket() -> None:
 
 
 def test_all_examples_are_tested() -> None:
+    """Those of servers and files in `test_embedding_examples`."""
     assert {path.name for path in _EXAMPLES.glob("*.py")} == {
+        "aiohttp_handler.py",
+        "asyncio_server.py",
+        "batch_read.py",
         "embeddings.py",
+        "fastapi_endpoint.py",
+        "flask_endpoint.py",
+        "forwarding_proxy.py",
         "frames_pipe.py",
         "frames_pty.py",
         "frames_websocket.py",
+        "gpu_upload.py",
         "pipe_to_npy.py",
         "test_your_decoder.py",
         "threaded_server.py",
+        "trio_server.py",
         "windowed_model.py",
     }

@@ -50,6 +50,35 @@ models.replace(Model(name="a", predict=double_later))
 """
 """What people try."""
 
+_TORCH = """
+from typing import Any
+
+import numpy as np
+
+class device:
+    def __init__(self, name: str) -> None: ...
+
+class dtype: ...
+
+uint8: dtype
+
+class cuda:
+    @staticmethod
+    def is_available() -> bool: ...
+
+class Tensor:
+    shape: tuple[int, ...]
+    dtype: dtype
+    @property
+    def device(self) -> object: ...
+    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]: ...
+    def to(self, place: object, *, non_blocking: bool = ...) -> Tensor: ...
+
+def empty(size: int, *, dtype: dtype, pin_memory: bool) -> Tensor: ...
+def from_numpy(array: np.ndarray[Any, Any]) -> Tensor: ...
+"""
+"""What an example uses of torch, which is too large to be installed for it."""
+
 _LENIENT = """\
 # pyright: standard
 # mypy: allow-redefinition, disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-calls=False
@@ -62,6 +91,8 @@ def sources(tmp_path: Path) -> Path:
     for page in _DOCUMENTS:
         (tmp_path / f"page_{page.stem.lower()}.py").write_text(_code(page))
     (tmp_path / "tried.py").write_text(_TRIED)
+    if importlib.util.find_spec("torch") is None:
+        (tmp_path / "torch.pyi").write_text(_TORCH)
     for path in (_ROOT / "docs" / "examples").glob("*.py"):
         (tmp_path / path.name).write_text(path.read_text())
     return tmp_path

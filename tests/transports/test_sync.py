@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streamcodec import EndOfMessage, ErrorCode, RemoteProtocolError, TensorReceived
-from streamcodec.transports import source, sync
+from streamcodec.transports import files, source, sync
 from tests.transports.messages import BODY, Array, check, decoder
 
 
@@ -51,7 +51,7 @@ class RecordingSocket(socket.socket):
 
 def test_a_file_in_memory() -> None:
     machine, file = decoder(), io.BytesIO(BODY + b"tail")
-    check(collect(lambda: sync.next_event_from_file(file, machine)))
+    check(collect(lambda: files.next_event(file, machine)))
     assert file.read() == b"tail"
 
 
@@ -61,7 +61,7 @@ def test_a_file_on_disk_is_read_to_the_end_of_the_message_and_no_further(tmp_pat
     path.write_bytes(BODY + b"tail")
     machine = decoder()
     with path.open("rb") if is_buffered else path.open("rb", buffering=0) as file:
-        check(collect(lambda: sync.next_event_from_file(file, machine)))
+        check(collect(lambda: files.next_event(file, machine)))
         assert file.read() == b"tail"
 
 
@@ -71,14 +71,14 @@ def test_a_pipe() -> None:
     with os.fdopen(reading, "rb", buffering=0) as source, os.fdopen(writing, "wb", buffering=0) as target:
         writer = threading.Thread(target=target.write, args=(BODY,))
         writer.start()
-        check(collect(lambda: sync.next_event_from_file(source, machine)))
+        check(collect(lambda: files.next_event(source, machine)))
         writer.join()
 
 
 def test_the_end_of_a_file_that_is_too_short() -> None:
     machine, file = decoder(), io.BytesIO(BODY[:-1])
     with pytest.raises(RemoteProtocolError) as caught:
-        collect(lambda: sync.next_event_from_file(file, machine))
+        collect(lambda: files.next_event(file, machine))
     assert (caught.value.code, caught.value.offset) == (ErrorCode.TRUNCATED, len(BODY) - 1)
 
 

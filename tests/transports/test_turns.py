@@ -30,7 +30,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.http import ClientConnection, RequestHead, ResponseHead, ServerConnection
-from streamcodec.transports import aio, sync, turns
+from streamcodec.transports import aio, files, sync, turns
 from streamcodec.transports.duplex import AsyncDuplex, Duplex
 from streamcodec.transports.protocol import EventProtocol
 from tests.transports.messages import Array
@@ -207,7 +207,7 @@ def test_blocking_transports_do_the_work_at_once(pair: Pair) -> None:
     source = paced()
     assert len(events(lambda: sync.next_event(right, source))) == 200
     source = paced()
-    assert len(events(lambda: sync.next_event_from_file(BytesIO(BODY), source))) == 200
+    assert len(events(lambda: files.next_event(BytesIO(BODY), source))) == 200
     left.send(BODY)
     duplex = Duplex(right, paced(), [b"sent"])
     assert len(events(duplex.next_event)) == 200

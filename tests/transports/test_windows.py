@@ -24,7 +24,7 @@ from streamcodec import (
     encode_request,
     request_decoder,
 )
-from streamcodec.transports import aio, sync
+from streamcodec.transports import aio, files, sync
 
 VALUES = np.arange(300_000, dtype="<f4").reshape(300, 1000)
 MESSAGE = encode_request([Tensor(name="x", array=VALUES)])
@@ -67,7 +67,7 @@ def test_windows_over_a_blocking_socket(pair: tuple[socket.socket, socket.socket
 
 def test_windows_of_a_file() -> None:
     decoder, seen, file = windowed(), [], io.BytesIO(BODY + b"tail")
-    while not isinstance(event := sync.next_event_from_file(file, decoder), EndOfMessage):
+    while not isinstance(event := files.next_event(file, decoder), EndOfMessage):
         if isinstance(event, WindowReceived):
             seen.append(event.array.copy())
     check(seen)

@@ -29,7 +29,7 @@ from streamcodec import (
 )
 from streamcodec.formats.frame import Checksum, EndOfStream, FrameReader, Kind, Skipped, request_frame_decoder
 from streamcodec.testing import describe_array, describe_error
-from streamcodec.transports import aio, sync
+from streamcodec.transports import aio, files, sync
 from tests.formats.frame.samples import NONE, REQUESTS, joined, with_head
 from tests.formats.v2.test_linear_work import calls_of
 
@@ -343,7 +343,7 @@ def test_the_drivers_read_streams_from_files_and_sockets() -> None:
     frames = FrameReader(request_frame_decoder)
     file = io.BytesIO(stream)
     while not isinstance(log[-1:] and log[-1], EndOfStream):
-        log.append(told(sync.next_event_from_file(file, frames)))
+        log.append(told(files.next_event(file, frames)))
     assert log == push(stream, [len(stream)])
     ours, theirs = socket.socketpair()
     with ours, theirs:
