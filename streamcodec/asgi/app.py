@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Final, cast
@@ -14,6 +15,8 @@ from streamcodec.server.options import ServerOptions
 from streamcodec.service import Observer, Reply, Service
 from streamcodec.service.replies import complete_headers
 
+logger: Final = logging.getLogger(__name__)
+
 _CLOSING_VERSIONS: Final = {"1.0", "1.1"}
 """Of HTTP, in which a connection can be closed by a field."""
 
@@ -23,6 +26,9 @@ class App:
 
     Requests are received, answered, bounded and refused as by the bundled server. The server's own limits come on top:
     it keeps the connections, and reads the heads.
+
+    Attributes:
+        frontend: has the memory and the threads of all requests.
     """
 
     def __init__(
@@ -35,7 +41,7 @@ class App:
             options: how; those about connections and heads have no effect.
             observer: is told of all requests; or several, which are told in turn. Bytes are those of bodies.
         """
-        self._frontend = Frontend(service, options, observer=observer)
+        self.frontend: Frontend = Frontend(service, options, observer=observer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the life of the server."""
@@ -49,12 +55,12 @@ class App:
     async def _live(self, receive: Receive, send: Send) -> None:
         async with AsyncExitStack() as stack:
             while (await receive())["type"] != "lifespan.shutdown":
-                await stack.enter_async_context(self._frontend.running())
+                await stack.enter_async_context(self.frontend.running())
                 await send({"type": "lifespan.startup.complete"})
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        frontend, key = self._frontend, key_of(scope)
+        frontend, key = self.frontend, key_of(scope)
         observation = frontend.observe(client_of(scope))
         peer = AsgiPeer(scope, receive, send)
         if (resolved := frontend.known.find(key)) is not None:
@@ -74,8 +80,9 @@ class App:
             head = error
         try:
             await frontend.handle(head, peer, observation)
-        except ConnectionError:  # nobody is there to be told
-            return
+        except (OSError, MessageError) as error:  # the client has left, takes nothing, or fails its own answer
+            logger.debug("request broken off: %s", error)
+            return  # a server closes the connection of an answer that has no end
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
