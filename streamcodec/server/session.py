@@ -217,7 +217,7 @@ class Session:
             return Step.SEND
         exchange = self._exchange
         try:
-            if exchange.is_held_up and (step := self._do(exchange.go_on())):
+            if exchange.head is not None and exchange.is_held_up and (step := self._do(exchange.go_on())):
                 return step
             self.connection.end_response()
             for _ in range(_TURN_EVENTS):
@@ -263,8 +263,10 @@ class Session:
 
     def has_sent(self) -> None:
         """Tell that `outgoing` has been sent: the request is over, if that was its answer."""
-        if self._exchange.head is None:
-            self._exchange.end()
+        exchange = self._exchange
+        if exchange.head is None:
+            if exchange.is_answered:  # and not at once, by what is known
+                exchange.end()
             self._admission.used(self, is_last=self.connection.has_unread_body)
             if self.observation is not None:
                 self.observed()

@@ -101,6 +101,7 @@ class Exchange:
         head: of the current request, until there is a reply; None where the head could not be read.
         inference: what the model is called for, until there is a reply; None of requests that call no model.
         reply: after `ExchangeStep.ANSWER`, until `end`.
+        is_answered: whether there is a reply.
         arrival: how bodies come; the owner sets it.
         watch: is told of the current request; None if nobody wants to know.
     """
@@ -120,6 +121,7 @@ class Exchange:
         self.head: RequestHead | None = None
         self.inference: Inference | None = None
         self.reply: Reply = _NO_REPLY
+        self.is_answered: bool = False
         self.arrival: Arrival | None = None
         self.watch: RequestWatch | None = None
 
@@ -200,6 +202,7 @@ class Exchange:
     def answer(self, reply: Reply) -> ExchangeStep:
         """Answer the current request, whether all of it has been received or not."""
         self.reply = finished(self._service, reply, self.head)
+        self.is_answered = True
         if self.watch is not None:
             self._tell(reply, self.watch)
         self.head = self.inference = self._request = self._once_granted = None
@@ -225,6 +228,7 @@ class Exchange:
         """Tell that the reply has been sent, or that there is nobody to send it to."""
         self.head = self.inference = self._request = self._once_granted = None
         self.reply = _NO_REPLY  # whoever keeps this shall not keep the memory of an answer
+        self.is_answered = False
         self.reservation.release()
 
     def _begun(self) -> Inference | Listing:
