@@ -145,4 +145,4 @@ def test_no_memory_waits_for_the_garbage_collector(watched: Embedding) -> None:
         client.close()
         if number in {9, 99}:
             peaks.append(peak_resident(pid))
-    assert peaks[1] - peaks[0] < 16 * _MIB
+    assert peaks[1] - peaks[0] < 64 * _MIB  # each thread of a server has pieces of 4 MiB; the requests, 1,440
