@@ -49,6 +49,11 @@ MAY_IMPORT = {
     "service": ({"numpy"}, {"engine", "formats.v2", "http.messages", "http.collector", "http.fed", "service", ""}),
     "transports": ({"anyio", "numpy"}, {"engine", "formats.v2", "http", "service", "transports"}),
     "server": ({"anyio", "uvloop"}, {"engine", "formats.v2", "http", "service", "transports", "server"}),
+    "wsgi": (set(), {"engine", "formats.v2", "http", "service", "transports", "server", "wsgi"}),
+    "aiohttp": (
+        {"anyio", "aiohttp"},
+        {"engine", "formats.v2", "http", "service", "transports", "server", "aiohttp"},
+    ),
     "asgi": ({"anyio"}, {"engine", "formats.v2", "http", "service", "transports", "server", "asgi"}),
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.
     "testing": ({"numpy", "hypothesis"}, {"engine", "formats", "testing"}),

@@ -63,12 +63,10 @@ class App:
         frontend, key = self.frontend, key_of(scope)
         observation = frontend.observe(client_of(scope))
         peer = AsgiPeer(scope, receive, send)
-        if (resolved := frontend.known.find(key)) is not None:
+        if (known := frontend.known.find(key)) is not None:
             message = await receive()
             body = _whole_body(message)
-            if len(body) == resolved.head.content_length and (
-                reply := frontend.reply_at_once(resolved, body, observation)
-            ):
+            if len(body) == known.length and (reply := frontend.reply_at_once(known, body, observation)):
                 await _send_at_once(send, reply)
                 return
             peer.take_back(message)

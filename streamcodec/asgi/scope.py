@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import fed_head
 from streamcodec.http.messages import RequestHead
-
-_MEANINGFUL: Final = frozenset(
-    {
-        b"accept-encoding",
-        b"access-control-request-headers",
-        b"access-control-request-method",
-        b"content-encoding",
-        b"content-length",
-        b"content-type",
-        b"expect",
-        b"host",
-        b"inference-header-content-length",
-        b"origin",
-        b"transfer-encoding",
-    }
-)
-"""Fields that the service, or the reading of a head, looks at."""
+from streamcodec.server.knownheads import MEANINGFUL_FIELDS
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -70,7 +54,7 @@ def key_of(scope: Scope) -> bytes:
 
     A character may be percent-encoded or not, so both forms of the path belong to the key.
     """
-    fields = [part for field in scope["headers"] if bytes(field[0]) in _MEANINGFUL for part in field]
+    fields = [part for field in scope["headers"] if bytes(field[0]) in MEANINGFUL_FIELDS for part in field]
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     first = (scope["method"].encode(), path.encode(), scope.get("raw_path") or b"", root.encode())

@@ -25,7 +25,7 @@ _PIECE_BYTES: Final = 64 << 10
 _INPUT_BYTES: Final = 16 << 10
 """Of input at once. Some of it takes long and gives nothing: blocks of no bytes, each with tables of its own."""
 
-_FREE_BYTES: Final = 64 << 10
+FREE_BYTES: Final = 64 << 10
 """The ratio counts only beyond this much output: tiny bodies may compress very well."""
 
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
@@ -131,7 +131,7 @@ class Inflater:
 
     def _check_ratio(self) -> None:
         limit = self._limits.max_compression_ratio
-        if self._given > _FREE_BYTES + limit * self._taken:
+        if self._given > FREE_BYTES + limit * self._taken:
             msg = f"the body decompresses to more than {limit} times its size"
             raise LimitExceededError(msg, limit="max_compression_ratio")
 

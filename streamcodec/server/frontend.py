@@ -19,13 +19,13 @@ from streamcodec.engine.rows import Rows
 from streamcodec.http.messages import RequestHead
 from streamcodec.server.conversation import Conversation
 from streamcodec.server.failures import log_failure
-from streamcodec.server.knownheads import KnownHeads
+from streamcodec.server.knownheads import KnownHead, KnownHeads
 from streamcodec.server.observation import Observation, Observers
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.peer import Peer
 from streamcodec.server.tasks import open_tasks
 from streamcodec.server.workers import Workers
-from streamcodec.service import Observer, Reply, ResolvedHead, Service
+from streamcodec.service import Observer, Reply, Service
 from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.exchange import Exchange, finished
 
@@ -74,11 +74,11 @@ class Frontend:
             self._workers = Workers(self._options.max_workers, self._options.max_windowed_requests)
         return self._workers
 
-    def reply_at_once(self, resolved: ResolvedHead, body: bytes, observation: Observation | None) -> Reply | None:
+    def reply_at_once(self, known: KnownHead, body: bytes, observation: Observation | None) -> Reply | None:
         """Answer a whole request whose head is known; None if it has to go the ordinary way.
 
         Args:
-            resolved: what its head means; see `KnownHeads.find`.
+            known: what its head means; see `KnownHeads.find`.
             body: all of it.
             observation: of the request; it goes on where the request goes the ordinary way.
 
@@ -86,8 +86,8 @@ class Frontend:
             The reply as it is sent, all of it there.
         """
         if observation is not None:
-            observation.begin(resolved.head)
-        reply = self.known.reply(resolved, body, observation)
+            observation.begin(known.head)
+        reply = known.reply(body, observation)
         if reply is None or Rows in map(type, reply.buffers):
             return None
         if reply.cause is not None:
@@ -96,7 +96,7 @@ class Frontend:
             observation.answered(reply)
             observation.bytes_in, observation.bytes_out = len(body), reply.body_length
             observation.end()
-        return finished(self.service, reply, resolved.head)
+        return finished(self.service, reply, known.head)
 
     def observe(self, client: str) -> Observation | None:
         """Begin the observation of a request; None if there are no observers."""

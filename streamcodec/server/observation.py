@@ -282,4 +282,9 @@ def client_of(sock: socket.socket) -> str:
         host, number, *_ = sock.getpeername()
     except (OSError, ValueError):
         return ""
-    return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+    return format_address(host, number)
+
+
+def format_address(host: str, port: object) -> str:
+    """Return an address as records have it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,7 @@
+"""The V2 service as a handler of aiohttp, and its decoder for handlers of one's own. It needs aiohttp installed."""
+
+from streamcodec.aiohttp.endpoint import receive_request, send_response
+from streamcodec.aiohttp.handler import Handler
+from streamcodec.aiohttp.peer import leave_expectation
+
+__all__ = ["Handler", "leave_expectation", "receive_request", "send_response"]

@@ -1,0 +1,74 @@
+"""Endpoint: receive an inference request and send its answer within a handler of one's own."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Final
+
+from aiohttp import web
+
+from streamcodec.aiohttp.peer import AiohttpPeer, head_of, started
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.placement import Place
+from streamcodec.server.conversation import SLICE_BYTES
+from streamcodec.server.endpoint import in_shared_pool
+from streamcodec.server.receiving import receive_from
+from streamcodec.service.reception import Check, ReceivedRequest, Reception
+from streamcodec.service.replies import Reply, complete_headers
+from streamcodec.transports.vectors import async_batches
+
+READ_TIMEOUT: Final = 30.0
+"""Seconds without a byte: networks recover within that time or not at all."""
+
+
+async def receive_request(
+    request: web.Request,
+    *,
+    check: Check | None = None,
+    place: Place = in_shared_pool,
+    limits: Limits = DEFAULT_LIMITS,
+    timeout: float | None = READ_TIMEOUT,
+    auto_decompress: bool = True,
+) -> ReceivedRequest:
+    """Receive an inference request while it comes, each tensor in its final memory.
+
+    To refuse requests before the client is told to send them, give the route `expect_handler=leave_expectation` of
+    `streamcodec.aiohttp.peer`. `client_max_size` of the application has no effect.
+
+    Args:
+        request: nobody may have asked for its body before.
+        check: is called when the JSON header has come, before memory is taken for tensors; what it raises refuses.
+        place: says whose memory a tensor goes to; by default that of a pool, to which it returns with its last array.
+        limits: caps on everything that is read.
+        timeout: seconds without a byte; None waits for ever.
+        auto_decompress: what aiohttp was told by the argument of that name; see `Handler`.
+
+    Raises:
+        RemoteProtocolError: the request is refused; `status_hint` is the status to answer with. Its code is
+            `connection-closed` if the client has left.
+        OutOfMemoryError: as above, for want of memory.
+    """
+    peer = AiohttpPeer(request, limits, auto_decompress=auto_decompress)
+    reception = Reception(
+        head_of(request, limits), limits=limits, check=check, place=place, is_decoded=peer.is_decoded, paced=True
+    )
+    return await receive_from(peer, reception, timeout)
+
+
+async def send_response(request: web.Request, reply: Reply) -> web.StreamResponse:
+    """Send the answer to an inference request, tensor after tensor.
+
+    Args:
+        request: that is answered.
+        reply: by `ReceivedRequest.reply`; or by `error_reply`, of what `receive_request` has raised.
+
+    Returns:
+        What the handler has to return.
+    """
+    response = await started(request, reply.status, complete_headers(reply))
+    async with aclosing(async_batches(reply.buffers)) as coming:
+        async for batch in coming:
+            for view in batch:
+                for begin in range(0, len(view), SLICE_BYTES):
+                    await response.write(bytes(view[begin : begin + SLICE_BYTES]))
+    return response

@@ -1,0 +1,150 @@
+"""Peer: one request of aiohttp's, and its head.
+
+aiohttp says `100 Continue` before a handler is asked, decompresses bodies unless it is told not to, and tells nobody of
+a client that leaves while its answer is made. So `Expect` has a handler of its own, and what it would have sent is sent
+when the body is first read; what aiohttp decompresses is held against what came over the wire; and the transport is
+looked at now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+from aiohttp import HttpVersion11, web
+
+from streamcodec.engine.errors import LimitExceededError
+from streamcodec.engine.inflate import FREE_BYTES
+from streamcodec.engine.limits import Limits
+from streamcodec.http.fed import fed_head
+from streamcodec.http.heads import invalid_http
+from streamcodec.http.messages import RequestHead
+
+ROUTE: Final = "/v2{rest:.*}"
+"""All that the service answers, below where it is mounted."""
+
+_LOOK_SECONDS: Final = 0.25
+"""So often somebody looks whether the client has left."""
+
+_DECOMPRESSED: Final = {"gzip", "deflate"}
+"""Encodings that aiohttp decompresses, of those that a request may have."""
+
+
+def head_of(request: web.BaseRequest, limits: Limits, prefix_segments: int = 0) -> RequestHead:
+    """Return the head of a request.
+
+    Args:
+        request: as aiohttp gives it.
+        limits: of a head.
+        prefix_segments: of the path, that are not the service's.
+
+    Raises:
+        MessageError: a connection of the bundled server would refuse this head, too.
+    """
+    fields = [(name.lower(), value) for name, value in request.raw_headers]
+    version = f"{request.version.major}.{request.version.minor}"
+    return fed_head(request.method, _target(request, prefix_segments), fields, http_version=version, limits=limits)
+
+
+def _target(request: web.BaseRequest, prefix_segments: int) -> str:
+    """Return path and query, still percent-encoded."""
+    target = request.raw_path
+    if prefix_segments:
+        path, mark, query = target.partition("?")
+        target = "/" + "/".join(path.split("/")[1 + prefix_segments :]) + mark + query
+    return target
+
+
+class AiohttpPeer:
+    """One request of aiohttp's."""
+
+    can_close = True
+
+    def __init__(self, request: web.BaseRequest, limits: Limits, *, auto_decompress: bool) -> None:
+        """Begin before its body.
+
+        Args:
+            request: as aiohttp gives it.
+            limits: `max_compression_ratio` applies to what aiohttp decompresses.
+            auto_decompress: whether it does so.
+        """
+        self._request = request
+        self._limits = limits
+        self._is_expected = request.headers.get("Expect", "").lower() == "100-continue"
+        self._begun: bytes = b""
+        encoding = request.headers.get("Content-Encoding", "").lower()
+        self.is_decoded: bool = auto_decompress and encoding in _DECOMPRESSED
+        self.response: web.StreamResponse | None = None
+
+    def take_back(self, body: bytes) -> None:
+        """Begin with something that has been read already."""
+        self._begun = body
+
+    async def receive(self) -> bytes | None:
+        """Return the next piece of the body; None at its end.
+
+        Raises:
+            ConnectionResetError: the client has left.
+            RemoteProtocolError: aiohttp cannot take the body out of its chunks, or decompress it.
+            LimitExceededError: it has become more than `max_compression_ratio` times as large.
+        """
+        if self._begun:
+            begun, self._begun = self._begun, b""
+            return begun
+        if self._is_expected:
+            await self._go_on()
+        try:
+            piece = await self._request.content.readany()
+        except OSError as error:
+            raise ConnectionResetError(str(error)) from None
+        except web.RequestPayloadError:
+            msg = "the body's chunks or its compression are damaged"
+            raise invalid_http(msg) from None
+        self._check_ratio()
+        return piece or None
+
+    async def gone(self) -> None:
+        """Wait until the client has left."""
+        while (transport := self._request.transport) is not None and not transport.is_closing():
+            del transport
+            await anyio.sleep(_LOOK_SECONDS)
+
+    async def start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
+        """Begin the answer."""
+        self.response = await started(self._request, status, headers)
+
+    async def send(self, data: memoryview) -> None:
+        """Send a piece of it. aiohttp keeps what it is given until it is sent, so it is copied."""
+        if self.response is not None:
+            await self.response.write(bytes(data))
+
+    async def _go_on(self) -> None:
+        self._is_expected = False
+        if self._request.version == HttpVersion11:
+            writer = self._request.writer
+            await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            writer.output_size = 0  # nothing of the answer has been sent
+
+    def _check_ratio(self) -> None:
+        if not self.is_decoded:
+            return
+        content, limit = self._request.content, self._limits.max_compression_ratio
+        if content.total_bytes > FREE_BYTES + limit * content.total_raw_bytes:
+            msg = f"the body decompresses to more than {limit} times its size"
+            raise LimitExceededError(msg, limit="max_compression_ratio")
+
+
+async def leave_expectation(request: web.Request) -> None:
+    """Say nothing to `Expect: 100-continue` before somebody reads the body; for `expect_handler` of a route."""
+
+
+async def started(request: web.BaseRequest, status: int, headers: Sequence[tuple[str, str]]) -> web.StreamResponse:
+    """Begin an answer."""
+    response = web.StreamResponse(status=status)
+    for name, value in headers:
+        response.headers.add(name, value)
+        if name == "Connection":
+            response.force_close()
+    await response.prepare(request)
+    return response

@@ -1,0 +1,7 @@
+"""The V2 service for WSGI servers, and its decoder for views of one's own."""
+
+from streamcodec.wsgi.answer import pieces_of, send_response
+from streamcodec.wsgi.app import App
+from streamcodec.wsgi.endpoint import receive_request
+
+__all__ = ["App", "pieces_of", "receive_request", "send_response"]

@@ -1,0 +1,139 @@
+"""Answer: a reply as WSGI wants it, an iterable of bytes that is closed in any case.
+
+Servers own what they are given, so each piece is a copy; of small parts one, that the whole answer may go at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from typing import Final, cast
+
+from streamcodec.engine.errors import LocalProtocolError, MessageError
+from streamcodec.engine.rows import Rows
+from streamcodec.service.replies import Reply, complete_headers, failure_reply
+from streamcodec.transports.vectors import batches
+from streamcodec.wsgi.environ import StartResponse
+
+PIECE_BYTES: Final = 256 << 10
+"""Of an answer, given to the server at once: more would only be memory."""
+
+
+class Answer:
+    """The body of an answer. Whoever has it closes it, whether all of it was wanted or not.
+
+    Attributes:
+        sent: bytes that the server has asked for.
+    """
+
+    def __init__(self, pieces: Iterator[bytes], end: Callable[[int, BaseException | None], None]) -> None:
+        """Begin.
+
+        Args:
+            pieces: of the body.
+            end: is called once, when there are no more, one has failed, or nobody wants them; with the
+                number of bytes that were wanted, and what was raised.
+        """
+        self._pieces = pieces
+        self._end: Callable[[int, BaseException | None], None] | None = end
+        self.sent: int = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            piece = next(self._pieces)
+        except StopIteration:
+            self._finish(None)
+            raise
+        except BaseException as error:
+            self._finish(error)
+            raise
+        self.sent += len(piece)
+        return piece
+
+    def close(self) -> None:
+        """Give everything back; a second time does nothing."""
+        self._finish(None)
+
+    def __del__(self) -> None:  # servers forget to close what they have not begun to send
+        self._finish(None)
+
+    def _finish(self, error: BaseException | None) -> None:
+        end, self._end = self._end, None
+        self._pieces, pieces = iter(()), self._pieces
+        close = getattr(pieces, "close", None)
+        if close is not None:
+            close()
+        if end is not None:
+            end(self.sent, error)
+
+
+def send_response(start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
+    """Begin the answer to an inference request, and return its body, which is made while it is sent.
+
+    Args:
+        start_response: as WSGI gives it.
+        reply: by `ReceivedRequest.reply`; or by `error_reply`, of what `receive_request` has raised.
+    """
+    start(start_response, reply)
+    return pieces_of(reply)
+
+
+def start(start_response: StartResponse, reply: Reply) -> None:
+    """Begin an answer."""
+    start_response(f"{reply.status} {HTTPStatus(reply.status).phrase}", complete_headers(reply))
+
+
+def pieces_of(reply: Reply) -> Iterator[bytes]:
+    """Yield the body of a reply, in pieces of at most `PIECE_BYTES`.
+
+    Raises:
+        MessageError: the request that the model makes its answer of breaks a rule.
+        RuntimeError: the model has raised something else.
+    """
+    coming = batches(reply.buffers)
+    while (batch := _next(coming)) is not None:
+        yield from _pieces(batch)
+
+
+def failure_to_send(reply: Reply) -> Reply | None:
+    """Return what is answered in place of a reply that only an event loop could send; None if this can be sent."""
+    if not any(isinstance(part, Rows) and part.is_asynchronous for part in reply.buffers):
+        return None
+    error = LocalProtocolError("a model has returned asynchronous rows, and there is no event loop to wait for them")
+    return failure_reply(str(error), status=500, cause=error)
+
+
+def whole_of(reply: Reply) -> bytes | None:
+    """Return the body of a short reply that is all there; None of any other."""
+    if reply.body_length > PIECE_BYTES or Rows in map(type, reply.buffers):
+        return None
+    return b"".join(cast("tuple[bytes, ...]", reply.buffers))
+
+
+def _next(coming: Iterator[list[memoryview]]) -> list[memoryview] | None:
+    try:
+        return next(coming, None)
+    except MessageError:
+        raise
+    except Exception as error:
+        msg = f"a model failed with {type(error).__name__} in the middle of its answer"
+        raise RuntimeError(msg) from error
+
+
+def _pieces(views: list[memoryview]) -> Iterator[bytes]:
+    """Yield the bytes of views, small ones together and large ones cut."""
+    together: list[memoryview] = []
+    nbytes = 0
+    for view in views:
+        for begin in range(0, len(view), PIECE_BYTES):
+            part = view[begin : begin + PIECE_BYTES]
+            if nbytes + len(part) > PIECE_BYTES:
+                yield b"".join(together)
+                together, nbytes = [], 0
+            together.append(part)
+            nbytes += len(part)
+    if together:
+        yield b"".join(together)

@@ -1,0 +1,126 @@
+"""App: the V2 service as a WSGI application, wherever it is mounted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streamcodec.engine.errors import LocalProtocolError, MessageError
+from streamcodec.http.messages import RequestHead
+from streamcodec.server.failures import log_failure
+from streamcodec.server.observation import Observation, Observers
+from streamcodec.server.options import ServerOptions
+from streamcodec.service import Observer, Reply, Service
+from streamcodec.service.budget import Budget
+from streamcodec.service.exchange import Exchange
+from streamcodec.wsgi.answer import Answer, failure_to_send, pieces_of, start, whole_of
+from streamcodec.wsgi.conversation import Conversation
+from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of, key_of
+from streamcodec.wsgi.sharing import SharedBudget, SharedReservation
+from streamcodec.wsgi.shortcut import Shortcut
+
+
+class App:
+    """The V2 service for gunicorn, waitress, werkzeug, granian and whatever else speaks WSGI.
+
+    Requests are received, answered, bounded and refused as by the bundled server. The thread that the server gives a
+    request waits, reads and calls the model; the server decides how many there are, and how long they wait for a
+    client. Several threads may call this at once.
+    """
+
+    def __init__(
+        self, service: Service, options: ServerOptions | None = None, *, observer: Observer | Iterable[Observer] = ()
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            service: what is served. Models that are an `async def` need an event loop, and there is none.
+            options: how. `max_memory_bytes` holds for a process; `budget_timeout`, `header_timeout`, `request_timeout`
+                and `min_rate` apply, looked at after each read; all others have no effect.
+            observer: is told of all requests, by their threads; or several, which are told in turn. Bytes are those of
+                bodies.
+
+        Raises:
+            LocalProtocolError: a model is an `async def`.
+        """
+        for model in service.models:
+            if model.is_async:
+                msg = f"model {model.name!r} is an async def, which WSGI has no event loop for; serve it by ASGI"
+                raise LocalProtocolError(msg)
+        observers = list(observer) if isinstance(observer, Iterable) else [observer]
+        self._observers = Observers(observers) if observers else None
+        self._options = options or ServerOptions()
+        self._service = service
+        self._shortcut = Shortcut(service)
+        self._shared = SharedBudget(
+            Budget(self._options.max_memory_bytes, service.pool, min_rate=self._options.min_rate)
+        )
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        observation = None if self._observers is None else self._observers.of(client_of(environ))(0)
+        ending, key = Ending(observation), key_of(environ)
+        try:
+            reply = self._shortcut.reply(environ, key, observation)
+            if reply is None:
+                reply = self._reply(environ, key, observation, ending)
+            if (failure := failure_to_send(reply)) is not None:
+                reply = failure
+                if observation is not None:
+                    observation.answered(reply)
+            if reply.cause is not None:
+                log_failure(reply.cause, reply.call)
+            start(start_response, reply)
+        except BaseException as error:
+            ending.over(0, error)
+            raise
+        ending.wanted = 0 if environ["REQUEST_METHOD"] == "HEAD" else reply.body_length
+        if ending.exchange is None and (body := whole_of(reply)) is not None:
+            ending.over(len(body), None)
+            return [body]
+        return Answer(pieces_of(reply) if ending.wanted else iter(()), ending.over)
+
+    def _reply(self, environ: Environ, key: bytes, observation: Observation | None, ending: Ending) -> Reply:
+        """Receive a request in the ordinary way, as far as the reply."""
+        ending.exchange = exchange = Exchange(self._service, SharedReservation(self._shared))
+        exchange.watch = observation
+        conversation = Conversation(exchange, self._options, limits=self._service.limits, observation=observation)
+        conversation.run(self._head(environ, key), environ["wsgi.input"])
+        if observation is not None:
+            observation.bytes_in = conversation.received
+        return exchange.reply
+
+    def _head(self, environ: Environ, key: bytes) -> RequestHead | MessageError:
+        """Return the head of a request, or what is wrong with it."""
+        try:
+            head = head_of(environ, self._service.limits)
+            self._shortcut.learn(key, head)
+        except MessageError as error:
+            return error
+        return head
+
+
+class Ending:
+    """What is done when a request is over, however that comes.
+
+    Attributes:
+        exchange: has its memory; None where the request has not come that far, or has taken the short cut.
+        wanted: bytes of the answer's body.
+    """
+
+    def __init__(self, observation: Observation | None) -> None:
+        """Prepare, before anything has been taken that has to be given back."""
+        self._observation = observation
+        self.exchange: Exchange | None = None
+        self.wanted: int = 0
+
+    def over(self, sent: int, error: BaseException | None) -> None:
+        """Give everything back; `error` is what has broken the request off, if anything has."""
+        observation = self._observation
+        if observation is not None:
+            observation.bytes_out = sent
+            if error is None and sent == self.wanted:
+                observation.end()
+            else:
+                observation.break_off(error)
+        if self.exchange is not None:
+            self.exchange.end()

@@ -1,0 +1,79 @@
+"""Sharing: the budget of memory, by the threads of a server.
+
+A `Budget` counts, and does not know that there are threads. All that changes it comes by a reservation: so here is one
+that takes the budget's lock for each of its steps. Nobody's code runs meanwhile but the budget's, and waiting is done
+without the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from typing import Final
+
+from streamcodec.service.budget import Budget, Reservation
+
+_PRESS_SECONDS: Final = 0.25
+"""So often those who keep memory are looked at while somebody waits for it."""
+
+
+class SharedBudget:
+    """The memory of all requests of one process.
+
+    Attributes:
+        budget: counts it.
+        lock: is held by whoever changes it; a thread may take it again.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        """Share it."""
+        self.budget: Budget = budget
+        self.lock: threading.RLock = threading.RLock()
+
+
+class SharedReservation(Reservation):
+    """What one request has of it."""
+
+    def __init__(self, shared: SharedBudget) -> None:
+        """Begin with nothing."""
+        super().__init__(shared.budget)
+        self._lock = shared.lock
+
+    def ask(self, nbytes: int, *, held: int = 0) -> bool:
+        """Ask for so many bytes in all."""
+        with self._lock:
+            return super().ask(nbytes, held=held)
+
+    def has_room(self, taken: int, total: int | None) -> bool:
+        """Ask for a step more."""
+        with self._lock:
+            return super().has_room(taken, total)
+
+    def press(self, now: float) -> None:
+        """Have those who are slow make room."""
+        with self._lock:
+            super().press(now)
+
+    def release(self) -> None:
+        """Give everything back."""
+        with self._lock:
+            super().release()
+
+
+def wait_for_memory(reservation: Reservation, timeout: float) -> bool:
+    """Have this thread wait for the memory that a request has asked for.
+
+    Args:
+        reservation: of the request.
+        timeout: seconds.
+
+    Returns:
+        Whether the memory has come.
+    """
+    granted = threading.Event()
+    reservation.on_granted = granted.set
+    end = monotonic() + timeout
+    while reservation.missing and (left := end - monotonic()) > 0:  # it may have come before this
+        reservation.press(monotonic())
+        granted.wait(min(left, _PRESS_SECONDS))
+    return not reservation.missing

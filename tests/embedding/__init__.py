@@ -1,0 +1,1 @@
+"""Embedding: the service within the servers of others, each a process of its own."""

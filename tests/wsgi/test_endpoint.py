@@ -1,0 +1,106 @@
+"""Endpoint: requests and answers within WSGI applications of one's own."""
+
+from __future__ import annotations
+
+import gc
+import io
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import flask
+import numpy as np
+import pytest
+
+from streamcodec import DEFAULT_LIMITS, LimitExceededError, Limits, RemoteProtocolError, RequestHeader
+from streamcodec.service import error_reply
+from streamcodec.wsgi import pieces_of, receive_request, send_response
+from tests.wsgi.requests import Pieces, body_of, environ_of, message_of
+
+X = np.arange(1 << 18, dtype=np.float32)
+
+
+@pytest.mark.parametrize("kind", [Pieces, io.BytesIO])
+def test_a_request_is_received_and_answered(kind: Any) -> None:  # noqa: ANN401 - any stream
+    message = message_of(X, request_id="seven", parameters={"binary_data_output": True})
+    request = receive_request(environ_of(message, "/predict", kind(body_of(message))))
+    assert request.header.id == "seven"
+    assert np.array_equal(request.inputs["x"], X)
+    started: list[tuple[str, list[tuple[str, str]]]] = []
+    reply = request.reply({"y": 2 * np.asarray(request.inputs["x"])}, model_name="m")
+
+    def start_response(status: str, headers: list[tuple[str, str]]) -> Callable[[bytes], object]:
+        started.append((status, headers))
+        return bytes
+
+    pieces = list(send_response(start_response, reply))
+    ((status, headers),) = started
+    assert status == "200 OK"
+    assert dict(headers)["Content-Length"] == str(sum(map(len, pieces)))
+    assert max(map(len, pieces)) == 256 << 10
+
+
+def test_a_compressed_request_is_worked_on_piece_by_piece() -> None:
+    import gzip  # noqa: PLC0415
+
+    message = message_of(X)
+    body = gzip.compress(body_of(message))
+    environ = environ_of(message, stream=Pieces(body), CONTENT_LENGTH=str(len(body)), HTTP_CONTENT_ENCODING="gzip")
+    assert np.array_equal(receive_request(environ).inputs["x"], X)
+
+
+def test_a_check_refuses_before_memory_is_taken() -> None:
+    def check(header: RequestHeader) -> None:
+        assert header.tensors[0].nbytes == X.nbytes
+        raise LimitExceededError("too much", limit="mine")
+
+    message = message_of(X)
+    stream = Pieces(body_of(message), most=1000)
+    with pytest.raises(LimitExceededError):
+        receive_request(environ_of(message, stream=stream), check=check)
+    assert len(stream.reads) == 1
+
+
+def test_limits_and_ends_are_kept() -> None:
+    with pytest.raises(LimitExceededError):
+        receive_request(environ_of(message_of(X)), limits=Limits(max_message_bytes=1000))
+    message = message_of(X)
+    with pytest.raises(RemoteProtocolError, match="ended in the middle"):
+        receive_request(environ_of(message, stream=Pieces(body_of(message)[:-1])))
+
+
+def test_memory_is_used_again() -> None:
+    message = message_of(np.zeros(1 << 20, np.float32))
+    body, environ = body_of(message), environ_of(message, stream="is set later")
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(8):
+            environ["wsgi.input"] = io.BytesIO(body)
+            receive_request(environ)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert peak < 6 << 20
+
+
+def test_a_view_of_flask() -> None:
+    app = flask.Flask(__name__)
+
+    @app.post("/double")
+    def double() -> flask.Response:
+        try:
+            received = receive_request(flask.request.environ, limits=DEFAULT_LIMITS)
+            reply = received.reply({"y": 2 * np.asarray(received.inputs["x"])}, model_name="double")
+        except RemoteProtocolError as error:
+            reply = error_reply(error)
+        return flask.Response(pieces_of(reply), reply.status, [*reply.headers])
+
+    message = message_of(X)
+    fields = dict(message.headers)
+    answer = app.test_client().post("/double", data=body_of(message), headers=fields)
+    assert answer.status_code == 200
+    assert answer.json is not None
+    assert answer.json["outputs"][0]["data"][:3] == [0, 2, 4]
+    assert app.test_client().post("/double", data=b"{", headers={}).status_code == 400
