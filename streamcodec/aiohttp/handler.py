@@ -10,7 +10,7 @@ from aiohttp import web
 from streamcodec.aiohttp.peer import ROUTE, AiohttpPeer, head_of, leave_expectation, started
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
-from streamcodec.server.frontend import Frontend
+from streamcodec.server.frontend import Frontend, is_there
 from streamcodec.server.knownheads import MEANINGFUL_FIELDS
 from streamcodec.server.observation import Observation, format_address
 from streamcodec.server.options import ServerOptions
@@ -87,7 +87,10 @@ class Handler:
         if reply is None:
             peer.take_back(body)
             return None
-        return await _sent(request, reply)
+        if is_there(reply):
+            return await _sent(request, self._frontend.finish_at_once(known, reply, observation))
+        await self._frontend.handle(known.head, peer, observation, reply)
+        return peer.response
 
     async def _live(self, _: web.Application) -> AsyncIterator[None]:
         async with self._frontend.running():

@@ -10,7 +10,8 @@ from typing import Final, cast
 from streamcodec.asgi.scope import Message, Receive, Scope, Send, client_of, head_of, key_of
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
-from streamcodec.server.frontend import Frontend
+from streamcodec.server.frontend import Frontend, is_there
+from streamcodec.server.observation import Observation
 from streamcodec.server.options import ServerOptions
 from streamcodec.service import Observer, Reply, Service
 from streamcodec.service.replies import complete_headers
@@ -66,8 +67,12 @@ class App:
         if (known := frontend.known.find(key)) is not None:
             message = await receive()
             body = _whole_body(message)
-            if len(body) == known.length and (reply := frontend.reply_at_once(known, body, observation)):
-                await _send_at_once(send, reply)
+            reply = frontend.reply_at_once(known, body, observation) if len(body) == known.length else None
+            if reply is not None:
+                if is_there(reply):
+                    await _send_at_once(send, frontend.finish_at_once(known, reply, observation))
+                else:
+                    await self._handle(known.head, peer, observation, reply)
                 return
             peer.take_back(message)
         head: RequestHead | MessageError
@@ -76,12 +81,21 @@ class App:
             frontend.known.learn(key, head)
         except MessageError as error:
             head = error
+        await self._handle(head, peer, observation)
+
+    async def _handle(
+        self,
+        head: RequestHead | MessageError,
+        peer: AsgiPeer,
+        observation: Observation | None,
+        reply: Reply | None = None,
+    ) -> None:
         try:
-            await frontend.handle(head, peer, observation)
+            await self.frontend.handle(head, peer, observation, reply)
         except (OSError, MessageError) as error:  # the client has left, takes nothing, or fails its own answer
             logger.debug("request broken off: %s", error)
             return  # a server closes the connection of an answer that has no end
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await peer.end()
 
 
 class AsgiPeer:
@@ -129,6 +143,10 @@ class AsgiPeer:
     async def send(self, data: memoryview) -> None:
         """Send a piece of it. Servers keep what they are given, so it is copied."""
         await self._send({"type": "http.response.body", "body": bytes(data), "more_body": True})
+
+    async def end(self) -> None:
+        """End the answer."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _whole_body(message: Message) -> bytes:

@@ -6,19 +6,15 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-import anyio
-
 from streamcodec.asgi.app import AsgiPeer, encoded
 from streamcodec.asgi.scope import Message, Receive, Scope, Send, head_of
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
 from streamcodec.server.conversation import SLICE_BYTES
 from streamcodec.server.endpoint import in_shared_pool
+from streamcodec.server.receiving import receive_from
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
 from streamcodec.service.replies import Reply, complete_headers
-from streamcodec.transports import turns
 from streamcodec.transports.vectors import async_batches
 
 READ_TIMEOUT: Final = 30.0
@@ -50,19 +46,7 @@ async def receive_request(
         OutOfMemoryError: as above, for want of memory.
     """
     reception = Reception(head_of(scope, limits), limits=limits, check=check, place=place, paced=True)
-    body, peer = reception.body, AsgiPeer(scope, receive, _no_send)
-    while True:
-        event = body.next_event()
-        if event is NEED_TURN:
-            await turns.work(body)
-        elif event is NEED_DATA:
-            piece = await _piece(peer, timeout)
-            if piece is None:
-                body.receive_eof()
-            else:
-                body.feed(piece)
-        elif (request := reception.receive(event)) is not None:
-            return request
+    return await receive_from(AsgiPeer(scope, receive, _no_send), reception, timeout)
 
 
 async def send_response(send: Send, reply: Reply) -> None:
@@ -86,17 +70,6 @@ async def pieces(reply: Reply) -> AsyncGenerator[bytes, None]:
             for view in batch:
                 for start in range(0, len(view), SLICE_BYTES):
                     yield bytes(view[start : start + SLICE_BYTES])
-
-
-async def _piece(peer: AsgiPeer, timeout: float | None) -> bytes | None:
-    try:
-        with anyio.fail_after(timeout):
-            return await peer.receive()
-    except TimeoutError:
-        msg = f"the request has not gone on for {timeout:g} seconds"
-        raise RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408) from None
-    except ConnectionError as error:
-        raise RemoteProtocolError(str(error), code=ErrorCode.CONNECTION_CLOSED) from None
 
 
 async def _no_send(_: Message) -> None:

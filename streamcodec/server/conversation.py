@@ -93,6 +93,7 @@ class Conversation:
         self._options = options
         self._observation = observation
         self._head: RequestHead | None = None
+        self._taken = 0
         self._caller = Caller(workers, exchange.reservation, options.model_timeout)
         self._progress = Progress(exchange)
         self._patience = Patience(options, self._progress)
@@ -101,7 +102,7 @@ class Conversation:
     @property
     def received(self) -> int:
         """Bytes of the request's body that have come."""
-        return self._progress.received
+        return self._taken or self._progress.received
 
     async def run(self, head: RequestHead | MessageError) -> None:
         """Go as far as the reply.
@@ -125,6 +126,12 @@ class Conversation:
             exchange.fail(error)
         except MemoryError:
             exchange.fail(OutOfMemoryError("there is no memory for the request now"))
+
+    def take(self, head: RequestHead, reply: Reply) -> None:
+        """Begin with the reply, which has been made of the whole body already."""
+        self._head = head
+        self._taken = head.content_length or 0
+        self._exchange.refuse(head, reply)
 
     async def send(self) -> None:
         """Send the reply.
@@ -252,6 +259,8 @@ class Conversation:
 
     def _leaves_much(self) -> bool:
         """Whether more of the request is unread than one drops to keep a connection."""
+        if self._taken:
+            return False
         if self._exchange.arrival is None:
             unread = None if self._head is None else self._head.content_length
         else:

@@ -75,7 +75,7 @@ class Frontend:
         return self._workers
 
     def reply_at_once(self, known: KnownHead, body: bytes, observation: Observation | None) -> Reply | None:
-        """Answer a whole request whose head is known; None if it has to go the ordinary way.
+        """Have the model called with a whole request whose head is known.
 
         Args:
             known: what its head means; see `KnownHeads.find`.
@@ -83,18 +83,20 @@ class Frontend:
             observation: of the request; it goes on where the request goes the ordinary way.
 
         Returns:
-            The reply as it is sent, all of it there.
+            The reply: for `finish_at_once` if all of it `is_there`, else for `handle`. None if the request has to go
+            the ordinary way.
         """
         if observation is not None:
             observation.begin(known.head)
-        reply = known.reply(body, observation)
-        if reply is None or Rows in map(type, reply.buffers):
-            return None
+        return known.reply(body, observation)
+
+    def finish_at_once(self, known: KnownHead, reply: Reply, observation: Observation | None) -> Reply:
+        """Return a reply that is all there as it is sent, and tell observers that it has been."""
         if reply.cause is not None:
             log_failure(reply.cause, reply.call)
         if observation is not None:
             observation.answered(reply)
-            observation.bytes_in, observation.bytes_out = len(body), reply.body_length
+            observation.bytes_in, observation.bytes_out = known.length, reply.body_length
             observation.end()
         return finished(self.service, reply, known.head)
 
@@ -102,13 +104,20 @@ class Frontend:
         """Begin the observation of a request; None if there are no observers."""
         return None if self._observers is None else self._observers.of(client)(0)
 
-    async def handle(self, head: RequestHead | MessageError, peer: Peer, observation: Observation | None) -> None:
+    async def handle(
+        self,
+        head: RequestHead | MessageError,
+        peer: Peer,
+        observation: Observation | None,
+        reply: Reply | None = None,
+    ) -> None:
         """Answer one request.
 
         Args:
             head: of the request; or what is wrong with it.
             peer: brings the body, and takes the answer.
             observation: of the request, by `observe`.
+            reply: by `reply_at_once`; None if the request has to be received.
 
         Raises:
             ConnectionError: the client has left before its answer began.
@@ -122,7 +131,10 @@ class Frontend:
         )
         error: BaseException | None = None
         try:
-            await conversation.run(head)
+            if reply is None or isinstance(head, MessageError):
+                await conversation.run(head)
+            else:
+                conversation.take(head, reply)
             await conversation.send()
         except BaseException as raised:
             error = raised
@@ -134,3 +146,8 @@ class Frontend:
             error = None  # whose traceback would keep this frame, and so itself
             conversation.end()
             exchange.end()
+
+
+def is_there(reply: Reply) -> bool:
+    """Whether no part of a reply is made while it is sent."""
+    return Rows not in map(type, reply.buffers)

@@ -175,6 +175,33 @@ def test_windows_come_in_and_rows_go_out_while_the_other_side_goes_on(backend: s
     assert len(exchanged.sent) > 4
 
 
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_quick_model_is_called_once_whatever_it_answers(is_json: bool) -> None:
+    calls: list[int] = []
+
+    def predict(_: InferenceRequest) -> dict[str, Any]:
+        calls.append(1)
+        shape = (4, 1 << 18) if is_json else (2, 4)
+        return {"y": np.zeros(shape, np.uint8) if is_json else Rows("UINT8", shape, iter([np.ones(shape, np.uint8)]))}
+
+    notes = _Notes()
+    app = app_of(predict, is_inline=True, observer=notes)
+    message = encode_request({"x": X}, parameters={"binary_data_output": not is_json})
+    scope, body = scope_for(message), b"".join(message.buffers)
+
+    async def main() -> None:
+        for _ in range(3):
+            exchanged = await ask(app, scope, [body])
+            assert exchanged.status == 200
+            assert exchanged.is_whole
+            assert int(exchanged.fields["content-length"]) == len(exchanged.body)
+            assert "connection" not in exchanged.fields
+
+    run(main)
+    assert len(calls) == 3
+    assert [note[1:] for note in notes.ended] == [(200, "m", "complete", len(body))] * 3
+
+
 def test_a_head_is_answered_without_a_body() -> None:
     exchanged = run(ask, app_of(), scope_of("HEAD", "/v2/models/m/infer"))
     assert exchanged.status == 405
