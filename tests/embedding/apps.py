@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 from aiohttp import web
 
-from streamcodec import Rows, wsgi
+from streamcodec import Rows, asgi, wsgi
 from streamcodec.aiohttp import Handler
 from streamcodec.aiohttp.peer import leave_expectation
+from streamcodec.asgi.scope import Receive, Scope, Send
 from streamcodec.service import InferenceRequest, Model, Service, demo_models
 from streamcodec.service.budget import Budget
 from streamcodec.service.models import Outputs
@@ -34,6 +35,31 @@ CHOICE: Final = re.compile(r"/~/(\d+)")
 def service_of(number: int) -> Service:
     """Return the service that a group of cases needs."""
     return service_for(groups()[number][0], is_inline=True)
+
+
+class ChosenAsgi:
+    """The services that the corpus needs, one at a time."""
+
+    def __init__(self) -> None:
+        self._app = asgi.App(service_of(0))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer by the service that was chosen last."""
+        if (choice := CHOICE.fullmatch(scope.get("path", ""))) is not None:
+            self._app = asgi.App(service_of(int(choice[1])))
+            await send_bytes(send, b"")
+        else:
+            await self._app(scope, receive, send)
+
+
+async def send_bytes(send: Send, body: bytes) -> None:
+    """Answer 200 with these bytes."""
+    fields = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
+chosen_asgi = ChosenAsgi()
 
 
 class ChosenWsgi:
@@ -100,6 +126,26 @@ def state_of(service: Service, budget: Budget) -> bytes:
         "files": len(list(Path("/proc/self/fd").iterdir())),
     }
     return json.dumps(state).encode()
+
+
+class WatchedAsgi:
+    """A service that tells what it has in use."""
+
+    def __init__(self) -> None:
+        self._service = watched_service()
+        self._app = asgi.App(self._service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or tell."""
+        if scope.get("path") != "/~/state":
+            await self._app(scope, receive, send)
+            return
+        if b"collector=off" in scope["query_string"]:
+            gc.disable()
+        await send_bytes(send, state_of(self._service, self._app.frontend.budget))
+
+
+watched_asgi = WatchedAsgi()
 
 
 class WatchedWsgi:

@@ -13,13 +13,44 @@ from typing import Any, Final
 import numpy as np
 from aiohttp import web
 
-from streamcodec import wsgi
+from streamcodec import asgi, wsgi
 from streamcodec.aiohttp import Handler
+from streamcodec.asgi.scope import Receive, Scope, Send
 from streamcodec.service import Service, demo_models
 from streamcodec.wsgi.environ import Environ, StartResponse
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 _DTYPES: Final = {"FP32": "<f4", "UINT8": "u1"}
+
+ours_asgi = asgi.App(Service(demo_models()))
+
+
+async def whole_asgi(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer as `ours_asgi` does, with the whole body at once."""
+    if scope["type"] == "lifespan":
+        await _live(receive, send)
+        return
+    pieces = []
+    more = True
+    while more:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    fields = {bytes(name).decode(): bytes(value).decode() for name, value in scope["headers"]}
+    if not (length := fields.get(HEADER_LENGTH.lower())):
+        header, parts = {"Content-Length": "0"}, list[bytes]()
+    else:
+        header, parts = _infer(b"".join(pieces), int(length), scope["path"].split("/")[3])
+    encoded = [(name.lower().encode(), value.encode()) for name, value in header.items()]
+    await send({"type": "http.response.start", "status": 200, "headers": encoded})
+    await send({"type": "http.response.body", "body": b"".join(parts)})
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while (await receive())["type"] != "lifespan.shutdown":
+        await send({"type": "lifespan.startup.complete"})
+    await send({"type": "lifespan.shutdown.complete"})
+
 
 ours_wsgi = wsgi.App(Service(demo_models()))
 

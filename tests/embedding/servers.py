@@ -16,6 +16,15 @@ from typing import IO, Final
 ROOT: Final = Path(__file__).parents[2]
 _SECONDS: Final = 30
 
+ASGI: Final = {
+    "uvicorn h11": "-m uvicorn --port {port} --log-level critical --http h11 --loop asyncio {app}",
+    "uvicorn httptools": "-m uvicorn --port {port} --log-level critical --http httptools --loop uvloop {app}",
+    "hypercorn": "-m hypercorn --bind 127.0.0.1:{port} --log-level CRITICAL {app}",
+    "hypercorn trio": "-m hypercorn --bind 127.0.0.1:{port} --log-level CRITICAL --worker-class trio {app}",
+    "granian ASGI": "-m granian --interface asgi --host 127.0.0.1 --port {port} --no-ws --log-level warning {app}",
+}
+"""How each server of ASGI is started."""
+
 WSGI: Final = {
     "gunicorn sync": "-m gunicorn -k sync -w 1 --graceful-timeout 5 -b 127.0.0.1:{port} {app}",
     "gunicorn gthread": "-m gunicorn -k gthread -w 1 --threads 4 --graceful-timeout 5 -b 127.0.0.1:{port} {app}",
@@ -32,9 +41,11 @@ AIOHTTP: Final = {
 }
 
 
-SERVERS: Final = {name: (command, "wsgi") for name, command in WSGI.items()} | {
-    name: (command, "aiohttp") for name, command in AIOHTTP.items()
-}
+SERVERS: Final = (
+    {name: (command, "asgi") for name, command in ASGI.items()}
+    | {name: (command, "wsgi") for name, command in WSGI.items()}
+    | {name: (command, "aiohttp") for name, command in AIOHTTP.items()}
+)
 """How each server is started, and the kind of application that it serves."""
 
 HALF_CLOSED: Final = {"gunicorn sync", "gunicorn gthread", "waitress", "werkzeug"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import signal
 import socket
 import struct
@@ -92,11 +93,16 @@ def half_closed_in_mid_body(address: tuple[str, int], message: bytes) -> None:
             pass
 
 
-def settled(embedding: Embedding) -> dict[str, Any]:
-    """Wait until nothing is in use that was taken for requests; return the last state."""
+def settled(embedding: Embedding, files: float = math.inf) -> dict[str, Any]:
+    """Wait until nothing is in use that was taken for requests, and no more files than that; return the last state.
+
+    Servers close connections of clients that have left when they find out.
+    """
     end = time.monotonic() + _SECONDS
-    while (state := state_of(embedding)) and (state["reserved"] or state["used"]) and time.monotonic() < end:
+    state = state_of(embedding)
+    while (state["reserved"] or state["used"] or state["files"] > files) and time.monotonic() < end:
         time.sleep(0.2)
+        state = state_of(embedding)
     return state
 
 
@@ -109,7 +115,7 @@ def test_nothing_is_left_of_clients_that_leave(watched: Embedding) -> None:
         gone_in_mid_answer(watched.address, whole("rows", 64))
     for _ in range(3):
         half_closed_in_mid_body(watched.address, whole("sink", _MIB))
-    after = settled(watched)
+    after = settled(watched, before["files"] + 4)
     assert (after["reserved"], after["used"]) == (0, 0)
     assert after["threads"] <= before["threads"] + 8  # those that the server keeps for later
     assert after["files"] <= before["files"] + 4
