@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from html import escape
 from pathlib import Path
@@ -33,13 +33,16 @@ def room_of(parts: tuple[str, ...]) -> str:
     return "/".join(parts[:2]) if parts[0] == "formats" else parts[0]
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Yield the room and the source of every module that belongs to one."""
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    """Return the room and the source of every module that belongs to one; to parse them all takes a second."""
+    found = []
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         parts = parts[:-1] if parts[-1] == "__init__" else parts
         if parts not in {("__main__",), ("formats",)}:
-            yield room_of(parts), ast.parse(path.read_text(encoding="utf-8"))
+            found.append((room_of(parts), ast.parse(path.read_text(encoding="utf-8"))))
+    return found
 
 
 def rooms() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 from collections import deque
 from functools import partial
@@ -65,7 +64,6 @@ def test_tensors_go_to_memory_that_is_used_again() -> None:
         received = run(receive, [body], scope)
         addresses.add(received.inputs["x"].ctypes.data)
         del received
-        gc.collect()
     assert len(addresses) == 1
     assert run(partial(receive, place=new_array), [body], scope).inputs["x"].ctypes.data not in addresses
     assert in_shared_pool(None).idle_bytes > 0  # type: ignore[arg-type] # is not looked at

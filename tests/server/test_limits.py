@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from streamcodec import Limits, LocalProtocolError
-from streamcodec.engine.inflate import _FREE_BYTES
+from streamcodec.engine.inflate import FREE_BYTES
 from streamcodec.engine.record import field_names
 from streamcodec.server import ServerOptions, open_listener
 from streamcodec.server.outbox import Outbox
@@ -210,7 +210,7 @@ def test_limits_of_a_message_over_a_socket(limit: str, request_: bytes, at: int,
 def test_compression_ratio() -> None:
     text = JSON + b" " * (8 << 20)
     body = zlib.compress(text)
-    ratio = -((_FREE_BYTES - len(text)) // len(body))  # the least that is enough
+    ratio = -((FREE_BYTES - len(text)) // len(body))  # the least that is enough
     request = post(body, "Content-Encoding: deflate")
     assert _statuses(Limits(max_compression_ratio=ratio), request) == [200]
     assert _statuses(Limits(max_compression_ratio=ratio - 1), request) == [413]
