@@ -61,7 +61,13 @@ napoleon_use_rtype = False
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(numpy|np|npt|h11|hypothesis|socket|ssl|pathlib|collections|types|enum|typing|typing_extensions|asyncio)\..*",
+        r"(numpy|np|npt|h11|hypothesis|socket|ssl|pathlib|collections|types|enum|typing|typing_extensions)\..*",
+    ),
+    (r"py:.*", r"(asyncio|anyio|aiohttp)\..*"),
+    (r"py:.*", r"(BrokenResourceError|ClosedResourceError|Encoded|StartResponse)"),
+    (
+        r"py:.*",
+        r".*\.(Encoded|StartResponse)",
     ),
     (r"py:.*", r"(ndarray|dtype|ArrayLike|Connection|OSError|TimeoutError|TracebackType)"),
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),

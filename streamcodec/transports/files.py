@@ -21,13 +21,12 @@ import io
 import math
 import select
 import time
-from collections.abc import Iterable
 from typing import Final, Protocol
 
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderT
 from streamcodec.transports.received import Collecting, MessageEvent, Received
-from streamcodec.transports.source import EventSource, EventT
+from streamcodec.transports.source import Encoded, EventSource, EventT
 
 _BYTES_AT_ONCE: Final = 256 << 10
 """In one read or write: compressed files make so much at once, and serial lines a copy of it. 64 MiB of a file in
@@ -66,15 +65,6 @@ class Writable(Protocol):
 
         None is for all of them, but of an `io.RawIOBase` for none now. `BlockingIOError` is as `io` has it.
         """
-        ...
-
-
-class Encoded(Protocol):
-    """A message of any format, as its encoder returns it."""
-
-    @property
-    def buffers(self) -> Iterable[bytes | memoryview]:
-        """The message in order."""
         ...
 
 

@@ -6,9 +6,11 @@ in, into memory that it hands out, and events come out.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from streamcodec.engine.events import NeedData, NeedTurn
+from streamcodec.engine.message import Part
 
 EventT = TypeVar("EventT")
 EventT_co = TypeVar("EventT_co", covariant=True)
@@ -46,4 +48,18 @@ class EventSource(Protocol[EventT_co]):
 
         Where a source has `inflates`, and that is true, it may be called by a thread.
         """
+        ...
+
+
+class Encoded(Protocol):
+    """A message of any format, as its encoder returns it."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The message in order; `Rows` in it are made while it is sent."""
+        ...
+
+    @property
+    def buffers(self) -> Iterable[bytes | memoryview]:
+        """The same, with the windows of `Rows` in their place."""
         ...

@@ -13,9 +13,8 @@ the next call goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, ObjectSendStream
@@ -23,7 +22,6 @@ from anyio.lowlevel import checkpoint
 
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderT
-from streamcodec.engine.message import Part
 from streamcodec.transports import turns
 from streamcodec.transports.received import Collecting, MessageEvent, Received
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
@@ -31,15 +29,6 @@ from streamcodec.transports.vectors import async_batches, pieces
 
 _TURN_READS: Final = 16
 """After so many, others have their turn: a stream that has bytes already need not give them one."""
-
-
-class Encoded(Protocol):
-    """A message of any format, as its encoder returns it."""
-
-    @property
-    def parts(self) -> Sequence[Part]:
-        """The message in order."""
-        ...
 
 
 async def receive_message(
