@@ -67,10 +67,14 @@ class Admission:
         self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
         self.is_stopping = False
 
+    @property
+    def free_places(self) -> int:
+        """How many connections may enter before another has to leave."""
+        return self._max_connections + RESERVED_PLACES - len(self._guests)
+
     def enter(self, session: Conversation, guest: Guest) -> bool:
         """Let a new connection in; return whether there was room, or somebody has made it."""
-        is_full = len(self._guests) >= self._max_connections + RESERVED_PLACES
-        if is_full and not self._evict(self._guests):
+        if self.free_places <= 0 and not self._evict(self._guests):
             return False
         self._guests[session] = guest
         return True

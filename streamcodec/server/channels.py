@@ -207,7 +207,7 @@ class ProtocolChannel(EventProtocol[Any]):
         self._wake()
 
     async def _read(self) -> None:
-        """Wait for bytes, or until it is time to look. A timer costs a tenth of a scope, and each idle connection has one."""
+        """Wait for bytes, or until it is time to look: by a timer, which costs a quarter of what a scope does."""
         timer = self._loop.call_later(self._look(self._loop.time()), self._wake)
         try:
             await super()._read()

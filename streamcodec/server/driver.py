@@ -91,7 +91,7 @@ class Driver:
             await self._linger(channel)
 
     def close(self) -> None:
-        """Give back what it has of the server's threads, and its channel, which would keep it until the next collection."""
+        """Give back what it has of the server's threads; and its channel, which has it, too."""
         self._channel = None
         self._caller.end()
 
@@ -105,7 +105,6 @@ class Driver:
         self._is_leaving = True
         self._look_again()
 
-    @property
     def _is_over(self) -> bool:
         return self._is_leaving or (self._is_stopping and self.session.is_idle)
 
@@ -114,20 +113,20 @@ class Driver:
             self._channel.look_again()
 
     async def _next_step(self, channel: Channel) -> Step:
-        if self._is_over:
+        if self._is_over():
             return Step.CLOSE
         self._is_waiting = True
         self._patience.resume()
         try:
             step = await channel.next_event(self.session, self._look)
         except TimeoutError:
-            return Step.CLOSE if self._is_over else self.session.give_up()
+            return Step.CLOSE if self._is_over() else self.session.give_up()
         finally:
             self._is_waiting = False
         return Step.CLOSE if self._is_leaving else step
 
     def _look(self, now: float) -> float:
-        if self._is_over:
+        if self._is_over():
             raise TimeoutError
         return self._patience.look(now)
 
