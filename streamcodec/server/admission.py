@@ -81,9 +81,12 @@ class Admission:
 
     def admits(self, session: Conversation) -> bool:
         """Whether a connection has a seat, or there is one for it; it keeps it until it ends, whoever comes later."""
-        if len(self._served) < self._max_connections:
+        if session in self._served:
+            return True
+        has_seat = len(self._served) < self._max_connections
+        if has_seat:
             self._served.add(session)
-        return session in self._served
+        return has_seat
 
     def makes_room(self, session: Conversation) -> bool:
         """Give a connection the seat of one that is idle; return whether there was one."""
