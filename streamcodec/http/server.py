@@ -108,7 +108,7 @@ class ServerConnection:
                 event loop, where others wait meanwhile.
         """
         self._limits = limits
-        self._h11 = h11.Connection(h11.SERVER)
+        self._known_h11: h11.Connection | None = None
         self._head: RequestHead | None = None
         self._failure: MessageError | None = None
         self._cycle = _RECEIVING
@@ -222,7 +222,7 @@ class ServerConnection:
             raise LocalProtocolError(str(error)) from None
         is_for_head = self._is_for_head
         if is_for_head and self._head is None:
-            self._h11 = _asked_for_head()
+            self._known_h11 = _asked_for_head()
         has_body = status not in _BODILESS and not is_for_head
         declared = [int(value) for name, value in response.headers if name == b"content-length"]
         if has_body and declared != [length]:  # h11 would say so too late to be of use for another response
@@ -283,6 +283,13 @@ class ServerConnection:
         )
 
     @property
+    def _h11(self) -> h11.Connection:
+        """The connection of this cycle, made when it is first wanted: requests that are answered at once need none."""
+        if self._known_h11 is None:
+            self._known_h11 = h11.Connection(h11.SERVER)
+        return self._known_h11
+
+    @property
     def _is_for_head(self) -> bool:
         """Whether it is a `HEAD`, or would have been if it had not been refused: its answer has no body."""
         if self._head is not None:
@@ -312,7 +319,7 @@ class ServerConnection:
             self.has_unread_body = unread != 0
             self.incoming.close()
             return
-        self._h11 = h11.Connection(h11.SERVER)
+        self._known_h11 = None
         self.incoming.next_cycle()
         if unread:
             self.incoming.read_body(Collector(0), content_length=unread)

@@ -44,25 +44,11 @@ Write = Callable[[list[str]], None]
 """Takes lines, without their ends."""
 
 
-Line = tuple[
-    float,
-    str,
-    str | None,
-    str | None,
-    str | None,
-    str | None,
-    str | None,
-    int | None,
-    int,
-    int,
-    float,
-    str | None,
-    Ending,
-]
-"""What is kept of a request until its line is written: its time, its columns, seconds, code and ending."""
+Columns = tuple[str, str | None, str | None, str | None, str | None, int | None, int, int]
+"""Of a line: client, method, path, model, version, status, bytes in and out. Many lines have the same."""
 
-Columns = tuple[str, str | None, str | None, str | None, str | None, str | None, int | None, int, int]
-"""Of a line: client, method, path, model, version, id, status, bytes in and out."""
+Line = tuple[float, Columns, str | None, float, str | None, Ending]
+"""What is kept of a request until its line is written: its time, its columns, id, seconds, code and ending."""
 
 
 def to_logger(lines: list[str]) -> None:
@@ -79,7 +65,7 @@ def to_descriptor(number: int) -> Write:
     """
 
     def write(lines: list[str]) -> None:
-        data = memoryview("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
+        data = memoryview("\n".join([*lines, ""]).encode("utf-8", "backslashreplace"))
         with suppress(OSError):
             while data:
                 data = data[os.write(number, data) :]
@@ -126,15 +112,17 @@ class AccessLog(Observer):
         self._waiting.append(
             (
                 request.started,
-                request.client,
-                method,
-                path,
-                request.model,
-                request.version,
+                (
+                    request.client,
+                    method,
+                    path,
+                    request.model,
+                    request.version,
+                    request.status,
+                    request.bytes_in,
+                    request.bytes_out,
+                ),
                 request_id,
-                request.status,
-                request.bytes_in,
-                request.bytes_out,
                 request.seconds,
                 request.code,
                 request.ending,
@@ -174,48 +162,50 @@ class AccessLog(Observer):
 
     def _write_waiting(self) -> None:
         dropped, self._dropped = self._dropped, 0
-        lines = [self._form(self._waiting.popleft()) for _ in range(len(self._waiting))]
+        take = self._waiting.popleft
+        lines = self._form([take() for _ in range(len(self._waiting))])
         if dropped:
             lines.append(_dropped(dropped, is_json=self._form is _json))
         if lines:
             self._write(lines)
 
 
-def _text(line: Line) -> str:
-    """Write the columns of a line; what is unknown is `-`."""
-    started, seconds, code, ending = line[0], line[10], line[11], line[12]
-    columns = _columns(line[1:10]) if line[6] is None else _columns_anew(line[1:10])
-    end = code or ("-" if ending is COMPLETE else ending.value)
-    return f"{_time(int(started * 1000))} {columns} {seconds:.6f} {end}"
-
-
-def _columns_anew(values: Columns) -> str:
-    """Write the columns between the two times."""
-    client, method, path, model, version, name, status, bytes_in, bytes_out = values
-    texts = f"{_shown(method)} {_shown(path)} {_shown(model)} {_shown(version)} {_column(name)}"
-    return f"{client or '-'} {texts} {status or '-'} {bytes_in} {bytes_out}"
-
-
-_columns = lru_cache(maxsize=512)(_columns_anew)
-"""For requests that look the same, as those of clients do that give them no ids."""
-
-
-def _json(line: Line) -> str:
-    """Write a line as one document."""
-    started, client, method, path, model, version, name, status, bytes_in, bytes_out, seconds, code, ending = line
-    return (
-        f'{{"time": "{_time(int(started * 1000))}", {_request_members(client, method, path, model, version)}, '
-        f'"id": {"null" if name is None else json.dumps(name)}, "status": {"null" if status is None else status}, '
-        f'"bytes_in": {bytes_in}, "bytes_out": {bytes_out}, "seconds": {seconds:.6f}, '
-        f'"code": {"null" if code is None else json.dumps(code)}, "ending": "{ending.value}"}}'
-    )
+def _text(lines: list[Line]) -> list[str]:
+    """Write lines of columns; what is unknown is `-`."""
+    return [
+        f"{_time(int(started * 1000))} {beginning} {'-' if name is None else _column(name)} {end} "
+        f"{_seconds(int(seconds * 1e6 + 0.5))} {code or ('-' if ending is COMPLETE else ending.value)}"
+        for started, columns, name, seconds, code, ending in lines
+        for beginning, end in (_columns(columns),)
+    ]
 
 
 @lru_cache(maxsize=512)
-def _request_members(client: str, method: str | None, path: str | None, model: str | None, version: str | None) -> str:
-    """Write the members that are the same in many lines."""
+def _columns(values: Columns) -> tuple[str, str]:
+    """Write the columns between the time and the id, and those behind it."""
+    client, method, path, model, version, status, bytes_in, bytes_out = values
+    texts = f"{_shown(method)} {_shown(path)} {_shown(model)} {_shown(version)}"
+    return f"{client or '-'} {texts}", f"{status or '-'} {bytes_in} {bytes_out}"
+
+
+def _json(lines: list[Line]) -> list[str]:
+    """Write lines of one document each."""
+    return [
+        f'{{"time": "{_time(int(started * 1000))}", {beginning}, "id": {"null" if name is None else json.dumps(name)}, '
+        f'{end}, "seconds": {_seconds(int(seconds * 1e6 + 0.5))}, '
+        f'"code": {"null" if code is None else json.dumps(code)}, "ending": "{ending.value}"}}'
+        for started, columns, name, seconds, code, ending in lines
+        for beginning, end in (_members(columns),)
+    ]
+
+
+@lru_cache(maxsize=512)
+def _members(values: Columns) -> tuple[str, str]:
+    """Write the members between the time and the id, and those behind it."""
+    client, method, path, model, version, status, bytes_in, bytes_out = values
     members = {"client": client, "method": method, "path": path, "model": model, "version": version}
-    return json.dumps(members)[1:-1]
+    end = {"status": status, "bytes_in": bytes_in, "bytes_out": bytes_out}
+    return json.dumps(members)[1:-1], json.dumps(end)[1:-1]
 
 
 def _dropped(count: int, *, is_json: bool) -> str:
@@ -229,6 +219,12 @@ def _time(milliseconds: int) -> str:
     """Write a time of UTC, which many lines have in common."""
     seconds, rest = divmod(milliseconds, 1000)
     return f"{_second(seconds)}.{rest:03}Z"
+
+
+@lru_cache(maxsize=2048)
+def _seconds(microseconds: int) -> str:
+    """Write a duration: to write a float takes a third of the line's time, and many small requests take as long."""
+    return f"{microseconds / 1e6:.6f}"
 
 
 @lru_cache(maxsize=4)

@@ -67,19 +67,26 @@ class Admission:
         self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
         self.is_stopping = False
 
+    @property
+    def free_places(self) -> int:
+        """How many connections may enter before another has to leave."""
+        return self._max_connections + RESERVED_PLACES - len(self._guests)
+
     def enter(self, session: Conversation, guest: Guest) -> bool:
         """Let a new connection in; return whether there was room, or somebody has made it."""
-        is_full = len(self._guests) >= self._max_connections + RESERVED_PLACES
-        if is_full and not self._evict(self._guests):
+        if self.free_places <= 0 and not self._evict(self._guests):
             return False
         self._guests[session] = guest
         return True
 
     def admits(self, session: Conversation) -> bool:
         """Whether a connection has a seat, or there is one for it; it keeps it until it ends, whoever comes later."""
-        if len(self._served) < self._max_connections:
+        if session in self._served:
+            return True
+        has_seat = len(self._served) < self._max_connections
+        if has_seat:
             self._served.add(session)
-        return session in self._served
+        return has_seat
 
     def makes_room(self, session: Conversation) -> bool:
         """Give a connection the seat of one that is idle; return whether there was one."""

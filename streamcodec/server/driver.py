@@ -7,6 +7,7 @@ and time, and nothing of the protocol.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -43,7 +44,7 @@ class Driver:
         self._options = options
         self._patience = Patience(options, session)
         self.taking: Taking = Taking(options)
-        self._waiting = anyio.CancelScope()
+        self._channel: Channel | None = None
         self._is_waiting = True
         self._is_stopping = False
         self._is_leaving = False
@@ -61,7 +62,7 @@ class Driver:
             RemoteProtocolError: its request breaks a rule while it is answered, by rows that are made of it.
             RuntimeError: the model fails in the middle of its answer.
         """
-        session = self.session
+        session, self._channel = self.session, channel
         while (step := await self._next_step(channel)) is not Step.CLOSE:
             if step is Step.WAIT:
                 if await self._has_memory(channel):
@@ -90,33 +91,49 @@ class Driver:
             await self._linger(channel)
 
     def close(self) -> None:
-        """Give back what it has of the server's threads."""
+        """Give back what it has of the server's threads; and its channel, which has it, too."""
+        self._channel = None
         self._caller.end()
 
     def stop(self) -> None:
         """Do not wait for another request."""
         self._is_stopping = True
-        if self._is_waiting and self.session.is_idle:
-            self._waiting.cancel()
+        self._look_again()
 
     def leave(self) -> None:
         """Wait for nothing more, and close the connection: others need its place."""
         self._is_leaving = True
-        self._waiting.cancel()
+        self._look_again()
+
+    def _is_over(self) -> bool:
+        return self._is_leaving or (self._is_stopping and self.session.is_idle)
+
+    def _look_again(self) -> None:
+        if self._channel is not None and self._is_waiting:
+            self._channel.look_again()
 
     async def _next_step(self, channel: Channel) -> Step:
-        if self._is_leaving or (self._is_stopping and self.session.is_idle):
+        if self._is_over():
             return Step.CLOSE
-        with anyio.CancelScope() as scope:
-            self._waiting, self._is_waiting = scope, True
-            self._patience.resume()
-            try:
-                return await channel.next_event(self.session, self._patience.look)
-            except TimeoutError:
-                return self.session.give_up()
-            finally:
-                self._is_waiting = False
-        return Step.CLOSE
+        self._is_waiting = True
+        self._patience.resume()
+        try:
+            step = await channel.next_event(self.session, self._look)
+        except TimeoutError:
+            return Step.CLOSE if self._is_over() else self.session.give_up()
+        finally:
+            self._is_waiting = False
+        return Step.CLOSE if self._is_leaving else step
+
+    def _look(self, now: float) -> float:
+        if self._is_over():
+            raise TimeoutError
+        return self._patience.look(now)
+
+    def _look_at_rest(self, _: float) -> float:
+        if self._is_leaving:
+            raise TimeoutError
+        return math.inf
 
     async def _has_memory(self, channel: Channel) -> bool:
         """Wait for the memory that the request has asked for; return whether it has come.
@@ -157,8 +174,8 @@ class Driver:
     async def _linger(self, channel: Channel) -> None:
         """Let the client read the response before the connection closes on what it is still sending."""
         self._is_waiting = True
-        with anyio.move_on_after(self._options.linger_timeout) as self._waiting:
-            await channel.next_event(Rest(), lambda _: math.inf)
+        with anyio.move_on_after(self._options.linger_timeout), suppress(TimeoutError):
+            await channel.next_event(Rest(), self._look_at_rest)
 
 
 async def _counted(channel: Channel, parts: Parts, record: RequestRecord) -> None:

@@ -87,7 +87,7 @@ class Express:
         if end < len(_HEAD_END):
             return None
         beginning = data[:end]
-        known = self._known.get(beginning) or (self._recognize(beginning) if _may_be_plain(data, end) else None)
+        known = self._known.get(beginning) or self._recognize(beginning, len(data) - end)
         if known is None:
             return None
         head = known if isinstance(known, RequestHead) else known.head
@@ -113,13 +113,21 @@ class Express:
         self._plans = Plans()
         self._known: Cache[RequestHead | ResolvedHead] = Cache(_MAX_HEADS, _MAX_HEAD_BYTES)
 
-    def _recognize(self, data: bytes) -> RequestHead | ResolvedHead | None:
-        """Know a head again by the fields that matter, or else have it read; None if it is not plain."""
+    def _recognize(self, data: bytes, following: int) -> RequestHead | ResolvedHead | None:
+        """Know a head again by the fields that matter, or else have it read.
+
+        Args:
+            data: the head.
+            following: bytes that have come behind it.
+
+        Returns:
+            What it means; None if it is not plain, or not known and not worth reading.
+        """
         essence = _OPAQUE_FIELD.sub(b"", data)
         limits = self._service.limits  # of what has been left out, too
         is_long = len(data) > limits.max_head_bytes or data.count(b"\n") - _OTHER_LINES > limits.max_head_fields
         if is_long or (known := self._known.get(essence)) is None:
-            known = self._read(data)
+            known = self._read(data) if _may_be_plain(data, following) else None
             if known is not None:
                 self._known.put(data, known)
                 self._known.put(essence, known)
@@ -140,11 +148,10 @@ class Express:
         return head if outcome.status == HTTPStatus.OK else None
 
 
-def _may_be_plain(data: bytes, end: int) -> bool:
+def _may_be_plain(head: bytes, following: int) -> bool:
     """Whether it is worth the time to read a head: its request seems to be plain, and all there."""
-    head = data[:end]
     length = _LENGTH.search(head)
-    return len(data) - end >= (int(length[1]) if length else 0) and not _UNPLAIN.search(head)
+    return following >= (int(length[1]) if length else 0) and not _UNPLAIN.search(head)
 
 
 def _plain_head(data: bytes, service: Service) -> RequestHead | None:

@@ -130,7 +130,11 @@ class Server:
 
     async def _accept(self, listener: socket.socket, connections: Tasks) -> None:
         outbox = _outbox(self._options.busy_poll)
-        await accept_connections(listener, lambda sock: connections.start_soon(self._connection, sock, outbox))
+        await accept_connections(
+            listener,
+            lambda sock: connections.start_soon(self._connection, sock, outbox),
+            lambda: self._admission.free_places,
+        )
 
     async def _connection(self, sock: socket.socket, outbox: Outbox | None) -> None:
         with closing(sock):

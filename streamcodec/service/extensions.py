@@ -7,8 +7,7 @@ body. So they are refused, and not passed over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.formats.v2.model import RequestHeader
@@ -28,13 +27,14 @@ def check_extensions(header: RequestHeader, *, classifies: bool) -> None:
         RemoteProtocolError: `not-offered`, with the path of the parameter.
     """
     for index, tensor in enumerate(header.tensors):
-        _check_parameter(tensor.parameters, _SHARED_MEMORY, f"$.inputs[{index}]", _NO_SHARED_MEMORY)
+        if tensor.parameters.get(_SHARED_MEMORY) is not None:
+            raise _not_offered(_SHARED_MEMORY, f"$.inputs[{index}]", _NO_SHARED_MEMORY)
     for index, output in enumerate(header.outputs or ()):
-        _check_parameter(output.parameters, _SHARED_MEMORY, f"$.outputs[{index}]", _NO_SHARED_MEMORY)
-        if not classifies:
-            _check_parameter(output.parameters, CLASSIFICATION, f"$.outputs[{index}]", _NO_CLASSES)
+        if output.parameters.get(_SHARED_MEMORY) is not None:
+            raise _not_offered(_SHARED_MEMORY, f"$.outputs[{index}]", _NO_SHARED_MEMORY)
+        if not classifies and output.parameters.get(CLASSIFICATION) is not None:
+            raise _not_offered(CLASSIFICATION, f"$.outputs[{index}]", _NO_CLASSES)
 
 
-def _check_parameter(parameters: Mapping[str, Any], name: str, path: str, message: str) -> None:
-    if parameters.get(name) is not None:
-        raise RemoteProtocolError(message, code=ErrorCode.NOT_OFFERED, path=f"{path}.parameters.{name}")
+def _not_offered(name: str, path: str, message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(message, code=ErrorCode.NOT_OFFERED, path=f"{path}.parameters.{name}")

@@ -173,7 +173,7 @@ def test_a_connection_that_there_is_no_task_for_is_closed() -> None:
             listener.setblocking(False)
             address = listener.getsockname()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(accept_connections, listener, begin)
+                tasks.start_soon(accept_connections, listener, begin, lambda: 0)
                 with Wire(address) as one, Wire(address):
                     assert await anyio.to_thread.run_sync(one.is_closed)
                     while not begun:  # noqa: ASYNC110 - it is not told

@@ -126,7 +126,7 @@ def test_a_socket_that_was_accepted_holds_nobody_up(backend: str) -> None:
         with open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
             listener.setblocking(False)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(accept_connections, listener, accepted.append)
+                tasks.start_soon(accept_connections, listener, accepted.append, lambda: 0)
                 while not accepted:
                     await checkpoint()
                 tasks.cancel_scope.cancel()

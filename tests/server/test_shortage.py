@@ -169,13 +169,13 @@ def test_a_request_is_refused_where_its_session_has_no_memory(monkeypatch: pytes
     assert b"Connection: close" in head or b"connection: close" in head.lower()
 
 
-@pytest.mark.parametrize("name", ["_next_step", "answer"])
+@pytest.mark.parametrize("name", ["_next_step", "_send"])
 def test_a_session_that_cannot_even_refuse_ends(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     session = _session()
-    if name == "answer":  # else there is no request to be refused
+    if name == "_send":  # else there is no request to be refused
         session.connection.feed(infer_request("threaded", count=1 << 15)[:1000])
         assert session.next_event() is NEED_DATA
-        monkeypatch.setattr(session, "answer", _failing)
+        monkeypatch.setattr(session, "_send", _failing)
     monkeypatch.setattr(session, "_next_step", _failing)
     assert session.next_event() is Step.CLOSE
 

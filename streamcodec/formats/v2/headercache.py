@@ -8,7 +8,7 @@ differs. With the defaults, a cache that strangers have filled takes some 10 MiB
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic
 
 from streamcodec.engine.cache import Cache
@@ -83,16 +83,18 @@ class HeaderCache(Generic[MessageT]):
 
 def is_immutable(header: RequestHeader | ResponseHeader) -> bool:
     """Tell whether nothing that hangs on a header can be written to."""
-    outputs = header.outputs or () if isinstance(header, RequestHeader) else ()
-    holders: Iterable[Mapping[str, Any]] = (
-        header.parameters,
-        *(spec.parameters for spec in header.tensors),
-        *(output.parameters for output in outputs),
-    )
-    has_arrays = any(spec.data is not None for spec in header.tensors)
-    return not has_arrays and all(
-        parameters is NOTHING or _IMMUTABLE.issuperset(map(type, parameters.values())) for parameters in holders
-    )
+    for spec in header.tensors:
+        if spec.data is not None or not _is_fixed(spec.parameters):
+            return False
+    if isinstance(header, RequestHeader) and header.outputs:
+        for output in header.outputs:
+            if not _is_fixed(output.parameters):
+                return False
+    return _is_fixed(header.parameters)
+
+
+def _is_fixed(parameters: Mapping[str, Any]) -> bool:
+    return parameters is NOTHING or _IMMUTABLE.issuperset(map(type, parameters.values()))
 
 
 _IMMUTABLE: Final = PLAIN_TYPES | {float, type(None)}
