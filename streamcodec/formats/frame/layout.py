@@ -23,7 +23,12 @@ from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place, new_array, scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.frame.head import CHECKSUM_BYTES, HEAD_BYTES, Checksum, Kind, read_head
-from streamcodec.formats.v2.header import RequestStream, ResponseStream, parse_request_header, parse_response_header
+from streamcodec.formats.v2.header import (
+    long_request_header,
+    long_response_header,
+    parse_request_header,
+    parse_response_header,
+)
 from streamcodec.formats.v2.layout import Layout, StreamHeader, Text
 from streamcodec.formats.v2.model import MessageT, RequestHeader, ResponseHeader
 
@@ -96,7 +101,7 @@ def request_frame_decoder(
         >>> [type(decoder.next_event()).__name__ for _ in range(3)]
         ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
     """
-    frame = _Frame(Kind.REQUEST, parse_request_header, RequestStream)
+    frame = _Frame(Kind.REQUEST, parse_request_header, long_request_header)
     return format_decoder(
         frame.read,
         read_end=frame.read_end,
@@ -117,7 +122,7 @@ def response_frame_decoder(
     paced: bool = False,
 ) -> Decoder[ResponseHeader]:
     """Make a decoder for one frame that holds an inference response; the arguments are those for requests."""
-    frame = _Frame(Kind.RESPONSE, parse_response_header, ResponseStream)
+    frame = _Frame(Kind.RESPONSE, parse_response_header, long_response_header)
     return format_decoder(
         frame.read,
         read_end=frame.read_end,

@@ -13,8 +13,8 @@ from streamcodec.engine.placement import Place, new_array
 from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.header import (
-    RequestStream,
-    ResponseStream,
+    long_request_header,
+    long_response_header,
     parse_request_header,
     parse_response_header,
     raw_request_header,
@@ -69,18 +69,10 @@ def request_decoder(
         ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
     """
     parse, limits = _parser(parse_request_header, limits, headers)
-    layout = Layout(parse, RequestStream, header_length, allow_headerless=allow_headerless)
-    machine = Machine(
-        layout.read,
-        read_end=layout.read_end if layout.is_headerless else None,
-        length=body_length,
-        limits=limits,
-        check=check,
-        place=place,
-        pause_after_header=pause_after_header,
-        paced=paced,
+    layout = Layout(parse, long_request_header, header_length, allow_headerless=allow_headerless)
+    return _decoder(
+        layout, body_length, limits, check=check, place=place, pause_after_header=pause_after_header, paced=paced
     )
-    return Decoder(machine)
 
 
 def raw_request_decoder(
@@ -140,7 +132,21 @@ def response_decoder(
 ) -> Decoder[ResponseHeader]:
     """Make a decoder for one inference response; the arguments are those of `request_decoder`."""
     parse, limits = _parser(parse_response_header, limits, headers)
-    layout = Layout(parse, ResponseStream, header_length, allow_headerless=allow_headerless)
+    layout = Layout(parse, long_response_header, header_length, allow_headerless=allow_headerless)
+    return _decoder(layout, body_length, limits, check=check, place=place, paced=paced)
+
+
+def _decoder(
+    layout: Layout[MessageT],
+    body_length: int | None,
+    limits: Limits,
+    *,
+    check: Callable[[MessageT], None] | None,
+    place: Place,
+    pause_after_header: bool = False,
+    paced: bool,
+) -> Decoder[MessageT]:
+    """Make a decoder that reads a message by its layout."""
     machine = Machine(
         layout.read,
         read_end=layout.read_end if layout.is_headerless else None,
@@ -148,6 +154,7 @@ def response_decoder(
         limits=limits,
         check=check,
         place=place,
+        pause_after_header=pause_after_header,
         paced=paced,
     )
     return Decoder(machine)

@@ -32,6 +32,9 @@ from streamcodec.formats.v2.plainheader import parse_plain_entries
 Turns = Generator[None, None, None]
 """Work, which yields where others may have their turn."""
 
+ENTRIES_PER_TURN: Final = 64
+"""Entries of a long header that are read in one go; each costs some microseconds."""
+
 _ARRAY_DEPTH: Final = 2
 """Of an array of entries."""
 

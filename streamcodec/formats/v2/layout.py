@@ -8,7 +8,7 @@ that is longer than a block is parsed while it comes in; see `jsonstream.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic
 
 from streamcodec.engine.errors import (
     ErrorCode,
@@ -29,16 +29,8 @@ from streamcodec.formats.v2.model import MessageT
 Text = bytes | memoryview
 """A whole JSON header."""
 
-_HeaderT_co = TypeVar("_HeaderT_co", covariant=True)
-
-
-class StreamHeader(Protocol[_HeaderT_co]):
-    """Makes what reads a long header."""
-
-    def __call__(self, limits: Limits, *, start: int | None = None) -> LongHeader[_HeaderT_co]:
-        """Begin with one, of which the length may be known."""
-        ...
-
+StreamHeader = Callable[[Limits, int | None], LongHeader[MessageT]]
+"""Makes the reader of a long header; the arguments are those of `long_request_header`."""
 
 _LITTLE_TEXT_BYTES: Final = 4 << 10
 """A header of so many bytes is parsed without a turn: it takes some tenths of a millisecond at most."""
@@ -120,7 +112,7 @@ class Layout(Generic[MessageT]):
             data = scratch_bytes(length)
             yield from reader.fill(data)
             return (yield from self._parse(reader, data))
-        stream = self._stream_header(reader.limits, start=length)
+        stream = self._stream_header(reader.limits, length)
         block = scratch_bytes(LONG_BYTES)
         for start in range(0, length, LONG_BYTES):
             part = block[: length - start]
@@ -142,7 +134,7 @@ class Layout(Generic[MessageT]):
             if stream is None and is_over:
                 return (yield from self._parse(reader, part)), reader.position
             if stream is None:
-                stream = self._stream_header(reader.limits)
+                stream = self._stream_header(reader.limits, None)
             yield from self._stream(reader, stream, part)
             if is_over:
                 header = yield from reader.in_turns(stream.finish(reader.position))
