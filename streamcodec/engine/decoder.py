@@ -4,25 +4,26 @@ Theory. At any moment the decoder has exactly one *target*: a writable view of t
 message belong to. While the JSON header is read, that is scratch memory of exactly the declared length; after that it
 is the memory of the tensor being filled. The target never reaches past the message, so reading too far is impossible.
 
-There are two faces. The *pull face* hands the target out: `get_buffer()`, read into it, `buffer_updated(nbytes)`. The
-*push face*, `feed(chunk)`, copies the chunk into the same targets. One path, hence one behaviour: how the bytes were
-cut cannot change the events, the arrays, or the error and its offset.
+There are two interfaces. The *pull* interface returns the target: call `get_buffer()`, read into it, call
+`buffer_updated(nbytes)`. The *push* interface, `feed(chunk)`, copies the chunk into the same targets. Both use the same
+code. So the way in which the bytes are split into chunks cannot change the events, the arrays, or the error and its
+offset.
 
-What a message is stands in `machine.py`, as a generator that yields targets; this room turns the generator inside out,
-so that the caller keeps control.
+The structure of a message is described in `machine.py`, by a generator that yields targets. This module drives the
+generator, so that the caller keeps control.
 
-After a window of a tensor the machine may have to wait until the consumer has finished with it, since its memory is to
-be used again. The decoder is *paused* then, and wants no data on either face. That `next_event` is called again is how
-the consumer says that it has finished, and the decoder goes on.
+After a window of a tensor the machine may have to wait for the consumer, because the memory of the window is used
+again. Then the decoder is *paused*, and takes no data through either interface. The consumer calls `next_event` again
+when it has finished with the window, and the decoder goes on.
 
-A *paced* decoder never does much at once: it is paused before each piece of work too, and `next_event` returns
-`NEED_TURN`. `work` does that piece. So an event loop can serve others in between, however much there is to do.
+A *paced* decoder works in small pieces. It is also paused before each piece of work: `next_event` returns `NEED_TURN`,
+and `work` does the piece. So an event loop can serve other connections in between.
 
-Whoever works on the target *takes* it for that time, and puts it, or the next one, back: then there is none for anybody
-else. So a callback that calls the decoder again, or a second thread, gets an error and does no harm. No lock is needed:
-the target is taken by one assignment, in the middle of which the interpreter does not change threads.
+Each operation *takes* the target first, and puts the same or the next target back at its end. Meanwhile there is no
+target. So a callback that calls the decoder, or a second thread, gets an error and does no harm. No lock is needed: the
+target is taken by one assignment, and the interpreter does not switch threads within it.
 
-This room knows no transport, no clock and no HTTP; the two lengths that HTTP declares are arguments.
+This module knows no transport, no clock and no HTTP. The two lengths that HTTP declares are arguments.
 
 States (`State`)::
 
