@@ -23,7 +23,7 @@ class Cache(Generic[_V]):
     """
 
     def __init__(self, max_entries: int, max_key_bytes: int) -> None:
-        """Make an empty store.
+        """Make an empty cache.
 
         Args:
             max_entries: values kept at most.
@@ -41,11 +41,11 @@ class Cache(Generic[_V]):
         return len(self._entries)
 
     def put(self, key: bytes, value: _V) -> None:
-        """Keep a value, if the key is new and not too long; the oldest one goes if there are too many.
+        """Keep a value if its key is new and not too long; remove the oldest value if there are too many.
 
         Args:
             key: exactly the bytes that mean the value.
-            value: immutable, since all who ask get the same.
+            value: must be immutable, because all callers get the same object.
         """
         if len(key) > self._max_key_bytes or key in self._entries:
             return
