@@ -1,13 +1,12 @@
-"""The JSON header: every rule that it must obey.
+"""The JSON header: parsing and validation.
 
-This room turns the text of a header into a `RequestHeader` or `ResponseHeader` (see `model.py`). When it returns one,
-everything the header can promise has been checked: each tensor's name, datatype, shape and size, and the exact byte
-plan: where in the body each binary tensor starts and where the message ends. It allocates nothing for binary tensors
-and knows nothing of how bytes arrive.
+This module converts the text of a header to a `RequestHeader` or `ResponseHeader` (see `model.py`), which is fully
+checked: the name, datatype, shape and size of each tensor, where in the body each binary tensor starts, and where the
+message ends. It allocates no memory for binary tensors, and does not know how bytes arrive. `tensors.py` reads the
+entries of tensors, and `members.py` reads single members.
 
-Members that this library does not know are ignored, and `parameters` it does not know are kept for the model. `null` of
-an optional member means absent; KServe writes such members. The model's name and version in a request are ignored: the
-URL decides.
+Unknown members are ignored. Unknown `parameters` are kept for the model. An optional member that is `null` counts as
+absent; KServe writes such members. The model's name and version in a request are ignored, because the URL decides.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -
     """Parse and validate the JSON header of an inference request.
 
     Args:
-        data: exactly the header; tensors are laid out from its end.
-        limits: caps on what it may declare.
+        data: exactly the header; the tensors start at its end.
+        limits: caps on what the header may declare.
 
     Raises:
         RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
@@ -60,9 +59,14 @@ def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -
 def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) -> ResponseHeader:
     """Parse and validate the JSON header of an inference response.
 
-    More tolerant than for requests in two points, since real servers answer so. A tensor of zero elements may have
-    neither data nor size: no attack opens, there is only one such tensor. And `null` among the data of FP32 and FP64 is
-    NaN: a server that writes NaN and the infinities so has lost them itself, and nothing else is misread.
+    Two rules are less strict than for requests, because real servers answer like that. First, a tensor without elements
+    may have neither data nor size. This is no risk: there is only one such tensor. Second, `null` in the data of FP32
+    and FP64 is NaN. A server that writes NaN and the infinities as `null` has lost them already, and no other value is
+    misread.
+
+    Args:
+        data: exactly the header; the tensors start at its end.
+        limits: caps on what the header may declare.
 
     Raises:
         RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
@@ -139,7 +143,7 @@ def long_response_header(limits: Limits, start: int | None = None) -> LongHeader
 
 
 def _parse_long(stream: LongHeader[MessageT], data: bytes | bytearray | memoryview) -> MessageT:
-    """Parse a long text that is there already."""
+    """Parse a long text that is in memory already."""
     for start in range(0, len(data), LONG_BYTES):
         for _ in stream.feed(bytes(data[start : start + LONG_BYTES])):
             pass
@@ -180,7 +184,7 @@ def _response_header(root: dict[str, Any], tensors: tuple[TensorSpec, ...], cons
 
 
 def raw_request_header(spec: TensorSpec) -> RequestHeader:
-    """Return the header that a raw binary request (header length 0) stands for.
+    """Return the header that corresponds to a raw binary request (header length 0).
 
     Specification, "Raw Binary Request": one input, and "all the model output will be requested to be returned in binary
     tensor form".
@@ -199,7 +203,7 @@ def _parse_object(data: bytes | bytearray | memoryview, limits: Limits) -> tuple
 
 
 def _check_constants(root: dict[str, Any], key: str, constants: int) -> None:
-    """Refuse NaN and Infinity literals that are not values of a tensor; those that are have been checked there."""
+    """Refuse NaN and Infinity literals outside of tensor data. Those in tensor data have been checked already."""
     if constants:
         entries = [entry | {"data": None} for entry in root[key]]
         refuse_constants(root | {key: entries}, "$")
@@ -216,7 +220,7 @@ class _OutputReader:
         self._outputs: list[RequestedOutput] = []
 
     def read_all(self, root: dict[str, Any]) -> tuple[RequestedOutput, ...] | None:
-        """Return all outputs, those that are left in the root too; None if there is no such member."""
+        """Return all outputs, including those that are left in the root; None if there is no such member."""
         entries = read_entries(root, "outputs", self._limits)
         if entries is None:
             return None

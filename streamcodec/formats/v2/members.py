@@ -100,7 +100,7 @@ def read_parameters(entry: dict[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _check_overflow(parameters: dict[str, Any], path: str) -> None:
-    """Refuse a number that became infinite when it was read: what the model got could not be written back."""
+    """Refuse a number that became infinite when it was parsed: the model's parameters could not be written as JSON."""
     found = find(parameters, float, _has_infinity, path)
     if found is not None:
         msg = "the number is larger than any double"

@@ -36,7 +36,7 @@ from streamcodec.formats.v2.plainheader import read_plain_tensor
 
 
 class TensorReader:
-    """Reads one array of tensors and lays out their bytes, one after the other, from the end of the header."""
+    """Reads one array of tensors. Computes where their bytes start: one after the other, from the end of the header."""
 
     __slots__ = ("_is_tolerant", "_limits", "_names", "_offset", "_start", "held_bytes", "key", "tensors")
 
@@ -62,7 +62,7 @@ class TensorReader:
         return tuple(self.tensors)
 
     def begin(self, members: dict[str, Any]) -> SlicedData | None:
-        """Prepare for the values of the next tensor; None if its datatype or its shape is not known."""
+        """Prepare for the values of the next tensor; None if its datatype or its shape is not known yet."""
         if members.get("datatype") is None or members.get("shape") is None:
             return None
         path = self._path
@@ -83,7 +83,7 @@ class TensorReader:
         )
 
     def read(self, entries: list[Any], constants: int, data: SlicedData | None = None) -> Turns:
-        """Read the next tensors; the values of the only one may have been taken out."""
+        """Read the next tensors. If there is only one, its values may have been read before: `data`."""
         for number, entry in enumerate(entries, 1):
             self._read_tensor(entry, data)
             if constants:
@@ -92,7 +92,7 @@ class TensorReader:
                 yield
 
     def finish(self, root: dict[str, Any], nbytes: int) -> Generator[None, None, tuple[TensorSpec, ...]]:
-        """Return all tensors, those that are left in a root of so many bytes too."""
+        """Return all tensors, including those that are left in the root of a header of `nbytes` bytes."""
         if not self.tensors:
             self._start = self._offset = nbytes
             self.read_all(root)
@@ -101,7 +101,7 @@ class TensorReader:
         return tuple(self.tensors)
 
     def _move(self, nbytes: int) -> Turns:
-        """Move the binary tensors behind a header of which the length was not known."""
+        """Add the length of the header to the offsets, if it was not known before."""
         for index, spec in enumerate(self.tensors):
             if spec.offset is not None:
                 self.tensors[index] = replaced(spec, offset=spec.offset + nbytes)
@@ -185,8 +185,8 @@ class TensorReader:
             if type(size) is not int or size < 0:
                 msg = "a dimension is not an integer >= 0"
                 raise RemoteProtocolError(msg, code=ErrorCode.INVALID_SHAPE, path=f"{path}.shape[{axis}]")
-            # Zeros are left out: numpy refuses the other dimensions' product even when nothing is in the array. What
-            # is too large need not grow further: digits by the thousand would take their time.
+            # Zeros are left out: numpy checks the product of the other sizes even for an array without elements. A
+            # product that is too large stops growing: integers of thousands of digits would take long.
             elements = min(elements * (size or 1), self._limits.max_elements + 1)
         if elements > self._limits.max_elements:
             msg = f"the shape has more than {self._limits.max_elements} elements"
@@ -195,7 +195,7 @@ class TensorReader:
 
 
 def check_binary_size(size: int, datatype: Datatype, shape: tuple[int, ...], limits: Limits, path: str | None) -> None:
-    """Refuse a binary size that is not what the shape and the datatype need, or is over the limits.
+    """Refuse a binary size that does not fit the shape and the datatype, or is over the limits.
 
     Raises:
         RemoteProtocolError: `binary-size-mismatch`.
@@ -217,11 +217,13 @@ def check_binary_size(size: int, datatype: Datatype, shape: tuple[int, ...], lim
         raise RemoteProtocolError(msg, code=ErrorCode.BINARY_SIZE_MISMATCH, path=path)
     check_tensor_bytes(size, limits, path)
     if datatype.is_bytes and count:
-        check_element_bytes(-((least - size) // count), limits, path=path)  # one at least has as much as the average
+        check_element_bytes(
+            -((least - size) // count), limits, path=path
+        )  # at least one element has the average length
 
 
 def check_json_size(datatype: Datatype, shape: tuple[int, ...], limits: Limits, path: str) -> None:
-    """Refuse JSON values that are too many, or take too much memory, before any of them is converted.
+    """Refuse too many JSON values, or values that take too much memory, before any of them is converted.
 
     Raises:
         LimitExceededError: over `max_json_tensor_bytes` or `max_bytes_elements`.

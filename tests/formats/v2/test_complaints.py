@@ -150,11 +150,11 @@ COMPLAINTS: Final[list[tuple[str, Callable[[], object]]]] = [
     ("a length is negative", lambda: request_decoder(header_length=-1, body_length=None)),
     ("a length is negative", lambda: request_decoder(header_length=None, body_length=-1)),
     (
-        "the limits of a decoder must be those that its remembered headers have been checked against",
+        "the limits of a decoder must be the limits of its header cache",
         lambda: _decoder(headers=HEADERS, limits=Limits()),
     ),
     (
-        "headers are remembered for the limits that they were checked against, and for no others",
+        "the limits must be those that the header cache was made with",
         lambda: HEADERS.parse(b"{}", Limits()),
     ),
     ("tensors 'x' and 'y' were given memory that overlaps", _share),
