@@ -190,7 +190,7 @@ COMPLAINTS: Final[list[tuple[str, Callable[[], object]]]] = [
     ("an encoding is gzip or deflate, not 'br'", lambda: Inflater("br", Limits())),
     ("the message is compressed already, with gzip", _compress_twice),
     (
-        "a message that is streamed cannot be compressed: its length has to be known before its bytes are made",
+        "a streamed message cannot be compressed: its length must be known before its bytes are made",
         lambda: compress_message(encode_request([Tensor(name="x", array=Rows("INT8", (1,), []))]), "gzip"),
     ),
     (
