@@ -48,7 +48,7 @@ class Result:
     """What the server answered, or why the probe was not run."""
     finding: Finding | None = None
     request: Request = _NOTHING
-    """What was sent."""
+    """The request that was sent."""
     seconds: float = 0.0
     """Seconds from the connection to the answer."""
 

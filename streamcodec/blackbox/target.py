@@ -34,9 +34,9 @@ class Target:
     prefix: str
     """Path in front of `/v2`."""
     model: str
-    """As it stands in the path, percent-encoded."""
+    """Name of the model in the path, percent-encoded."""
     version: str | None = None
-    """That, too; None for the server's choice."""
+    """Version of the model in the path, percent-encoded; None for the server's choice."""
     inputs: tuple[Input, ...]
     is_declared: bool = True
     """Whether the inputs are those of the model's metadata."""

@@ -38,7 +38,7 @@ class Run(Protocol):
 
     def __call__(
         self,
-        make_decoder: Any,  # noqa: ANN401 - makes a decoder that has the face which this run uses
+        make_decoder: Any,  # noqa: ANN401 - makes a decoder with the methods that this run uses
         chunks: Iterable[bytes],
         *,
         has_eof: bool = True,

@@ -246,7 +246,7 @@ def run_scatter(make_decoder: Callable[[], ManyTargeted], chunks: Iterable[bytes
 class _Step(Protocol):
     """Passes some of the bytes to a decoder; returns how many, and how many its buffers have room for."""
 
-    def __call__(self, decoder: Any, data: memoryview, /) -> tuple[int, int]: ...  # noqa: ANN401 - has the face that the step is for
+    def __call__(self, decoder: Any, data: memoryview, /) -> tuple[int, int]: ...  # noqa: ANN401 - has the methods that the step uses
 
 
 def _run(decoder: TwoFaced, step: _Step, chunks: Iterable[bytes], *, has_eof: bool) -> Outcome:

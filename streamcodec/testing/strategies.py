@@ -72,7 +72,7 @@ def messages(*, is_response: bool | None = None, min_tensors: int = 0) -> st.Sea
 
     Args:
         is_response: whether responses or requests; None for both.
-        min_tensors: at least so many tensors; at most there are four.
+        min_tensors: smallest number of tensors; the largest is four.
 
     Example:
         >>> from hypothesis import given, settings

@@ -106,7 +106,7 @@ CANDIDATE: Final = re.compile(
 """What a head begins with: the magic, any check, and the four fields behind it with values that are known."""
 
 CANDIDATE_BYTES: Final = 12
-"""Length of that."""
+"""Length of what the pattern matches."""
 
 
 def _invalid(message: str, offset: int) -> RemoteProtocolError:

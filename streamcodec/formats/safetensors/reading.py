@@ -27,7 +27,7 @@ _MOST_HEADER_BYTES: Final = 100_000_000
 """The format's own limit."""
 METADATA: Final = "__metadata__"
 _DELIMITERS: Final = (1 << 16, 64)
-"""Of the text, altogether and for each tensor: more than any file has. They bound the memory of its values."""
+"""Values and delimiters of the text, in all and for each tensor: more than any file has. They bound its memory."""
 
 
 @record()

@@ -364,9 +364,9 @@ class _Rows:
         self._shape = shape
         self._path = path
         self._before = [0] * len(shape)
-        """Of each axis: items of the list that is open there."""
+        """For each axis: number of items of the list that is open."""
         self._ended = [0] * len(shape)
-        """Of each axis: lists that have ended."""
+        """For each axis: number of lists that have ended."""
 
     def flatten(self, values: list[Any], part: Slice) -> list[Any]:
         """Return the values of a slice in row-major order."""

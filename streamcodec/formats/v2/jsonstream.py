@@ -105,9 +105,9 @@ class _Array:
         self.is_first = True
         """Whether no comma has been read."""
         self.entry: KeptText | None = None
-        """Where a block has ended within an entry: its text."""
+        """The text of an entry that did not end in its block; None if there is none."""
         self.values: _Values | None = None
-        """Of that entry."""
+        """The values of that entry."""
 
     @property
     def path(self) -> str:

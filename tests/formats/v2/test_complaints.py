@@ -1,6 +1,6 @@
-"""What a programmer who made a mistake is told, word for word: what was wrong, and where it helps, what to do.
+"""The texts of local errors, word for word: what is wrong, and where it helps, what to do.
 
-`test_refusals` has the words for what a peer has sent.
+`test_refusals` has the texts of remote errors.
 """
 
 from __future__ import annotations
