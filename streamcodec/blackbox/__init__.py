@@ -1,11 +1,11 @@
-"""Black box: malformed and boundary requests for any V2 server, and what its answers mean.
+"""Black box: malformed and boundary requests for any V2 server, and a check of its answers.
 
-What stands here knows a server by its address alone. A *probe* is one request with a name, the rule that it is about,
-and what a careful server does with it; `learning` finds out the model's inputs, so that `target` can make everything
-else about the request as the model wants it; `wire` sends it over a socket of its own and reads what comes; `verdicts`
-compares the two; after each probe `examination` asks whether the server still lives and still answers a good request
-as before; `report` writes it down.
+Only the address of the server is known. A *probe* is one request, with a name, the rule that it tests, and the expected
+answer. `learning` finds the model's inputs. `target` makes requests that the model accepts, so that only the probed
+part is wrong. `wire` sends a request over a socket of its own, and reads the answer. `verdicts` compares the answer
+with the expected one. After each probe, `examination` checks whether the server is still alive and still answers a good
+request as before. `report` writes the results.
 
-Nothing in this room knows our own server, and nothing is sent to an address that its user has not named.
-`streamcodec.cli.fuzz` is its face.
+This package does not know this project's own server. It sends nothing to an address that the user has not given.
+`streamcodec.cli.fuzz` is its command line.
 """

@@ -1,7 +1,7 @@
-"""Examination: the probes, one after the other, and after each the question whether the server is still well.
+"""Examination: sends the probes, one after the other, and checks the health of the server after each.
 
-A server may answer a probe and die of it, or live on and answer everybody else wrongly. So behind each probe two more
-requests are sent, each over a connection of its own: for the health of the server, and the good request.
+A server may answer a probe and then crash, or go on and answer other requests wrongly. So two more requests follow each
+probe, each over a connection of its own: a health check, and the good request.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from streamcodec.blackbox.wire import Observation, Outcome, OutOfRequestsError, 
 
 _OK = 200
 _UNWELL = {Kind.BLOCKED, Kind.CRASHED, Kind.BROKEN}
-"""After these, other probes would show nothing but the same again."""
+"""After one of these findings, other probes would only show the same finding again."""
 _RECOVERY_PAUSE = 0.5
-"""Seconds between two questions whether a server has come back."""
+"""Seconds between two health checks while a server is down."""
 _USED_UP = "the requests that may be sent are used up; raise --max-requests"
 _NOTHING = Request(pieces=())
 
 
 class State(Enum):
-    """What has become of a probe."""
+    """The state of a probe."""
 
     PASSED = "passed"
     FOUND = "found"
@@ -40,7 +40,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a probe has led to."""
+    """The result of a probe."""
 
     probe: Probe
     state: State
@@ -48,9 +48,9 @@ class Result:
     """What the server answered, or why the probe was not run."""
     finding: Finding | None = None
     request: Request = _NOTHING
-    """What was sent."""
+    """The request that was sent."""
     seconds: float = 0.0
-    """From the connection to the answer."""
+    """Seconds from the connection to the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,10 @@ class Examiner:
     timeout: float = 5.0
     """Seconds that an answer may take."""
     recovery: float = 5.0
-    """Seconds in which a server that is down or broken may come back."""
+    """Seconds to wait for a server that is down or broken."""
 
     def examine(self, probes: Iterable[Probe]) -> Iterator[Result]:
-        """Run probes in their order; each has a result, whatever happens."""
+        """Run probes in their order; each probe has a result, also if the server crashes."""
         end = ""
         for probe in probes:
             if end:
@@ -95,7 +95,7 @@ class Examiner:
         try:
             finding = self._aftermath(note) or finding
         except OutOfRequestsError:
-            if finding is None:  # nobody knows whether the server has survived it
+            if finding is None:  # it is not known whether the server has survived it
                 raise
         state = State.PASSED if finding is None else State.FOUND
         return Result(
@@ -103,7 +103,7 @@ class Examiner:
         )
 
     def _aftermath(self, note: str) -> Finding | None:
-        """Ask for the server's health, and for the answer to the good request; `note` is what came before."""
+        """Check the server's health and the answer to the good request; `note` describes the answer to the probe."""
         trouble = self._trouble()
         if trouble is not None:
             return Finding(kind=trouble.kind, detail=f"{note}; then health: {trouble.detail}")
@@ -114,7 +114,7 @@ class Examiner:
         return Finding(kind=Kind.BROKEN, detail=detail)
 
     def _trouble(self) -> Finding | None:
-        """Return what is wrong with the server's health."""
+        """Return the problem with the server's health; None if there is none."""
         observation = self.wire.exchange(self.target.get(HEALTH), self.timeout)
         if observation.outcome is Outcome.ANSWERED:
             answer = observation.answers[0]
@@ -123,7 +123,7 @@ class Examiner:
         return Finding(kind=kind, detail=observation.detail)
 
     def _wait(self, probe: Probe) -> str:
-        """Wait a while for the server: somebody may start it anew. Return why to end; nothing if it is well again."""
+        """Wait for the server: it may be restarted. Return the reason to stop; nothing if the server is well again."""
         deadline = time.monotonic() + self.recovery
         try:
             while time.monotonic() < deadline:
@@ -136,7 +136,7 @@ class Examiner:
 
 
 def _noted(observation: Observation, request: Request) -> str:
-    """Return in a few words what has come."""
+    """Return a short description of an answer."""
     if request.ending is Ending.RESETS:
         return "reset by the probe"
     said = [describe(answer) for answer in observation.answers]

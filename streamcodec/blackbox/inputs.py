@@ -1,4 +1,4 @@
-"""Inputs: what a model takes, and small values for it."""
+"""Inputs: the inputs of a model, and small values for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from streamcodec.engine.datatypes import Datatype
 
 _OPEN_SIZE = 2
-"""What is put where the metadata leaves a size open."""
+"""The size of a dimension that is open in the metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,31 +21,31 @@ class Input:
     name: str
     datatype: Datatype
     shape: tuple[int, ...]
-    """-1 where any size will do."""
+    """-1 for a dimension of any size."""
 
     def __str__(self) -> str:
-        """Return what `--input` would take for it."""
+        """Return the text that `--input` takes for it."""
         return f"{self.name}:{self.datatype.name}:{','.join(map(str, self.shape))}"
 
     @property
     def has_elements(self) -> bool:
-        """Whether its samples have elements: without any, little can be wrong with it."""
+        """Whether its samples have elements. Without elements, few things can be wrong with it."""
         return 0 not in self.shape
 
     @property
     def is_open(self) -> bool:
-        """Whether some size may be chosen."""
+        """Whether the size of a dimension is open."""
         return -1 in self.shape
 
     def sample_shape(self, size: int = _OPEN_SIZE) -> list[int]:
-        """Return a shape that the model takes: `size` in the first open dimension, and 1 in the others."""
+        """Return a shape that the model accepts: `size` in the first open dimension, and 1 in the others."""
         shape = list(self.shape)
         if self.is_open:
             shape[shape.index(-1)] = size
         return [1 if size == -1 else size for size in shape]
 
     def shape_of(self, count: int) -> list[int]:
-        """Return a shape that the model takes, of so many elements, or as near to that as its fixed sizes let it be."""
+        """Return a shape that the model accepts, with `count` elements or as near to that as its fixed sizes allow."""
         fixed = math.prod(size for size in self.shape if size != -1)
         return self.sample_shape(max(1, count // max(1, fixed)))
 
@@ -59,7 +59,7 @@ class Input:
         return (numbers % (2 if self.datatype.name == "BOOL" else 100)).astype(self.datatype.dtype)
 
     def varied(self, count: int) -> np.ndarray[Any, Any]:
-        """Return other values: never 0 or 1 but for BOOL, negative and no integers where the datatype has such."""
+        """Return other values: negative and fractional if the datatype has them, and 0 or 1 only for BOOL."""
         numbers = np.arange(count) % 97
         if self.datatype.is_bytes:
             return np.array([b"-%d.5" % (2 + number) for number in numbers], object)
@@ -78,5 +78,5 @@ class Input:
 
 
 def prefixed(element: bytes, length: int | None = None) -> bytes:
-    """Return an element of BYTES as it is on the wire, with another length in its prefix if that is wanted."""
+    """Return an element of BYTES as it is on the wire; the length in its prefix may be another one."""
     return (len(element) if length is None else length).to_bytes(4, "little") + element

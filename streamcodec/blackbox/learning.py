@@ -1,8 +1,8 @@
-"""Learning: what the server says of its health and of the model, and which forms of a good request it takes.
+"""Learning: the health of the server, the metadata of the model, and the forms of a good request that it accepts.
 
-Without a good request nothing can be said of bad ones, so it is asked for before anything else, twice: a model whose
-answers differ from call to call cannot be asked whether it still answers rightly, only whether it answers. One whose
-outputs are its inputs is sent other values as well: many a function leaves 0 and 1 as they are.
+Bad requests can be judged only if a good request is accepted. So the good request is sent first, and twice. If the two
+answers differ, later answers cannot be compared: only the existence of an answer is checked. If the outputs are equal
+to the inputs, a request with other values is sent, too, because many functions do not change 0 and 1.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from streamcodec.engine.datatypes import DATATYPES
 _OK: Final = 200
 _MAX_SAMPLE: Final = 1 << 20
 _MAX_RANK: Final = 64
-"""More dimensions than that no tensor of numpy has, nor one that our own decoder takes."""
+"""Most dimensions of a tensor, in numpy and in this library's decoder."""
 
 _FLOATS: Final = Input(name="x", datatype=DATATYPES["FP32"], shape=(-1,))
 _TEXTS: Final = Input(name="s", datatype=DATATYPES["BYTES"], shape=(-1,))
 _TRIED: Final = ((_FLOATS, _TEXTS), (_FLOATS,))
-"""What a model is given that declares no inputs, since it may take any: the more kinds, the more can be examined."""
+"""Inputs for a model that declares none, and so may accept any. With more kinds, more probes can be sent."""
 
 
 class CannotExamineError(Exception):
-    """There is nothing to examine: the server does not answer, or no good request is known. The text says why."""
+    """Nothing can be examined: the server does not answer, or no good request is known. The text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Baseline:
     """Whether the outputs are the inputs, so that they are known for any request."""
 
     def expected(self, request: Request) -> Outputs | None:
-        """Return the outputs that a request must lead to; None if they are not known."""
+        """Return the expected outputs of a request; None if they are not known."""
         if request.tensors is None or self.outputs is None:
             return None
         if self.is_echo:
@@ -54,9 +54,9 @@ class Baseline:
         return None if self.may_refuse(request) else self.outputs
 
     def may_refuse(self, request: Request) -> bool:
-        """Tell whether the model is free to refuse a good request: one with values or sizes that are new to it.
+        """Tell whether the model may refuse a good request because of new values or sizes.
 
-        A model that echoes takes whatever the protocol allows.
+        A model that echoes its inputs accepts everything that the protocol allows.
         """
         if request.tensors is None or self.is_echo:
             return False
@@ -72,7 +72,7 @@ def learn_inputs(wire: Wire, target: Target, timeout: float) -> tuple[Input, ...
     """Ask the server for the inputs of a model; there are none if the model declares none.
 
     Raises:
-        CannotExamineError: it does not answer, or does not know the model.
+        CannotExamineError: the server does not answer, or does not know the model.
     """
     answer = _get(wire, target, target.resource, timeout, "does not tell of the model")
     try:
@@ -85,7 +85,7 @@ def guess_baseline(wire: Wire, target: Target, timeout: float) -> tuple[Target, 
     """Find a good request for a model that declares no inputs; see `find_baseline`.
 
     Raises:
-        CannotExamineError: none of those that are tried is one.
+        CannotExamineError: none of the tried requests is accepted.
     """
     reason = None
     for inputs in _TRIED:
@@ -98,13 +98,13 @@ def guess_baseline(wire: Wire, target: Target, timeout: float) -> tuple[Target, 
 
 
 def find_baseline(wire: Wire, target: Target, timeout: float) -> tuple[Target, Baseline]:
-    """Find out whether the server is well, in which forms the model can be called, and what it answers.
+    """Check the health of the server, the forms in which the model can be called, and the answer of the model.
 
     Returns:
         The target, which knows the forms, and the good request.
 
     Raises:
-        CannotExamineError: it does not say that it is well, or answers a good request in no form.
+        CannotExamineError: the server is not healthy, or accepts a good request in no form.
     """
     _check_inputs(target)
     _get(wire, target, HEALTH, timeout, "is not well, or does not say so")
@@ -147,7 +147,7 @@ def _get(wire: Wire, target: Target, path: str, timeout: float, trouble: str) ->
 def _try(
     wire: Wire, target: Target, make: Callable[[Target], Message], timeout: float, refusals: list[str]
 ) -> Baseline | None:
-    """Send a good request twice; None if either is not accepted, and then say why."""
+    """Send a good request twice. None if one of them is not accepted, with the reason."""
     message = make(target)
     request = target.send(message, checks=True)
     observations = [wire.exchange(request, timeout) for _ in range(2)]
@@ -176,7 +176,7 @@ def _input(entry: dict[str, Any]) -> Input:
 
 
 def _shape(sizes: object) -> tuple[int, ...]:
-    """Read a shape, where whatever is negative stands for any size."""
+    """Read a shape; each negative number means any size."""
     if not isinstance(sizes, list) or not all(type(size) is int for size in sizes):
         raise TypeError
     return tuple(max(-1, size) for size in sizes)

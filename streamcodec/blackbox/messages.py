@@ -1,7 +1,8 @@
-"""Messages: inference requests, in parts that can be spoiled one at a time.
+"""Messages: inference requests, in parts that can be changed one at a time.
 
-A `Message` is a good one: the JSON document and the bytes of its tensors. Its methods return copies with one part
-changed, and nothing here keeps the parts consistent: that is the point. A `Request` is what goes over the wire.
+A `Message` begins as a valid request: the JSON document and the bytes of its tensors. Its methods return copies with
+one part changed. The other parts are not adjusted, so the result can be invalid on purpose. A `Request` has the bytes
+that are sent.
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ ABSENT: Final = _Absent.ABSENT
 
 
 class Ending(Enum):
-    """What the client does when it has sent all."""
+    """What the client does after sending the request."""
 
     STAYS = auto()
     """It waits for the answer."""
     CUTS = auto()
-    """It says that nothing more will come, and waits for the answer."""
+    """It closes its sending side, and waits for the answer."""
     RESETS = auto()
     """It drops the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What goes over the wire in one probe."""
+    """The bytes of one probe, and how they are sent."""
 
     pieces: tuple[bytes, ...]
-    """Sent one after the other, with a pause between them, so that the server reads them apart."""
+    """The pieces of the request, sent with a pause between them, so that the server reads them separately."""
     ending: Ending = Ending.STAYS
     answers: int = 1
-    """How many answers to wait for; the connection may end before, where that is allowed."""
+    """Number of answers to wait for; if the expectation allows it, the connection may end before."""
     tensors: tuple[bytes, ...] | None = None
-    """The bytes of the inputs, as they are on the wire, which a model that echoes has to answer; None if that is of no
-    interest."""
+    """The bytes of the inputs on the wire: the expected outputs of a model that echoes. None if they are not compared.
+    """
 
     @property
     def data(self) -> bytes:
@@ -58,7 +59,7 @@ class Request:
 
     @property
     def body(self) -> bytes:
-        """What follows the head."""
+        """The bytes after the head."""
         return self.data.partition(b"\r\n\r\n")[2]
 
 
@@ -81,7 +82,7 @@ class Message:
 
     @property
     def payload(self) -> bytes:
-        """What follows the JSON header."""
+        """The bytes after the JSON header."""
         return b"".join(self.tensors) if self.is_binary else b""
 
     @property
@@ -91,7 +92,7 @@ class Message:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What the header says of the input that the probe is about."""
+        """The entry in the header of the input that the probe is about."""
         entry: dict[str, Any] = self.document["inputs"][-1]
         return entry
 
@@ -106,11 +107,11 @@ class Message:
         return self.having(inputs=[*self.document["inputs"][:-1], entry])
 
     def sized(self, size: object) -> Self:
-        """Return a copy where the input says that it has another size."""
+        """Return a copy where the input declares another size."""
         return self.with_input(parameters={"binary_data_size": size})
 
     def carrying(self, tensor: bytes) -> Self:
-        """Return a copy with other bytes for the input that the probe is about, without saying so in the header."""
+        """Return a copy with other bytes for the input that the probe is about, and the same header."""
         return replace(self, tensors=(*self.tensors[:-1], tensor))
 
     def replaced(self, tensor: bytes) -> Self:

@@ -1,11 +1,11 @@
-"""Mutations: messages that chance has made, from a seed, beyond those that somebody thought of.
+"""Mutations: random messages, made from a seed.
 
-Each is a good message of chance sizes in which one thing is changed at most. Whether the result is still right is
-not for chance to know: our own decoder reads it, and what it refuses, the server must refuse. What the decoder accepts
-may be unlike what the model wants, so then any answer will do, but not silence and not a 5xx.
+Each is a good message of random sizes, in which at most one thing is changed. This library's own decoder reads the
+result. If the decoder refuses it, the server must refuse it, too. If the decoder accepts it, it may still not fit the
+model. Then any answer is right, except silence and a status of the 500s.
 
-A message depends on the model's inputs and on its name, which holds the seed and a number: so one can be had without
-those before it.
+A message depends only on the model's inputs and on its name, which has the seed and a number. So a single message can
+be made without those before it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Body = tuple[bytes, bytes, int]
 
 
 def names(seed: int, count: int) -> Iterator[str]:
-    """Return the names of chance messages."""
+    """Return the names of random messages."""
     return (f"mutations/{seed}-{number}" for number in range(count))
 
 
 def mutation(target: Target, name: str) -> Probe:
-    """Make a probe of a chance message.
+    """Make a probe of a random message.
 
     Args:
-        target: the model; it must take binary tensors.
-        name: of the probe, from which all chance comes.
+        target: the model; it must accept binary tensors.
+        name: name of the probe; it determines all random choices.
     """
     request, expects, why = _mutation(target, Random(name))  # noqa: S311 - to be repeated, not to be secret
     return Probe(name, expects, why, "what streamcodec's own decoder says", lambda _: request)
@@ -62,7 +62,7 @@ def _mutation(target: Target, random: Random) -> tuple[Request, Expectation, str
 
 
 def _verdict(body: bytes, length: int) -> tuple[Expectation, str, tuple[bytes, ...] | None]:
-    """Return what a server has to do with a body, why, and the tensors if there are."""
+    """Return the expected answer to a body, the reason, and the tensors if there are any."""
     try:
         tensors = read_tensors(request_decoder(header_length=length, body_length=len(body)), body)
     except MessageError as error:
@@ -84,7 +84,7 @@ def _member(message: Message, body: Body, random: Random) -> Body:
 
 
 def _size(message: Message, body: Body, random: Random) -> Body:
-    """Say another size, or another shape, a little off."""
+    """Declare a slightly different size or shape."""
     step = random.choice(_STEPS)
     shape = list(message.entry["shape"])
     if shape and random.random() < 1 / 2:
@@ -96,12 +96,12 @@ def _size(message: Message, body: Body, random: Random) -> Body:
 
 
 def _length(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
-    """Say another length of the JSON, a little off."""
+    """Declare a slightly different length of the JSON."""
     return body[0], body[1], body[2] + random.choice(_STEPS)
 
 
 def _payload(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
-    """Let bytes be more, or less."""
+    """Add or remove bytes."""
     step = random.choice(_STEPS)
     return body[0], body[1] + random.randbytes(step) if step > 0 else body[1][:step], body[2]
 

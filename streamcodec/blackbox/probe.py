@@ -1,4 +1,4 @@
-"""Probe: one request with a name, the rule it is about and what a careful server does with it."""
+"""Probe: one request, with a name, the rule that it tests, and the expected answer."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Make = Callable[[Target], Request]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One thing that is tried."""
+    """One test of a server."""
 
     name: str
     """Its group, a slash and its own name."""
     expects: Expectation
     tests: str
-    """What the server is given."""
+    """A description of the request."""
     source: str
-    """Where it is written that it must be so."""
+    """The source of the rule."""
     make: Make
     also: frozenset[int] = frozenset()
-    """Statuses of the 500s that are right as well."""
+    """Statuses of the 500s that are right, too."""
     is_heavy: bool = False
-    """Whether it is large, or known to have brought servers down."""
+    """Whether it is large, or has crashed servers before."""
 
     @property
     def group(self) -> str:

@@ -1,4 +1,4 @@
-"""Report: what was found, as a table for people, as JSON for programs and as JUnit's XML for test runners."""
+"""Report: the findings, as a table for people, as JSON for programs, and as JUnit XML for test runners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamcodec.blackbox.probe import Probe
 
 _WIDTHS: Final = (28, 24, 12)
 _MAX_REQUEST_BYTES: Final = 64 << 10
-"""Of a request, so much is written down at most."""
+"""Largest number of bytes of a request in a report."""
 
 HEADING: Final = ("probe", "should be", "found", "details")
 
@@ -39,7 +39,7 @@ def result_row(result: Result) -> str:
 
 
 def groups_table(results: Sequence[Result]) -> list[str]:
-    """Return how many probes of each group have gone which way."""
+    """Return a table with the number of probes by group and result."""
     counts = Counter((result.probe.group, result.state) for result in results)
     groups = list(dict.fromkeys(result.probe.group for result in results))
     rows = [[group, *(str(counts[group, state]) for state in State)] for group in groups]
@@ -49,13 +49,13 @@ def groups_table(results: Sequence[Result]) -> list[str]:
 
 
 def probes_table(probes: Iterable[Probe]) -> list[str]:
-    """Return all probes with what each of them tests, and why."""
+    """Return a table of all probes, with their rules and the sources of the rules."""
     rows = [[each.name, each.expects.value, each.tests, each.source] for each in probes]
     return _aligned([["probe", "should be", "the server is given", "source of the rule"], *rows], numbers=False)
 
 
 def as_json(results: Iterable[Result], **about: object) -> dict[str, Any]:
-    """Return the report for programs: `about` is what was examined, and how."""
+    """Return the report for programs; `about` describes the server and the options."""
     return {**about, "probes": [_entry(result) for result in results]}
 
 
@@ -98,7 +98,7 @@ def _entry(result: Result) -> dict[str, Any]:
 
 
 def _request(request: Request) -> dict[str, Any]:
-    """Return what a finding is about, so that it can be shown without this program: bytes, and how they were cut."""
+    """Return the request of a finding, so that it can be repeated without this program: its bytes and its pieces."""
     data = request.data
     return {
         "request_bytes": len(data),

@@ -1,8 +1,8 @@
 """Target: the model that is examined, and good requests for it.
 
-Probes are about one thing each, so all else of a request has to be right, or the server would refuse it for another
-reason and the probe would show nothing. Names, datatypes and shapes come from the model's metadata; where the metadata
-leaves a size open, a small one is taken. The values are small numbers that any model can be given.
+A probe tests one thing, so everything else in the request has to be right. Else the server would refuse it for another
+reason, and the probe would show nothing. Names, datatypes and shapes come from the model's metadata. A size that the
+metadata leave open is small. The values are small numbers that any model should accept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 
 HEALTH: Final = "/v2/health/live"
-"""Path of what tells whether the server is well."""
+"""Path of the health check."""
 
 
 class NotApplicableError(Exception):
@@ -34,16 +34,16 @@ class Target:
     prefix: str
     """Path in front of `/v2`."""
     model: str
-    """As it stands in the path, percent-encoded."""
+    """Name of the model in the path, percent-encoded."""
     version: str | None = None
-    """That, too; None for the server's choice."""
+    """Version of the model in the path, percent-encoded; None for the server's choice."""
     inputs: tuple[Input, ...]
     is_declared: bool = True
     """Whether the inputs are those of the model's metadata."""
     has_binary: bool = True
     """Whether the server takes binary tensors."""
     has_json: bool = True
-    """Whether the model can be given JSON data."""
+    """Whether the model accepts JSON data."""
     is_varied: bool = False
     """Whether good requests have other values than the usual ones; see `Input.varied`."""
 
@@ -54,7 +54,7 @@ class Target:
         return f"/v2/models/{self.model}{version}"
 
     def find(self, suits: Callable[[Input], bool], what: str) -> Input:
-        """Return the first input that suits and has elements.
+        """Return the first input that has elements and satisfies the condition.
 
         Raises:
             NotApplicableError: there is none.
@@ -80,9 +80,9 @@ class Target:
         """Return a good request with binary tensors.
 
         Args:
-            probed: the input that the probe is about; the first one with elements by default. It comes last, so that
-                what is wrong with it does not spoil another one, which the server would notice.
-            shape: of that input; one that the model takes by default.
+            probed: the input that the probe is about; by default the first one with elements. It comes last, so that an
+                error in it does not change another input, which the server would notice.
+            shape: shape of that input; by default one that the model accepts.
 
         Raises:
             NotApplicableError: the server does not take binary tensors.
@@ -102,7 +102,7 @@ class Target:
         return self._message(probed, shape, is_binary=False)
 
     def any_form(self) -> Message:
-        """Return a good request in the form that the server takes, binary if it takes both."""
+        """Return a good request in a form that the server accepts; binary if it accepts both."""
         return self.binary() if self.has_binary else self.json()
 
     def send(
@@ -119,11 +119,11 @@ class Target:
         Args:
             message: the message.
             fields: more lines of the head.
-            text: the JSON header to be sent instead of the message's.
-            payload: what is sent behind it instead of the message's tensors.
-            length: what `Inference-Header-Content-Length` says, where `{n}` is the true length; None for no such field.
-                A request without binary tensors never has it.
-            checks: whether the message is right, so that an echo of it must have its tensors.
+            text: the JSON header to be sent instead of the message's header.
+            payload: the bytes to be sent after it instead of the message's tensors.
+            length: value of `Inference-Header-Content-Length`, where `{n}` is the true length; None for no such field.
+                A request without binary tensors never has the field.
+            checks: whether the message is valid, so that an echo must have its tensors.
         """
         text = message.text if text is None else text
         payload = message.payload if payload is None else payload
@@ -135,7 +135,7 @@ class Target:
         return self.post(text + payload, *fields, tensors=message.tensors if checks else None)
 
     def post(self, body: bytes, *fields: str, tensors: tuple[bytes, ...] | None = None) -> Request:
-        """Put any body behind a right head."""
+        """Return a request with a valid head and any body."""
         return Request(pieces=(self.head(f"Content-Length: {len(body)}", *fields) + body,), tensors=tensors)
 
     def head(self, *fields: str, method: str = "POST", path: str | None = None, version: str = "1.1") -> bytes:
@@ -150,9 +150,9 @@ class Target:
         """Return a request with other lines instead of its `Content-Length`, where `{n}` is the length of the body.
 
         Args:
-            request: one that `send` or `post` has made.
+            request: a request made by `send` or `post`.
             fields: the lines.
-            body: what is sent instead of its body.
+            body: the bytes to be sent instead of its body.
             path: as for `head`.
             version: as for `head`.
         """

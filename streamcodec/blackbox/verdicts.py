@@ -1,7 +1,7 @@
-"""Verdicts: what a server should do with a probe, what it did, and what that is called.
+"""Verdicts: the expected answer to a probe, the observed one, and the name of the difference.
 
-One table. A server is free in much: in its statuses, its words, its limits. So most probes ask for one thing only: that
-what must be refused is refused by the server itself, with a status of the 400s and some text that tells the client why.
+A server is free to choose its statuses, its error texts and its limits. So most probes have one expectation only: the
+server itself refuses an invalid request, with a status of the 400s and a text that tells the client why.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _FAILURE: Final = range(500, 600)
 _MAX_TEXT: Final = 200
 
 INJECTED: Final = "x-injected"
-"""No answer may have a field of this name: probes that try response splitting use it."""
+"""No answer may have a field of this name. Probes for response splitting use it."""
 
 
 class Expectation(Enum):
-    """What a careful server does with a request."""
+    """The expected answer to a request."""
 
     REFUSE = "refused"
     """It answers with a status of the 400s and a text."""
@@ -41,32 +41,32 @@ class Expectation(Enum):
     ACCEPT = "accepted"
     """It answers as it answers a good request."""
     EITHER = "answered"
-    """The protocol leaves it free, but it answers; and if it accepts, rightly."""
+    """Any answer is allowed; but if the server accepts the request, the outputs must be right."""
     SURVIVE = "survived"
-    """No answer can be asked for, only that the server still is there."""
+    """No answer is expected; the server must stay alive."""
 
 
 class Kind(StrEnum):
     """What a server can do wrong."""
 
     ACCEPTED = "accepted"
-    """Status 2xx for what must be refused."""
+    """Status 2xx for an invalid request."""
     REFUSED = "refused"
-    """Status 4xx for what is right."""
+    """Status 4xx for a valid request."""
     CHANGED = "changed"
-    """Accepted, but the answer is not the one to this request."""
+    """Accepted, but the outputs are wrong for this request."""
     SERVER_ERROR = "server error"
     """Status 5xx: the server blames itself, and clients try again."""
     UNEXPLAINED = "unexplained"
-    """Refused without a word."""
+    """Refused without an error text."""
     CLOSED = "closed"
     """The connection ended without an answer."""
     HUNG = "hung"
     """No answer in time."""
     GARBLED = "garbled"
-    """The answer is no HTTP, broke off, or has a status or a field that no answer here can have."""
+    """The answer is not HTTP, is truncated, or has an impossible status or field."""
     BLOCKED = "blocked"
-    """While the server is at it, nobody else gets an answer in time."""
+    """Other clients get no answer in time while the server works on the request."""
     CRASHED = "crashed"
     """The server does not answer any more."""
     BROKEN = "broken"
@@ -91,13 +91,13 @@ def judge(
     """Compare what a server did with what it should have done.
 
     Args:
-        expectation: what it should do.
-        observation: what it did.
-        expected: the outputs that a right answer has; None if they are not known.
-        also: statuses of the 500s that are right for this probe.
+        expectation: the expected answer.
+        observation: the observed answer.
+        expected: the right outputs; None if they are not known.
+        also: statuses of the 500s that are right for this probe, too.
 
     Returns:
-        What it did wrong; None if nothing.
+        The finding; None if the answer is right.
     """
     if expectation is Expectation.SURVIVE:
         return None
@@ -110,13 +110,13 @@ def judge(
 
 
 def describe(answer: Answer) -> str:
-    """Return a status and the server's words, on one line."""
+    """Return a status and the server's error text, on one line."""
     words = error_text(answer)
     return f"{answer.status}: {words}" if words and answer.status not in _SUCCESS else str(answer.status)
 
 
 def error_text(answer: Answer) -> str:
-    """Return the server's words: the member `error` of a JSON document, else the beginning of the body."""
+    """Return the server's error text: the member `error` of a JSON document, else the beginning of the body."""
     body = answer.body
     try:
         document = json.loads(body)
@@ -156,7 +156,7 @@ def read_tensors(decoder: Decoder[RequestHeader] | Decoder[ResponseHeader], body
 
 
 def _judge_what_follows(observation: Observation) -> Finding | None:
-    """Find out whether the bytes behind a request were taken for another one, or could be."""
+    """Check whether the bytes after a request were read as another request, or could be."""
     statuses = [answer.status for answer in observation.answers]
     if any(status in _SUCCESS for status in statuses[1:]):
         return Finding(kind=Kind.ACCEPTED, detail=f"{statuses[0]}, and then what follows is answered")

@@ -1,8 +1,8 @@
-"""Wire: one request over a connection of its own, byte for byte, and whatever comes back.
+"""Wire: sends one request over a connection of its own, byte for byte, and records the answer.
 
-Nothing here judges. An exchange never fails, and connecting, sending and reading have one deadline: that a server
-refuses the connection, closes it, says nothing, or something that is no HTTP, are observations like any answer. h11
-reads the answers, and nothing else, since no server can be trusted to frame them.
+This module does not judge. An exchange never fails. A refused connection, a closed connection, silence, and bytes that
+are not HTTP are observations like any answer. Connecting, sending and reading have one deadline together. h11 reads all
+answers, because the framing of a server cannot be trusted.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ import h11
 from streamcodec.blackbox.messages import Ending, Request
 
 _PIECE_SECONDS: Final = 0.005
-"""Between two pieces of a request: enough on loopback for the server to read the first one by itself."""
+"""Pause between two pieces of a request. On loopback it is long enough for the server to read the first one alone."""
 
 _READ_BYTES: Final = 1 << 16
 _MAX_ANSWER_BYTES: Final = 64 << 20
 _MAX_HEAD_BYTES: Final = 64 << 10
 _NEXT_ANSWER_SECONDS: Final = 1.0
-"""How long a second answer may take, whose request was there together with the first one."""
+"""How long a further answer may take, if its request was sent together with the first one."""
 
 
 class Outcome(Enum):
-    """How an exchange has ended."""
+    """The end of an exchange."""
 
     ANSWERED = "answered"
-    """As many answers came as were waited for."""
+    """All expected answers came."""
     CLOSED = "closed"
     """The connection ended before."""
     SILENT = "silent"
     """Time ran out before."""
     GARBLED = "garbled"
-    """What came is no HTTP, or broke off in the middle."""
+    """The received bytes are not HTTP, or are truncated."""
     UNREACHABLE = "unreachable"
     """There was no connection."""
 
@@ -61,18 +61,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a request has led to."""
+    """The answers to a request, or how the exchange failed."""
 
     outcome: Outcome
     answers: tuple[Answer, ...] = ()
     seconds: float = 0.0
-    """From the connection to the end."""
+    """Seconds from the connection to the end."""
     detail: str = ""
-    """What is to be said of the outcome, if it is no answer."""
+    """A description of the outcome, if it is not an answer."""
 
 
 class OutOfRequestsError(Exception):
-    """As many requests have been sent as may be."""
+    """The largest number of requests has been sent."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Pacer:
         """Wait until the next request may be sent.
 
         Raises:
-            OutOfRequestsError: there may be no more.
+            OutOfRequestsError: no more requests are allowed.
         """
         if self.sent == self.max_requests:
             raise OutOfRequestsError
@@ -104,10 +104,10 @@ class Pacer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """The way to a server."""
+    """Sends requests to a server."""
 
     address: tuple[str, int]
-    """Of the host as it was checked, so that no second look-up can lead elsewhere."""
+    """The address that was checked. The name is not looked up again, so the address cannot change."""
     pacer: Pacer
 
     def exchange(self, request: Request, timeout: float) -> Observation:
@@ -115,11 +115,11 @@ class Wire:
 
         Args:
             request: what is sent.
-            timeout: seconds until the first answer is there. The pauses between the pieces of a request are the probe's
-                own, and do not count; each further answer may take a second more.
+            timeout: seconds until the first answer must be complete. The pauses between the pieces of a request do not
+                count. Each further answer may take a second more.
 
         Raises:
-            OutOfRequestsError: the request may not be sent.
+            OutOfRequestsError: no more requests are allowed.
         """
         self.pacer.take()
         began = time.monotonic()
@@ -161,7 +161,7 @@ def _converse(sock: socket.socket, request: Request, timeout: float, began: floa
 def _send(sock: socket.socket, request: Request, deadline: float) -> None:
     for index, piece in enumerate(request.pieces):
         if index and select([sock], [], [], _PIECE_SECONDS)[0]:
-            break  # answered, or closed, before it is complete
+            break  # the server answered or closed before the request was complete
         sock.settimeout(max(0.0, deadline - time.monotonic()))
         sock.sendall(piece)
     if request.ending is Ending.CUTS:
@@ -179,9 +179,9 @@ class _Reader:
         """Read one answer.
 
         Raises:
-            TimeoutError: it has not come until the deadline.
+            TimeoutError: it has not come by the deadline.
             ConnectionError: the connection ended before its first byte.
-            h11.RemoteProtocolError: what came is no answer, or broke off.
+            h11.RemoteProtocolError: the received bytes are not an answer, or are truncated.
         """
         connection = _connection()
         has_begun = bool(self._unread)
@@ -205,7 +205,7 @@ class _Reader:
         return Answer(status=status, fields=tuple(fields), body=bytes(body))
 
     def _read(self, deadline: float) -> bytes:
-        """Read some bytes; what has come by the deadline is read behind it as well."""
+        """Read some bytes. Bytes that came before the deadline are read even after it."""
         left = max(0.0, deadline - time.monotonic())
         if not select([self._sock], [], [], left)[0]:
             raise TimeoutError

@@ -1,8 +1,8 @@
-"""Cache: what bytes have meant before, kept by the bytes themselves. Bounded, and knows nothing of what it keeps.
+"""A bounded cache of parse results. The key is the exact bytes that were parsed.
 
-What bytes mean to a parser depends on them and its limits, and on nothing else. So a client that asks the same again
-and again needs to be understood only once. What a peer can do is to fill the cache with what never comes again. That
-costs others the time that is saved here, and the memory that the two bounds stand for.
+The result of a parser depends only on the bytes and on its limits. So a request that a client repeats is parsed only
+once. A peer can fill the cache with keys that never come again. Then other clients lose the time that the cache saves,
+and the cache takes the memory that its two bounds allow. The cache does not know what its values mean.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ _V = TypeVar("_V")
 
 
 class Cache(Generic[_V]):
-    """Values by exact bytes: bounded in number and in the length of a key; the oldest goes first.
+    """Values by exact bytes, bounded in number and in the length of a key. The oldest value is removed first.
 
-    Threads may share it: each act on the two containers is a single one, and their order is such that, whatever another
-    thread does in between, a value in the dictionary has its key in the queue, which will take it out. What they can do
-    to each other is to put one key into the queue twice; then its value goes early.
+    Threads may share a cache. Each operation on the dictionary and on the queue is atomic. The order of the operations
+    ensures that each key in the dictionary is also in the queue, so its value is removed in the end. Two threads can
+    put the same key into the queue twice; then its value is removed early.
     """
 
     def __init__(self, max_entries: int, max_key_bytes: int) -> None:
-        """Make an empty store.
+        """Make an empty cache.
 
         Args:
             max_entries: values kept at most.
@@ -41,11 +41,11 @@ class Cache(Generic[_V]):
         return len(self._entries)
 
     def put(self, key: bytes, value: _V) -> None:
-        """Keep a value, if the key is new and not too long; the oldest one goes if there are too many.
+        """Keep a value if its key is new and not too long; remove the oldest value if there are too many.
 
         Args:
             key: exactly the bytes that mean the value.
-            value: immutable, since all who ask get the same.
+            value: must be immutable, because all callers get the same object.
         """
         if len(key) > self._max_key_bytes or key in self._entries:
             return

@@ -1,9 +1,10 @@
-"""Claims: which memory the tensors of one message have been given by placements that are not our own.
+"""Claims: a check that the tensors of one message do not overlap in memory.
 
-Two tensors in one memory would come out as two views of the second one's bytes, and nobody would know. Memory that is
-made for a tensor cannot be another's; of all else (the caller's arrays, placements of the caller's own making) this
-room keeps the spans, and refuses one that reaches into another tensor's before a byte is written. It also makes sure
-that the memory can be written to at all. Slabs of the same tensor may share memory: windows do.
+Two tensors in the same memory would both show the bytes of the second one, and nobody would notice. Memory that the
+library allocates for one tensor cannot overlap. All other memory comes from the caller: arrays, or slabs of the
+caller's own placements. This module keeps the address spans of that memory. It refuses a span that overlaps another
+tensor's, before a byte is written. It also refuses memory that cannot be written to. Slabs of the same tensor may
+share memory: windows do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from streamcodec.engine.spec import TensorSpec
 
 
 class Claims:
-    """The memory of one message's tensors. Keeps it alive, so that no address can come to mean something else."""
+    """The memory of one message's tensors. It is kept alive, so that no address is used again meanwhile."""
 
     def __init__(self) -> None:
         """Begin with nothing claimed."""
@@ -30,7 +31,7 @@ class Claims:
         """Claim memory for a tensor.
 
         Raises:
-            LocalProtocolError: it cannot be written to byte by byte, or some of it is another tensor's already.
+            LocalProtocolError: it cannot be written to byte by byte, or it overlaps the memory of another tensor.
         """
         if buffer.format != "B" or buffer.ndim != 1 or not buffer.c_contiguous:
             msg = f"the buffer of a slab is a contiguous memoryview of format 'B', unlike {buffer!r}"

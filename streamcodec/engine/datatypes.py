@@ -1,12 +1,12 @@
-"""Datatypes: the specification's 14 names, what they are in numpy and on the wire.
+"""Datatypes: the 14 names of the specification, with their numpy dtypes and their forms on the wire.
 
-One table; everything else in the library asks it. All wire forms are little-endian, and the numpy dtypes here say so
-explicitly (`<f4`), so on a big-endian host the same view gives the same values and no byte is ever reinterpreted.
+There is one table, and the rest of the library looks datatypes up in it. All wire forms are little-endian. The numpy
+dtypes say so explicitly (`<f4`), so a view has the same values on a big-endian host.
 
-Three rows are special. BYTES has no item size: its elements carry a length each and live in object arrays. BOOL is one
-byte that must be 0 or 1. BF16 is the `bfloat16` of the optional package `ml_dtypes`; without that package it is a
-`uint16` of the same bits, whose dtype carries a note that says so (`dtype.metadata`), which views and copies keep and
-`datatype_of` understands.
+Three rows are special. BYTES has no fixed item size: each element has its own length, and arrays of BYTES are object
+arrays. BOOL is one byte that must be 0 or 1. BF16 is the `bfloat16` of the optional package `ml_dtypes`. Without that
+package, BF16 is a `uint16` of the same bits, and `dtype.metadata` marks it as BF16. Views and copies keep the mark, and
+`datatype_of` reads it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NOTE = "streamcodec.datatype"
 
 
 class Datatype:
-    """What the elements of a tensor are: in a message, and in numpy.
+    """The type of a tensor's elements, in a message and in numpy.
 
-    The table of the V2 protocol is `DATATYPES`. A format may have others, and makes them itself: what has a numpy dtype
-    of fixed size can be read, those of `ml_dtypes` included.
+    The table of the V2 protocol is `DATATYPES`. Another format can make its own datatypes, from any numpy dtype of
+    fixed size, including those of `ml_dtypes`.
 
     Attributes:
         name: name in the messages of the format.
@@ -55,8 +55,7 @@ class Datatype:
 
         Args:
             name: in the messages of the format.
-            dtype: of its arrays; any but objects, whose bytes are no values, and structures. Multi-byte values are
-                little-endian.
+            dtype: of its arrays. Objects and structures are not possible. Multi-byte values are little-endian.
             has_json: whether the V2 protocol has a JSON form for it.
 
         Raises:
@@ -149,7 +148,7 @@ DATATYPES: Final[dict[str, Datatype]] = {
 
 
 def find_bfloat16() -> None:
-    """Import `ml_dtypes` now, where it is installed, and not when the first BF16 tensor comes: that takes 8 ms."""
+    """Import `ml_dtypes` now, if it is installed, so that the first BF16 tensor does not wait for it: it takes 8 ms."""
     _bfloat16()
 
 

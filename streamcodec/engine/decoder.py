@@ -4,25 +4,26 @@ Theory. At any moment the decoder has exactly one *target*: a writable view of t
 message belong to. While the JSON header is read, that is scratch memory of exactly the declared length; after that it
 is the memory of the tensor being filled. The target never reaches past the message, so reading too far is impossible.
 
-There are two faces. The *pull face* hands the target out: `get_buffer()`, read into it, `buffer_updated(nbytes)`. The
-*push face*, `feed(chunk)`, copies the chunk into the same targets. One path, hence one behaviour: how the bytes were
-cut cannot change the events, the arrays, or the error and its offset.
+There are two interfaces. The *pull* interface returns the target: call `get_buffer()`, read into it, call
+`buffer_updated(nbytes)`. The *push* interface, `feed(chunk)`, copies the chunk into the same targets. Both use the same
+code. So the way in which the bytes are split into chunks cannot change the events, the arrays, or the error and its
+offset.
 
-What a message is stands in `machine.py`, as a generator that yields targets; this room turns the generator inside out,
-so that the caller keeps control.
+The structure of a message is described in `machine.py`, by a generator that yields targets. This module drives the
+generator, so that the caller keeps control.
 
-After a window of a tensor the machine may have to wait until the consumer has finished with it, since its memory is to
-be used again. The decoder is *paused* then, and wants no data on either face. That `next_event` is called again is how
-the consumer says that it has finished, and the decoder goes on.
+After a window of a tensor the machine may have to wait for the consumer, because the memory of the window is used
+again. Then the decoder is *paused*, and takes no data through either interface. The consumer calls `next_event` again
+when it has finished with the window, and the decoder goes on.
 
-A *paced* decoder never does much at once: it is paused before each piece of work too, and `next_event` returns
-`NEED_TURN`. `work` does that piece. So an event loop can serve others in between, however much there is to do.
+A *paced* decoder works in small pieces. It is also paused before each piece of work: `next_event` returns `NEED_TURN`,
+and `work` does the piece. So an event loop can serve other connections in between.
 
-Whoever works on the target *takes* it for that time, and puts it, or the next one, back: then there is none for anybody
-else. So a callback that calls the decoder again, or a second thread, gets an error and does no harm. No lock is needed:
-the target is taken by one assignment, in the middle of which the interpreter does not change threads.
+Each operation *takes* the target first, and puts the same or the next target back at its end. Meanwhile there is no
+target. So a callback that calls the decoder, or a second thread, gets an error and does no harm. No lock is needed: the
+target is taken by one assignment, and the interpreter does not switch threads within it.
 
-This room knows no transport, no clock and no HTTP; the two lengths that HTTP declares are arguments.
+This module knows no transport, no clock and no HTTP. The two lengths that HTTP declares are arguments.
 
 States (`State`)::
 
@@ -66,27 +67,27 @@ from streamcodec.engine.events import (
 from streamcodec.engine.machine import Machine
 
 Buffer = bytes | bytearray | memoryview
-"""What the push face takes."""
+"""The types that `feed` accepts."""
 
 LONG_TARGET_BYTES: Final = 64 << 10
-"""A target with more room than this is seldom filled by one read; then it does not matter yet what follows it."""
+"""A target with more room than this is seldom filled by one read, so the next targets are not needed yet."""
 
 
 class State(Enum):
-    """What a decoder waits for."""
+    """The state of a decoder: what it waits for."""
 
     RECEIVING = auto()
-    """The next bytes; or somebody has taken the target and is at work on it."""
+    """It waits for the next bytes, or an operation is using the target."""
     OFFERED = auto()
-    """The same, and the target was handed out by `get_buffer`: `buffer_updated` may be called."""
+    """As RECEIVING, and `get_buffer` has returned the target: `buffer_updated` may be called."""
     PAUSED = auto()
-    """That the consumer has finished with a window."""
+    """It waits until the consumer has finished with a window."""
     NEEDS_TURN = auto()
-    """That `work` does a piece of work."""
+    """It waits for a call of `work`."""
     COMPLETE = auto()
-    """Nothing: the whole message has been received and accepted."""
+    """It waits for nothing: the whole message has been received and accepted."""
     FAILED = auto()
-    """Nothing: the message was refused, or a callback raised."""
+    """It waits for nothing: the message was refused, or a callback raised."""
 
 
 _RECEIVING: Final = State.RECEIVING
@@ -95,7 +96,7 @@ _PAUSED: Final = State.PAUSED
 _NEEDS_TURN: Final = State.NEEDS_TURN
 _COMPLETE: Final = State.COMPLETE
 _FAILED: Final = State.FAILED
-"""To look a member up in its class takes as long as three calls, and these are looked up with every buffer."""
+"""To access a member of an enum takes as long as three calls, and these are needed for each buffer."""
 
 
 class Decoder(Generic[HeaderT]):
@@ -111,7 +112,7 @@ class Decoder(Generic[HeaderT]):
         self._state = _RECEIVING
         self._go_on(None)
 
-    # The pull face
+    # The pull interface
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
         """Return the memory that the next bytes of the message belong to.
@@ -120,13 +121,13 @@ class Decoder(Generic[HeaderT]):
             sizehint: ignored; present so that the method is `asyncio.BufferedProtocol`'s.
 
         Returns:
-            A writable byte view, never empty, that ends where the memory or the message ends. It stays valid until
+            A writable byte view, never empty, that ends at the end of the memory or of the message. It is valid until
             `buffer_updated` or `feed` is called.
 
         Raises:
             LocalProtocolError: the message is complete, the decoder is paused, or it is in use: the call comes from one
                 of its own callbacks, or from a second thread.
-            RemoteProtocolError: the message is refused; the same error as from `next_event`.
+            RemoteProtocolError: the message has been refused; the same error as from `next_event`.
         """
         target = self._target
         if target is None:
@@ -135,16 +136,16 @@ class Decoder(Generic[HeaderT]):
         return target[self._filled :]  # a view of its own, which may be released
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
-        """Return the memory that the next bytes of the message belong to, in several pieces where several are known.
+        """Return the memory that the next bytes of the message belong to, in several pieces if they are known.
 
-        The first is `get_buffer()`; what follows are small tensors, placed a little ahead of their turn. They are to be
-        filled in this order, as `socket.recvmsg_into` does.
+        The first piece is that of `get_buffer()`. The others are small tensors, which are placed a little ahead of
+        their turn. The pieces must be filled in this order, as `socket.recvmsg_into` does.
 
         Args:
             sizehint: ignored.
 
         Returns:
-            Writable byte views, at most 64, none of them empty, and valid as that of `get_buffer`.
+            Writable byte views, at most 64, never empty, and valid as long as that of `get_buffer`.
 
         Raises:
             LocalProtocolError: as `get_buffer`.
@@ -159,14 +160,14 @@ class Decoder(Generic[HeaderT]):
         return buffers
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Tell that bytes were written to the start of the last `get_buffer()`, or of the last `get_buffers()`.
+        """Report that bytes were written to the start of the last `get_buffer()` or `get_buffers()`.
 
         Args:
-            nbytes: how many; at least 1.
+            nbytes: number of bytes; at least 1.
 
         Raises:
-            LocalProtocolError: fewer than 1, more than the buffers hold, or there are none: none was asked for since
-                the last call, or there was none to be had.
+            LocalProtocolError: `nbytes` is less than 1 or more than the buffers hold, or no buffer was requested since
+                the last call.
             RemoteProtocolError: the message has been refused before.
         """
         self._machine.in_a_row = 0
@@ -190,8 +191,8 @@ class Decoder(Generic[HeaderT]):
         """Return the next event, `NEED_DATA` if it needs more bytes, or `NEED_TURN` if it needs `work`.
 
         Raises:
-            RemoteProtocolError: the message breaks a rule. Raised after the events before it, again at every call.
-            LocalProtocolError: the last event has been returned already, or a callback or placement misbehaved.
+            RemoteProtocolError: the message breaks a rule. Raised after the events before it, and at each later call.
+            LocalProtocolError: the last event has been returned already, or a callback or a placement has a bug.
         """
         events = self._machine.events
         while not events:
@@ -206,22 +207,23 @@ class Decoder(Generic[HeaderT]):
         return events.popleft()
 
     def work(self) -> None:
-        """Do one piece of the work that a paced decoder has left, about 2 ms of it; without effect if there is none."""
+        """Do one piece of the work that a paced decoder has left, about 2 ms; no effect if no work is left."""
         if self._state is _NEEDS_TURN:
             self._state = _RECEIVING
             self._go_on(0)
 
-    # The push face
+    # The push interface
 
     def feed(self, chunk: Buffer) -> int:
-        """Copy the chunk's bytes to where they belong; no reference to the chunk is kept.
+        """Copy the bytes of the chunk to their places; no reference to the chunk is kept.
 
         Args:
-            chunk: the next bytes; any length.
+            chunk: the next bytes, of any length.
 
         Returns:
-            How many bytes were taken. Fewer than the chunk has when the message ends within it; when it is refused,
-            which `next_event` then reports; or when the decoder is paused: feed the rest after `next_event`.
+            The number of bytes that were taken. It is smaller than the chunk in three cases. The message ends within
+            the chunk. Or the message is refused, which `next_event` then reports. Or the decoder is paused; then feed
+            the rest after `next_event`.
 
         Raises:
             LocalProtocolError: the decoder is in use, see `get_buffer`.
@@ -229,14 +231,14 @@ class Decoder(Generic[HeaderT]):
         """
         if self._target is None and (self._state is _COMPLETE or self.is_paused):
             return 0
-        # Released here, since the frame itself may live on in the traceback of an error.
+        # Released here, because the traceback of an error may keep this frame alive.
         with memoryview(chunk) as view, view.cast("B") as source:
             return self._copy(source)
 
-    # Both faces
+    # Both interfaces
 
     def receive_eof(self) -> None:
-        """Tell that no more bytes will come; without effect on a message that is complete or refused.
+        """Report that no more bytes will come; no effect if the message is complete or refused.
 
         Raises:
             LocalProtocolError: the decoder is in use, see `get_buffer`.
@@ -249,12 +251,12 @@ class Decoder(Generic[HeaderT]):
 
     @property
     def needs_data(self) -> bool:
-        """Whether there is a buffer to fill: the message is neither complete nor refused, the decoder not paused."""
+        """Whether more bytes are needed now: the message is not complete or refused, and the decoder is not paused."""
         return self._target is not None
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing can be taken before the events have been, and `next_event` or `work` has been called."""
+        """Whether the decoder waits: take all events, and then call `next_event` or `work` before more bytes."""
         return self._state is _PAUSED or self._state is _NEEDS_TURN
 
     @property
@@ -269,15 +271,15 @@ class Decoder(Generic[HeaderT]):
 
     @property
     def held_bytes(self) -> int:
-        """Memory taken so far for what is being received, but for the tensors that were placed.
+        """Bytes of memory that the message takes so far, except for the tensors that were placed.
 
-        That is the text of the header that is kept, the values of tensors that came in it, and the offsets of BYTES.
+        These are the text of the header that is kept, the values of JSON tensors, and the offsets of BYTES elements.
         """
         return self._machine.held_bytes
 
     def _no_target(self) -> Exception:
         if isinstance(self._failure, MessageError):
-            return copy(self._failure)  # raising the one we keep would tie the caller's frames to it
+            return copy(self._failure)  # a new error: raising the kept one would add the caller's frames to it
         if self._failure is not None:
             return self._failure
         if self._state is _COMPLETE:
@@ -294,7 +296,7 @@ class Decoder(Generic[HeaderT]):
         return target
 
     def _copy(self, source: memoryview) -> int:
-        """Copy bytes to target after target, as long as there are any of both; return how many were copied."""
+        """Copy bytes to one target after the other, until bytes or targets run out; return how many were copied."""
         target: memoryview | None = self._take_target()
         self._machine.in_a_row = 0
         self._state = _RECEIVING
@@ -312,7 +314,7 @@ class Decoder(Generic[HeaderT]):
         return taken
 
     def _update_several(self, first: memoryview, nbytes: int) -> None:
-        """Go from target to target, as far as bytes were written; the first has been taken."""
+        """Go from target to target, as far as bytes were written; the caller has taken the first one."""
         room = len(first) - self._filled
         if not (self._state is _OFFERED and 0 < nbytes <= room + sum(map(len, self._machine.placed_targets))):
             self._target = first
@@ -334,20 +336,20 @@ class Decoder(Generic[HeaderT]):
         return LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
 
     def _go_on(self, filled: int | None) -> None:
-        """Make a step, and put the next target back, if there is one."""
+        """Make a step, and store the next target, if there is one."""
         target = self._step(filled)
-        if target is not None:  # else a second thread may have one by now: a pause can be over at once
+        if target is not None:  # else a second thread may already have stored one: a pause can be over at once
             self._target = target
 
     def _step(self, filled: int | None) -> memoryview | None:
-        """Run the machine until it wants the next target filled, or has to wait; None starts it.
+        """Run the machine until it needs the next target filled, or has to wait.
 
         Args:
-            filled: bytes of the target that has been taken.
+            filled: bytes written to the target that the caller has taken; None starts the machine.
 
         Returns:
-            The next target, which the caller has taken too; None if the message has ended, one way or the other, or
-            the decoder is paused.
+            The next target, which the caller has taken too; None if the message is complete or refused, or the decoder
+            is paused.
         """
         self._filled = 0
         self._state = _RECEIVING

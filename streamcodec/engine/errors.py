@@ -1,12 +1,12 @@
 """Errors: whose fault, which rule, and where.
 
-Two questions matter to whoever catches an error, and the class answers both. *Whose fault is it?* A
-`LocalProtocolError` says that this program misused the library; a `RemoteProtocolError` says that the peer sent
-something the protocol forbids. *What do I answer?* A remote error carries `status_hint`, the HTTP status that fits.
+The class of an error answers two questions. *Whose fault is it?* `LocalProtocolError`: this program misused the
+library. `RemoteProtocolError`: the peer sent something that the protocol forbids. *How should a server answer?* A
+remote error has `status_hint`, the HTTP status that fits.
 
-A remote error is also exact about the place: `code` is a stable slug for programs, `offset` counts bytes from the start
-of the message body, `path` points into the JSON header. Messages say what was found and what was expected, and never
-quote tensor content. Any exception other than these, raised by bytes from a peer, is a bug of this library.
+A remote error also says where the problem is. `code` is a stable name of the broken rule, for programs. `offset` counts
+bytes from the start of the message body. `path` points into the JSON header. Messages say what was found and what was
+expected, and never quote tensor content. If bytes from a peer raise any other exception, that is a bug of this library.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class ErrorCode(StrEnum):
     BODY_LENGTH_MISMATCH = "body-length-mismatch"
     """The header and its tensors do not add up to the length of the body."""
     INVALID_FRAME = "invalid-frame"
-    """No head of a frame, a damaged one, or one that says what this version of the format does not know."""
+    """The head of a frame is missing, damaged, or has a value that this version of the format does not know."""
     INVALID_CHECKSUM = "invalid-checksum"
-    """The checksum at the end is not that of what came before."""
+    """The checksum at the end is not the checksum of the bytes before it."""
     LENGTH_REQUIRED = "length-required"
     """The form of the request needs a `Content-Length`."""
 
@@ -48,7 +48,7 @@ class ErrorCode(StrEnum):
     DUPLICATE_KEY = "duplicate-key"
     """An object of the header has a member twice."""
     NON_FINITE_NUMBER = "non-finite-number"
-    """NaN or Infinity somewhere else than in the data of an FP32 or FP64 tensor."""
+    """NaN or Infinity outside of the data of an FP32 or FP64 tensor."""
 
     # The header's members
     INVALID_HEADER = "invalid-header"
@@ -80,7 +80,7 @@ class ErrorCode(StrEnum):
 
     # Compression
     UNSUPPORTED_ENCODING = "unsupported-encoding"
-    """`Content-Encoding` is none that is understood."""
+    """`Content-Encoding` is not supported."""
     INVALID_COMPRESSION = "invalid-compression"
     """The compressed body is damaged, cut short or followed by something else."""
 
@@ -93,9 +93,9 @@ class ErrorCode(StrEnum):
 
     # HTTP
     INVALID_HTTP = "invalid-http"
-    """The bytes are not HTTP/1.1 as RFC 9112 has it."""
+    """The bytes are not HTTP/1.1 as RFC 9112 defines it."""
     AMBIGUOUS_FRAMING = "ambiguous-framing"
-    """`Content-Length` together with `Transfer-Encoding`: a request smuggler's tool."""
+    """`Content-Length` together with `Transfer-Encoding`, which is used for request smuggling."""
     CONNECTION_CLOSED = "connection-closed"
     """The peer closed the connection in the middle of a message."""
     TOO_SLOW = "too-slow"
@@ -111,7 +111,7 @@ class ErrorCode(StrEnum):
     METHOD_NOT_ALLOWED = "method-not-allowed"
     """The route exists, but not for this method."""
     NOT_OFFERED = "not-offered"
-    """The request asks for an extension of the protocol that this server does not offer, or not now."""
+    """The request asks for an extension of the protocol that this server does not offer, or does not offer now."""
     MODEL_MISMATCH = "model-mismatch"
     """The request is well formed, but not for this model: its tensors have other names, datatypes or shapes."""
     ERROR_RESPONSE = "error-response"
@@ -136,9 +136,9 @@ class MessageError(ProtocolError):
     Attributes:
         code: stable slug of the rule that was broken.
         message: what was found and what was expected, for people.
-        offset: byte of the message body at which it shows, counted from 0, if it has one.
-        path: member of the JSON header, as `$.inputs[0].shape`, if it is about one.
-        status_hint: HTTP status that fits as an answer.
+        offset: byte of the message body where the problem is, counted from 0; None if there is no such byte.
+        path: member of the JSON header, as `$.inputs[0].shape`; None if the error is not about a member.
+        status_hint: suitable HTTP status for the answer.
     """
 
     def __init__(
@@ -214,10 +214,10 @@ def shown(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text of the peer's as a log or a terminal may have it: on one line, and nothing but characters.
+    """Return a text from the peer in a form that is safe for a log or a terminal, on one line.
 
-    Control characters, which steer a terminal, marks that turn the direction of writing, and halves of surrogate pairs
-    are escaped, as in the form of a Python string.
+    Control characters, marks that change the direction of writing, and lone surrogates are escaped as in a Python
+    string. Control characters could otherwise change the state of a terminal.
     """
     if text.isprintable():
         return text
@@ -225,7 +225,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Cut a text in its second half, so that its end is still there: where a message says what it is about."""
+    """Shorten a text within its second half. Its end is kept: it often says what the message is about."""
     gap = "..."
     if len(text) <= longest:
         return text

@@ -1,8 +1,8 @@
 """Events: what a decoder reports, in the order of the message.
 
-First one `HeaderReceived`, then one `TensorReceived` for each tensor in the order of the header (JSON tensors in their
-places between binary ones), then one `EndOfMessage`. A tensor that is placed in windows has one `WindowReceived` for
-each of them instead, and one that is discarded has none. `NEED_DATA` stands for "nothing yet".
+First comes one `HeaderReceived`. Then comes one `TensorReceived` for each tensor, JSON or binary, in the order of the
+header. The last event is `EndOfMessage`. A tensor that is placed in windows has one `WindowReceived` for each window
+instead. A tensor that is discarded has no event. `NEED_DATA` means that no event is ready yet.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HeaderReceived(Generic[HeaderT]):
     """The JSON header has come and is valid; no memory has been taken yet for tensors."""
 
     header: HeaderT
-    """All that the message says of itself."""
+    """The parsed header."""
 
 
 @record()
@@ -62,15 +62,15 @@ class TensorReceived:
     """All bytes of one tensor are in place."""
 
     spec: TensorSpec
-    """What the header said of it."""
+    """The description of the tensor in the header."""
     values: np.ndarray[Any, Any] | Elements
-    """What has come: `Elements` where BYTES came in binary, else the array."""
+    """The values: `Elements` for BYTES in binary form, else the array."""
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
         """Its values, of the spec's shape; object dtype with `bytes` elements for BYTES.
 
-        Those objects are made when this is first asked for, then it is always the same array.
+        The objects are made at the first access. Later accesses return the same array.
         """
         return self.values.array if isinstance(self.values, Elements) else self.values
 
@@ -92,7 +92,7 @@ class WindowReceived:
     """All bytes of some rows of a tensor are in place; `Windows` says how long the memory is yours."""
 
     spec: TensorSpec
-    """What the header said of the whole tensor."""
+    """The description of the whole tensor in the header."""
     array: np.ndarray[Any, Any]
     """The rows, of shape `(rows, *spec.shape[1:])`; of shape `()` for a scalar."""
     row: int
@@ -109,4 +109,4 @@ class EndOfMessage:
     """The message is complete; any further byte is not part of it."""
 
     nbytes: int
-    """Length of the body: header and tensors; with the envelope, if the format has one around them."""
+    """Length of the body in bytes: header and tensors, and the envelope around them if the format has one."""

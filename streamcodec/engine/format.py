@@ -1,13 +1,13 @@
-"""Formats: the public hook on which a format of one's own is written.
+"""Formats: the public interface for formats of your own.
 
-A format is one generator, `read(reader)`, that reads the header of a message with the steps of `Reader`, and returns
-what it has found: an object whose `tensors` are `TensorSpec`s in the order of their bytes. The engine does the rest. It
-checks, places and fills the tensors, pauses after windows, keeps the limits, and says where in the message an error is.
-How the bytes are cut never reaches a format.
+A format is a generator, `read(reader)`. It reads the header of a message with the methods of `Reader`. It returns an
+object whose `tensors` are `TensorSpec`s in the order of their bytes. The engine does the rest: it checks, places and
+fills the tensors, pauses after windows, enforces the limits, and adds offsets to errors. A format never sees how the
+bytes were split into chunks.
 
-A format may be wrong, and must not make the engine break its promises. So what it yields and returns is held against
-the rules here: a breach is a `LocalProtocolError`, since it is the format's fault and not the peer's. What cannot be
-stopped is a format that computes for ever and yields nothing.
+A format may have bugs, and they must not make the engine break its promises. So this module checks everything that a
+format yields and returns. A broken rule is a `LocalProtocolError`, because it is the format's fault and not the peer's.
+A format that computes for ever and yields nothing cannot be stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from streamcodec.engine.spec import TensorSpec
 _T = TypeVar("_T")
 
 _MOST_TURNS: Final = 1 << 16
-"""Pauses in a row. A header of megabytes takes some hundred in all."""
+"""Pauses without reading in between. A header of some megabytes takes a few hundred pauses in all."""
 
 
 def format_decoder(
@@ -52,8 +52,8 @@ def format_decoder(
 
     Args:
         read: the format: a generator function that reads the header and returns it.
-        length: bytes of the whole message, if they are known beforehand.
-        read_end: reads what follows the last tensor, if the format has anything there.
+        length: bytes of the whole message; None if the length is not known beforehand.
+        read_end: reads the bytes after the last tensor; None if the format has none.
         limits: caps on all that is read; the header with all its parts has `max_header_bytes`.
         check: called with the header before memory is taken for tensors; raises `RemoteProtocolError` to refuse.
         place: called for each tensor that is not BYTES; says whose memory its bytes go to.
@@ -102,7 +102,7 @@ def format_decoder(
 
 
 def _checked(steps: Reading[_T], reader: Reader, most: int) -> Reading[_T]:
-    """Run a part of a format, and hold each target and pause against the rules."""
+    """Run a part of a format, and check each target and each pause."""
     turns = 0
     came: int | None = None
     while True:
@@ -146,11 +146,11 @@ def _check_target(target: object, reader: Reader, most: int) -> None:
 
 
 def _check_tensors(tensors: tuple[TensorSpec, ...], reader: Reader) -> None:
-    """Hold all tensors against the limits, and against what the engine takes for granted.
+    """Check all tensors against the limits, and against the assumptions of the engine.
 
     Raises:
-        LimitExceededError: they are more, or larger, than the limits allow.
-        LocalProtocolError: the format has described them wrongly.
+        LimitExceededError: there are more tensors than the limits allow, or larger ones.
+        LocalProtocolError: the format has described a tensor wrongly.
     """
     limits = reader.limits
     if len(tensors) > limits.max_tensors:
@@ -170,7 +170,7 @@ def _check_tensors(tensors: tuple[TensorSpec, ...], reader: Reader) -> None:
 
 
 def _is_sound(spec: TensorSpec, offset: int) -> bool:
-    """Whether a tensor has a name, a shape, and exactly the bytes that they and its datatype stand for."""
+    """Whether a tensor has a name, a shape, and exactly the bytes that its shape and datatype need."""
     if type(spec.name) is not str or not all(type(size) is int and size >= 0 for size in spec.shape):
         return False
     if spec.data is not None:

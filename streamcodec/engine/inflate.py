@@ -1,12 +1,12 @@
-"""Compression: a compressed body to plain bytes, piece by piece, with bounds on what comes out.
+"""Inflate: decompression of a body, piece by piece, with bounds on memory and time.
 
-`Content-Encoding` gzip (RFC 1952, one or several members) and deflate (RFC 9110: the zlib format; also the bare deflate
-stream that some clients send under that name). The declared lengths of the protocol count decompressed bytes, so this
-sits between HTTP and the decoder and knows neither.
+Two values of `Content-Encoding` are supported: gzip (RFC 1952, one or several members) and deflate (RFC 9110: the zlib
+format; also the bare deflate stream that some clients send under that name). The lengths in a message count
+decompressed bytes. So this module stands between HTTP and the decoder, and knows neither of them.
 
-A bomb cannot go off here: no more than one small piece is ever decompressed ahead of whoever consumes the pieces, and
-the ratio of output to input is limited. Nor does it take time: a piece is one call of zlib, which is given little and
-returns little, so that it may well be empty.
+A decompression bomb has no effect. At most one small piece is decompressed ahead of the consumer, and the ratio of
+output to input is limited. A piece also takes little time: it is one call of zlib with little input and little output.
+So a piece may be empty.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtoc
 from streamcodec.engine.limits import Limits
 
 ENCODINGS: Final = ("gzip", "deflate")
-"""The values of `Content-Encoding` that are understood, besides `identity`."""
+"""The supported values of `Content-Encoding`, besides `identity`."""
 
 _PIECE_BYTES: Final = 64 << 10
 _INPUT_BYTES: Final = 16 << 10
-"""Of input at once. Some of it takes long and gives nothing: blocks of no bytes, each with tables of its own."""
+"""Bytes of input for one call of zlib. Some input takes long and gives no output: empty blocks with large tables."""
 
 FREE_BYTES: Final = 64 << 10
 """The ratio counts only beyond this much output: tiny bodies may compress very well."""
@@ -76,7 +76,7 @@ class Inflater:
             RemoteProtocolError: `invalid-compression`: damaged, or bytes after the end.
             LimitExceededError: the output is more than `max_compression_ratio` times the input.
         """
-        # zlib copies what it has not consumed at every call, so a large chunk goes in as small ones.
+        # zlib copies the input that it has not consumed at every call, so a large chunk is split.
         for start in range(0, len(chunk), _INPUT_BYTES):
             yield from self._inflate(bytes(chunk[start : start + _INPUT_BYTES]))
 

@@ -1,7 +1,7 @@
-"""Limits: every read is bounded, and every bound is a field of this one class.
+"""Limits: each read is bounded, and each bound is a field of one class.
 
-The defaults are finite and generous: they let every legitimate message of the known clients pass and stop what only an
-attacker would send. A device with little memory, or a server facing strangers, lowers them.
+The defaults are finite and generous. Each legitimate message of the known clients passes, and messages that only an
+attacker would send are refused. Lower them on a device with little memory, or on a server for unknown clients.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Limits:
     """Nesting of arrays and objects. A tensor of numpy's 64 dimensions needs 67."""
 
     max_json_values: int = 4_096
-    """JSON values that the root of a header of more than 32 KiB may hold, and each of its entries of more than that,
-    besides the data of tensors. They are parsed in one go, which holds up everybody else: so many take some
-    milliseconds, and three times as long where a member occurs twice."""
+    """JSON values in the root of a header of more than 32 KiB, and in each entry of more than 32 KiB; the data of
+    tensors do not count. They are parsed in one go, and everybody else waits meanwhile: some milliseconds at the limit,
+    and three times as long if there is a duplicate key."""
 
     max_json_text_bytes: int = 256 << 10
-    """Bytes of JSON text that the root of a header of more than 32 KiB may have, and each of its entries of more than
-    that, besides the data of tensors. They are parsed in one go, too. In data a string may be as long as the header,
-    and any other value as long as this, with the white space around it."""
+    """Bytes of JSON text in the root of a header of more than 32 KiB, and in each entry of more than 32 KiB. The data
+    of tensors do not count. The text is parsed in one go, too. In the data of tensors, a string may be as long as the
+    header. Any other value there, with the white space around it, has this limit."""
 
     max_tensors: int = 16_384
     """Tensors in a message, and requested outputs in a request; each costs a few microseconds and objects."""
@@ -45,44 +45,44 @@ class Limits:
     """Wire bytes of one binary tensor. Memory is reserved for it at once, but touched only as bytes arrive."""
 
     max_json_tensor_bytes: int = 128 << 20
-    """Bytes that the values of one JSON tensor take as an array. A header at its limit could bring twice as much, as
-    numbers of one digit; as floats are written, it brings a quarter."""
+    """Bytes of the array of one JSON tensor. A header of the maximal length could need twice this limit for numbers of
+    one digit. For usual floats it needs a quarter."""
 
     max_message_bytes: int = 16 << 30
     """Bytes of the whole body: header and all tensors."""
 
     max_bytes_elements: int = 16 << 20
-    """Elements of one BYTES tensor, in either form. Each costs 8 bytes besides its own; as an object, if it is made
-    one, 41 more and its own once again."""
+    """Elements of one BYTES tensor, in either form. Each costs 8 bytes besides its content. As a Python object it costs
+    41 bytes more, and its content once more."""
 
     max_element_bytes: int = 1 << 30
-    """Bytes of one BYTES element: an image or a recording, and far below the 4 GiB that its length could say. Whoever
-    asks for it as an object needs them once again, and all at once."""
+    """Bytes of one BYTES element. It is enough for an image or a recording, and far below the 4 GiB that the length
+    prefix can declare. As a Python object, the element takes the same memory once more, all at once."""
 
     max_compression_ratio: int = 1032
-    """Decompressed bytes per compressed byte. Deflate's own end, which a tensor of zeros reaches; what comes out is
-    bounded by the sizes that the header declares. Lower it where such tensors are not expected."""
+    """Decompressed bytes per compressed byte. The default is the maximum of deflate, which a tensor of zeros reaches.
+    The output is bounded by the sizes that the header declares, too. Lower this if such tensors are not expected."""
 
     max_head_bytes: int = 32 << 10
-    """Bytes of an HTTP head: start line and fields. Usual clients send less than 1 KiB. Likewise of the line before a
-    chunk, of the trailers behind the last one, of extensions beyond the data that they come with, and of all interim
-    responses to one request."""
+    """Bytes of an HTTP head: start line and fields. Usual clients send less than 1 KiB. The same limit holds for the
+    line before a chunk, for the trailers after the last chunk, for chunk extensions beyond the data that they come
+    with, and for all interim responses to one request together."""
 
     max_head_fields: int = 256
-    """Fields of an HTTP head. Each costs some microseconds, in however few bytes; browsers behind proxies send 30."""
+    """Fields of an HTTP head. Each costs some microseconds, even a short one. Browsers behind proxies send 30."""
 
     max_document_bytes: int = 1 << 20
-    """Bytes of a JSON document that a client asks for: the metadata of a model with 7,500 inputs and as many outputs.
-    The worst one of a megabyte takes 0.2 s to be read, or 0.7 s in a thread, and 30 MB."""
+    """Bytes of a JSON document that a client requests. The default is enough for the metadata of a model with 7,500
+    inputs and 7,500 outputs. The worst document of a megabyte takes 0.2 s to parse, or 0.7 s in a thread, and 30 MB."""
 
     max_drain_bytes: int = 128 << 10
-    """Bytes of a refused body that are read and thrown away to keep a connection; more than that closes it."""
+    """Bytes of a refused body that are read and dropped to keep the connection. If more are left, it is closed."""
 
     def __post_init__(self) -> None:
-        """Refuse what could never be meant.
+        """Refuse impossible values.
 
         Raises:
-            LocalProtocolError: a limit is not an integer, is negative, or is beyond what the machinery below can bear.
+            LocalProtocolError: a limit is not an integer, is negative, or is larger than the library supports.
         """
         for name in field_names(type(self)):
             value = getattr(self, name)
@@ -120,8 +120,8 @@ def check_rank(rank: int, limits: Limits, path: str) -> None:
 def check_shape(shape: Sequence[int], limits: Limits, path: str) -> None:
     """Refuse a shape of more than `max_rank` dimensions or `max_elements` elements; its sizes are integers >= 0.
 
-    Zeros are left out: numpy refuses the product of the other sizes even where an array has no elements. The product
-    stops where it is too large, since the time of a product of long integers grows with the square of their length.
+    Zeros are left out: numpy checks the product of the other sizes even for an array without elements. The product
+    stops when it is too large, because the time for long integers grows with the square of their length.
 
     Raises:
         LimitExceededError: with that path.

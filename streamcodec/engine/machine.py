@@ -1,17 +1,18 @@
-"""The machine: one message from its first byte to its last, written from top to bottom like blocking code.
+"""The machine: reads one message from the first byte to the last, written like blocking code.
 
-A format reads the header. Then the machine checks it, places each tensor, and reads it. All of it is one generator on
-`Reader`: it yields the memory to be filled, and is resumed once, with the number of bytes that came, when that is full
-or the input has ended. So it knows nothing of how bytes are cut, and costs the same however they are.
+A format reads the header. Then the machine checks the header, places each tensor, and reads it. All of it is one
+generator on `Reader`. It yields a target: the memory to be filled. It is resumed once for each target, with the number
+of bytes that came, when the target is full or the input has ended. So it does not depend on how the bytes are split
+into chunks, and neither does its cost.
 
-Where memory is to be used again, it yields a *pause* (None) after the event, and is resumed when the consumer has
-finished with it. Nothing else knows of windows: to the machine they are slabs, some of which it has to wait after.
+If memory is to be used again, the machine yields a *pause* (None) after the event. It is resumed when the consumer has
+finished with the memory. The machine does not know windows: they are slabs, and a slab says whether to wait after it.
 
-It yields one target at a time. But several small tensors in a row may be *placed ahead* of their turn, on request; then
-their targets are known, and one read can fill many of them (`recvmsg_into`). What is read stays the same.
+The machine yields one target at a time. But on request, several small tensors in a row are *placed ahead* of their
+turn. Then their targets are known, and one read can fill many of them (`recvmsg_into`). The result is the same.
 
-It does not know the `Decoder` that drives it: neither refers back to the other, so the memory of a message that is
-given up is free at once, without waiting for the garbage collector. Nor does it know any format, HTTP or transport.
+The machine does not know the `Decoder` that drives it. There is no reference cycle, so the memory of an abandoned
+message is freed at once, without the garbage collector. The machine knows no format, no HTTP and no transport.
 """
 
 from __future__ import annotations
@@ -42,26 +43,26 @@ ReadEnd = Callable[[Reader], Fill]
 Slabs = Iterator[Slab]
 
 _SLICE_BYTES: Final = 1 << 20
-"""BYTES and BOOL are looked at as soon as so many bytes have come."""
+"""Values of BYTES and BOOL are checked whenever this number of bytes has come."""
 
 _LITTLE_SLICE_BYTES: Final = 16 << 10
-"""In so many bytes elements are found without a turn."""
+"""Elements in this number of bytes are found without a turn."""
 
 _TENSORS_PER_TURN: Final = 32
-"""So many tensors in a row are read in one go, since they need no bytes, or since those have come together."""
+"""Tensors that are read without a turn, when they need no bytes or their bytes have come together."""
 
 _AHEAD_BYTES: Final = 16 << 10
-"""A tensor of so many bytes may be placed ahead of its turn. With larger ones, a read more does not matter."""
+"""Bytes of the largest tensor that may be placed ahead of its turn. For larger ones, one more read does not matter."""
 
 _AHEAD_COUNT: Final = 63
-"""So many tensors; with the current target that makes 64, and at most 1 MiB."""
+"""Tensors that are placed ahead. Together with the current target, these are 64 targets of at most 1 MiB."""
 
 
 class Machine(Reader, Generic[HeaderT]):
     """Reads one message.
 
     Attributes:
-        events: what has been read, in order; whoever drives the machine takes them out.
+        events: what has been read, in order; the caller removes them.
     """
 
     __slots__ = (
@@ -77,7 +78,7 @@ class Machine(Reader, Generic[HeaderT]):
         "events",
     )
 
-    # Of `Reader`; what is assigned here, type checkers want to have declared here, too.
+    # Attributes of `Reader`. They are assigned here, and type checkers need a declaration here, too.
     held_bytes: int
     in_a_row: int
 
@@ -94,7 +95,7 @@ class Machine(Reader, Generic[HeaderT]):
         paced: bool = False,
     ) -> None:
         """Prepare; the arguments are those of `format_decoder`."""
-        Reader.__init__(self, limits, length, paced=paced)  # a `super()` for each message would cost more
+        Reader.__init__(self, limits, length, paced=paced)  # `super()` would cost more
         self._read = read
         self._read_end = read_end
         self._check = check
@@ -107,7 +108,7 @@ class Machine(Reader, Generic[HeaderT]):
         self.events: deque[HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage] = deque()
 
     def run(self) -> Fill:
-        """Read one message; yields targets, is sent how many bytes came, fewer than wanted only at the end of input."""
+        """Read one message. Yields targets; is sent how many bytes came: fewer than wanted only at the end of input."""
         header = yield from self._read(self)
         if self._check is not None:
             self._check(header)
@@ -118,14 +119,14 @@ class Machine(Reader, Generic[HeaderT]):
         try:
             for spec in header.tensors:
                 self.in_a_row += 1
-                # What is placed ahead may have been filled by the read that filled the tensor before.
+                # A tensor that is placed ahead may have been filled already, by the same read as the tensor before.
                 if self.in_a_row > _TENSORS_PER_TURN and not self._placed:
                     yield from self.turn()
                 if spec.datatype.is_bytes:
                     yield from self._read_texts(spec)
                 else:
                     yield from self._read_values(spec)
-        finally:  # what is held for tensors that will not come
+        finally:  # release the memory of tensors that will not come
             self._placed.clear()
             self._claims = None
         if self._read_end is not None:
@@ -133,7 +134,7 @@ class Machine(Reader, Generic[HeaderT]):
         self.events.append(EndOfMessage(nbytes=self.envelope_bytes + self.position))
 
     def place_ahead(self) -> list[memoryview]:
-        """Place small tensors that follow the current target; return the targets that follow it, as far as known."""
+        """Place small tensors that follow the current target; return the known targets after the current one."""
         while (
             self._is_end_known
             and self._unplaced
@@ -154,7 +155,7 @@ class Machine(Reader, Generic[HeaderT]):
         return iter(self._place(spec).slabs(spec))
 
     def _place_next(self) -> None:
-        """Place a tensor ahead of its turn, as far as its first slab; what goes wrong is reported in its turn."""
+        """Take the first slab of a tensor ahead of its turn; an error is reported when it is the tensor's turn."""
         spec = self._unplaced[0]
         try:
             slabs = self._place_now()
@@ -171,7 +172,7 @@ class Machine(Reader, Generic[HeaderT]):
         self._is_end_known = size == placed_bytes(spec) and not slab.must_wait
 
     def _checked_size(self, spec: TensorSpec, slab: Slab) -> int:
-        """Return the bytes of a slab, which may be somebody else's memory if it is not new."""
+        """Return the size of a slab in bytes; claim its memory if the slab is not new."""
         if not slab.is_new:
             if self._claims is None:
                 self._claims = Claims()
@@ -218,7 +219,7 @@ class Machine(Reader, Generic[HeaderT]):
             yield from self._read_elements(spec)
 
     def _read_elements(self, spec: TensorSpec) -> Fill:
-        """Read a binary BYTES tensor: its wire form whole, in which the elements are found, but not made objects."""
+        """Read a binary BYTES tensor as a whole, and find its elements; no Python objects are made."""
         scratch = scratch_bytes(spec.nbytes)
         values: np.ndarray[Any, Any] | Elements
         if spec.is_single_element:
@@ -233,7 +234,7 @@ class Machine(Reader, Generic[HeaderT]):
         self.events.append(TensorReceived(spec=spec, values=values))
 
     def _find_elements(self, finder: OffsetFinder, scratch: memoryview) -> Fill:
-        """Find the elements of a BYTES tensor while it comes in."""
+        """Find the elements of a BYTES tensor while its bytes come."""
         start, held = self.position, self.held_bytes
         octets = np.frombuffer(scratch, np.uint8)
         for position in range(0, max(len(scratch), 1), _SLICE_BYTES):
@@ -248,7 +249,7 @@ class Machine(Reader, Generic[HeaderT]):
             self.held_bytes = held + finder.offsets.itemsize * finder.index
 
     def _check_elements(self, finder: OffsetFinder, first: int, start: int) -> None:
-        """Refuse an element that is too long, if one of those that were found last can be."""
+        """Refuse an element that is too long, among those that were found last."""
         offsets, most = finder.offsets[first : finder.index + 1], self.limits.max_element_bytes
         if offsets[-1] - offsets[0] > most:
             lengths = np.diff(offsets) - PREFIX_BYTES
@@ -256,14 +257,14 @@ class Machine(Reader, Generic[HeaderT]):
             check_element_bytes(int(lengths[index]), self.limits, offset=start + int(offsets[index]))
 
     def _copy(self, values: memoryview, target: memoryview) -> Fill:
-        """Copy values that came as JSON to where they were placed."""
+        """Copy JSON values to the placed memory."""
         for start in range(0, len(values), _SLICE_BYTES):
             if start:
                 yield from self.turn()
             target[start : start + _SLICE_BYTES] = values[start : start + _SLICE_BYTES]
 
     def _fill_checked(self, target: memoryview) -> Fill:
-        """Fill memory with BOOL, and look at the values while they come in."""
+        """Fill memory with BOOL values, and check them while they come."""
         for start in range(0, len(target), _SLICE_BYTES):
             part = target[start : start + _SLICE_BYTES]
             yield from self.fill(part)
@@ -279,6 +280,6 @@ class Machine(Reader, Generic[HeaderT]):
 
 
 def _raising(failure: Exception) -> Slabs:
-    """Raise where the first slab would have come."""
+    """Raise the error instead of the first slab."""
     yield from ()
     raise failure

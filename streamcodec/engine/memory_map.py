@@ -1,7 +1,7 @@
-"""Memory maps: a tensor that goes into a file of numpy's own format, and is never in memory as a whole.
+"""Memory maps: a tensor is written to a file in numpy's format, and is never in memory as a whole.
 
-numpy does all the work with the file. The system writes pages back when it likes; whoever opens the file meanwhile sees
-the same bytes.
+numpy does all the work with the file. The system writes pages to the disk at any time. A program that opens the file
+meanwhile sees the same bytes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class _Path(Protocol):
 
 @record(kw_only=False)
 class MemoryMap:
-    """A new `.npy` file, which `numpy.load(path, mmap_mode="r")` reads; one that is there already is overwritten.
+    """A new `.npy` file, which `numpy.load(path, mmap_mode="r")` reads; an existing file is overwritten.
 
-    The event's array is a view of the file's memory. BF16, which the format does not know, is stored as `uint16`. The
-    file is made when the tensor's turn comes; if the message turns out to be wrong later, it stays, and what has not
-    come is zeros. Each tensor needs a path of its own.
+    The event's array is a view of the file's memory. BF16 is stored as `uint16`, because the format does not know it.
+    The file is made when it is the tensor's turn. If the message is refused later, the file stays, and the missing
+    bytes are zeros. Each tensor needs a path of its own.
     """
 
     path: str | _Path
-    """Where the file is to be."""
+    """Path of the file."""
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield one slab, the memory of the file.
@@ -46,9 +46,9 @@ class MemoryMap:
 
 
 def _reserve(path: str | _Path) -> None:
-    """Have the disk keep room for all of a file, which so far is only as long as if it were there.
+    """Reserve disk space for the whole file; up to now only its length is set.
 
-    A write to a file that is mapped cannot fail; where the disk is full, the system ends the process.
+    A write to mapped memory cannot report an error: if the disk is full, the system ends the process.
     """
     if not hasattr(os, "posix_fallocate"):  # of macOS and Windows
         return

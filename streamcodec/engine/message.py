@@ -1,9 +1,9 @@
 """The writing half of a format: a message as a list of buffers that are never joined.
 
 A format makes the bytes of its header, and `binary_form` makes a part of each tensor: for C-contiguous little-endian
-arrays the array's own memory, so writing costs the same for 64 bytes and for 64 gigabytes. Whoever sends gives the
-buffers to `sendmsg`. A tensor may also be `Rows`, an iterable of windows of declared shape. Its bytes are made when it
-is its turn, so the length of the message is known before its first byte is sent.
+arrays the array's own memory, so writing costs the same for 64 bytes and for 64 gigabytes. The sender passes the
+buffers to `sendmsg`. A tensor may also be `Rows`, an iterable of windows. Its shape is declared, so the length of the
+message is known before the first byte is sent. Its bytes are made when it is the tensor's turn.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from streamcodec.engine.record import record
 from streamcodec.engine.rows import Rows, row_buffers, synchronous
 
 Part = bytes | memoryview | Rows
-"""What a body is made of."""
+"""The parts of a body."""
 
 Encodable = np.ndarray[Any, Any] | Rows | Elements
 """What a tensor can be written from."""
 
 
 Values = npt.ArrayLike | Rows | Elements
-"""What a user can give for a tensor: also what numpy makes an array of."""
+"""What a user can give for a tensor; this includes everything that numpy converts to an array."""
 
 
 @record()
@@ -49,8 +49,8 @@ class Message:
         Where a part is `Rows`, a view holds until the next one is asked for, so that windows may share their memory.
 
         Raises:
-            LocalProtocolError: while iterating, where windows are not what was declared: what has been sent is the
-                beginning of no message. Before the first buffer, if windows are asynchronous.
+            LocalProtocolError: while iterating, if windows are not as declared: the bytes sent so far are not the
+                beginning of a valid message. Before the first buffer, if windows are asynchronous.
         """
         return buffers_of(self.parts)
 
@@ -59,7 +59,7 @@ def message_of(header: bytes, parts: Sequence[tuple[Part, int]]) -> Message:
     """Put a message together.
 
     Args:
-        header: all that comes before the first tensor.
+        header: all bytes before the first tensor.
         parts: of each tensor, as from `binary_form`.
     """
     filled = [part for part, nbytes in parts if nbytes]
@@ -67,7 +67,7 @@ def message_of(header: bytes, parts: Sequence[tuple[Part, int]]) -> Message:
 
 
 def buffers_of(parts: tuple[Part, ...]) -> Iterable[bytes | memoryview]:
-    """Return what goes through the buffers of a message, as often as it is asked."""
+    """Return an iterable of the buffers of a message; each iteration starts anew."""
     return _StreamedBuffers(parts) if Rows in map(type, parts) else parts  # type: ignore[return-value] # no `Rows`
 
 
@@ -92,11 +92,11 @@ class _StreamedBuffers:
 
 
 def binary_form(values: Encodable, datatype: Datatype | None = None) -> tuple[Part, int]:
-    """Return what goes into a message for a tensor, and how many bytes that is.
+    """Return the part of a message that holds a tensor, and its length in bytes.
 
     Args:
-        values: what is written.
-        datatype: what `datatype_of_values` says of them, if that is known already.
+        values: the values to be written.
+        datatype: the result of `datatype_of_values`, if it is known already.
 
     Raises:
         LocalProtocolError: the values have no such form.
@@ -110,7 +110,7 @@ def binary_form(values: Encodable, datatype: Datatype | None = None) -> tuple[Pa
 
 _ARRAYS = (np.ndarray, np.generic)
 _DECLARED = (Rows, Elements)
-"""Values that say what they are. As a tuple, since a union would be made anew by each call that asks for it."""
+"""Values that have a datatype attribute. A tuple: a union would be made anew by each call that uses it."""
 
 
 def datatype_of_values(array: object) -> Datatype:
@@ -128,5 +128,5 @@ def datatype_of_values(array: object) -> Datatype:
 
 
 def kind_of(value: object) -> str:
-    """Say what something is, for a message."""
+    """Return the name of a value's type, for an error message."""
     return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -1,18 +1,18 @@
-"""Placement: whose memory a tensor's bytes go to.
+"""Placement: the choice of the memory for a tensor's bytes.
 
-The caller decides, once per tensor, when the header is known and before any byte of the tensor is taken: a `place`
-callable gets the `TensorSpec` and returns a `Placement`. The decoder then asks the placement for its *slabs*, one after
-the other: a slab is a run of consecutive tensor bytes (the buffer to fill) together with the array that shows them, and
-is reported by an event of its own. A tensor placed whole has one slab.
+The caller decides once per tensor, after the header is known and before any byte of the tensor is taken. A `place`
+callable gets the `TensorSpec` and returns a `Placement`. The decoder then takes the *slabs* of the placement, one after
+the other. A slab is the buffer for a range of consecutive tensor bytes, together with the array that shows them. An
+event reports each slab. A tensor that is placed as a whole has one slab.
 
-Windows of whole rows are a placement with many slabs, which gets control back between two of them. Where slabs share
-memory, a slab says that the decoder *must wait* after it: it then wants no data until `next_event` was called again
-after the slab's event, on both faces alike.
+Windows of whole rows are a placement with many slabs, which gets control back between two slabs. If slabs share memory,
+a slab says that the decoder *must wait* after it. Then the decoder takes no data, through either interface, until
+`next_event` has been called again after the event of the slab.
 
 Small tensors may be placed a little ahead of their turn, so that one read can fill several.
 
-This room knows memory, and neither where bytes come from nor what they mean. BYTES tensors do not come here: their
-elements are objects, and are received whole. Other placements stand beside it, in rooms of their own.
+This module knows memory. It does not know where bytes come from, or what they mean. BYTES tensors are not placed: they
+are received as a whole. Other placements have modules of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 
 ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector register."""
+"""Alignment of new memory in bytes: the size of a cache line and of the widest vector register."""
 
 _LITTLE_BYTES: Final = 4 << 10
 
@@ -42,17 +42,17 @@ class Slab:
     buffer: memoryview
     """The bytes to fill: writable, format `B`, C-contiguous; empty only for a tensor without elements."""
     array: np.ndarray[Any, Any] | None
-    """The same memory as values; None if nobody is to see them."""
+    """The same memory as values; None if no event shows them."""
     row: int | None = None
-    """Of windows, the first row; None for a tensor that is placed whole."""
+    """Index of the first row of a window; None for a tensor that is placed as a whole."""
     must_wait: bool = False
     """Whether the decoder must not go on before `next_event` has been called again after this slab's event."""
     is_new: bool = False
-    """Whether nobody else has this memory; if so, it is not held against what other tensors were given."""
+    """Whether the memory was just allocated for this slab. Then it is not checked for overlaps with other tensors."""
 
 
 class Placement(Protocol):
-    """Where one tensor goes."""
+    """The place of one tensor."""
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield the memory for the tensor, in order; the iterator is resumed when the last slab is full.
@@ -64,7 +64,7 @@ class Placement(Protocol):
 
 
 Place = Callable[[TensorSpec], Placement]
-"""Decides for one tensor. May raise `RemoteProtocolError` to refuse the message."""
+"""Returns the placement of one tensor. It may raise `RemoteProtocolError` to refuse the message."""
 
 
 @record(eq=True, kw_only=False)
@@ -72,7 +72,7 @@ class NewArray:
     """A new array for each tensor: writable, its first byte on a 64-byte boundary."""
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
-        """Yield one slab of new memory; values that came as JSON are in such memory already."""
+        """Yield one slab of new memory. JSON values are in new memory already, and that is used."""
         if spec.data is not None:
             yield Slab(buffer=byte_view(spec.data), array=spec.data, is_new=True)
             return
@@ -113,7 +113,7 @@ def new_array(spec: TensorSpec) -> Placement:  # noqa: ARG001 - the signature of
 
 
 def placed_bytes(spec: TensorSpec) -> int:
-    """Return the bytes that a tensor needs where it is placed, whichever way it comes."""
+    """Return the bytes of memory that a tensor needs, both for binary and for JSON tensors."""
     return spec.nbytes if spec.data is None else spec.data.nbytes
 
 
@@ -134,19 +134,19 @@ def aligned_bytes(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def address_of(memory: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
     """Return the address of a writable uint8 array that is not empty.
 
-    This is the quickest of the ways. `__array_interface__` ends the process where there is no memory for its answer.
+    This is the quickest way. `__array_interface__` ends the process if there is no memory for its result.
     """
     return addressof(_first_byte(memory.data))
 
 
 def scratch_bytes(nbytes: int) -> memoryview:
-    """Return memory for what is looked at and dropped.
+    """Return memory for bytes that are used for a short time and dropped.
 
     Raises:
         RemoteProtocolError: `out-of-memory`, status 503.
     """
     if nbytes <= _LITTLE_BYTES:
-        return memoryview(bytearray(nbytes))  # which is zeroed, and still the quickest for little
+        return memoryview(bytearray(nbytes))  # the memory is zeroed, and this is still the quickest way for small sizes
     try:
         return uninitialised_bytes(nbytes)
     except MemoryError:
@@ -170,5 +170,8 @@ def byte_view(array: np.ndarray[Any, Any]) -> memoryview:
     """Return the memory of a C-contiguous array as bytes, whatever its dtype and shape."""
     try:
         return array.data.cast("B")
-    except (TypeError, ValueError):  # without elements, or of a dtype that buffers have no word for, as bfloat16
+    except (
+        TypeError,
+        ValueError,
+    ):  # an array without elements, or of a dtype that the buffer protocol does not know, such as bfloat16
         return np.ndarray(array.nbytes, np.uint8, array).data

@@ -1,19 +1,20 @@
-"""Pool: large blocks of memory that are used again, each when the last array that shows it has gone.
+"""Pool: large blocks of memory, which are reused when no array uses them any more.
 
-Memory fresh from the system costs more than a copy: each page is zeroed when it is first touched. So blocks are worth
-keeping; the danger is a caller who keeps an array longer than expected. Here nobody has to say when an array is done
-with. Each tensor *leases* a block: the lease is the base of the tensor's array, hence of every view of it, and when the
-last of them dies, the interpreter calls the lease's `__del__`, which puts the block back. An array that is kept keeps
-its block, and is never overwritten.
+New memory from the system costs more than a copy, because each page is zeroed at the first access. So it is worth
+keeping blocks. The danger is a caller that keeps an array longer than expected. So no caller has to say when an array
+is no longer needed. Each tensor *leases* a block. The lease is the base of the tensor's array, and of each view of it.
+When the last of these arrays is deleted, the interpreter calls the lease's `__del__`, which returns the block to the
+pool. A block is not reused, and not overwritten, as long as an array of it exists.
 
-`__del__` may run anywhere, in any thread, in the middle of whatever allocates memory. So there are no locks, and every
-change of what is kept is a single operation of a dict, which is atomic. The bound on what is kept needs no counter: who
-puts a block back first adds it, then looks at the sum, and drops the oldest blocks until it fits. The last one to look
-has seen all that was added; so two at once may drop more than they had to, and never keep more than is allowed.
+`__del__` may run at any time, in any thread, within any allocation of memory. So there are no locks. Each change of the
+kept blocks is a single operation of a dict, which is atomic. The bound on the kept bytes needs no counter: a thread
+first adds its block, then computes the sum, then drops the oldest blocks until the sum is within the bound. The last
+thread to compute the sum sees all added blocks. So two threads at once may drop more blocks than necessary, but they
+never keep more than is allowed.
 
-Who counts memory asks a pool for its idle blocks before anybody waits (`Pool.trim`). A block that is used is not the
-pool's: it is counted with what it is used for, whatever it is larger than that, and where an array is kept, with what
-keeps it.
+A server that counts its memory takes idle blocks from the pool before a request has to wait (`Pool.trim`). A block in
+use does not belong to the pool. It is counted, at its full size, with the request that uses it. If an array is kept,
+the block is counted with the owner of that array.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ Block = np.ndarray[Any, np.dtype[np.uint8]]
 _NEW_ARRAY: Final = NewArray()
 
 _MAX_WASTE: Final = 4
-"""A block is used for a tensor that it is larger than by at most a quarter, one part in so many."""
+"""A block may be larger than its tensor by at most one part in this number: a quarter."""
 
 
 class Pool:
-    """Arrays in memory that is used again when nobody has them any more.
+    """Arrays whose memory is reused when no reference to them is left.
 
-    To whoever gets them they are arrays like any others: writable, on a 64-byte boundary, to be kept or passed on at
-    will. One pool serves any number of decoders, in any number of threads. Tensors that came as JSON have new arrays,
-    which were filled while their text was read; to copy them into a block would only cost more.
+    They are usual arrays: writable, and on a 64-byte boundary. The caller may keep them or pass them on. One pool
+    serves any number of decoders, in any number of threads. JSON tensors have new arrays, which are filled while the
+    text is read. To copy them into a block would only cost more.
 
     Example:
         >>> import numpy as np
@@ -62,8 +63,8 @@ class Pool:
         """Begin with nothing.
 
         Args:
-            max_idle_bytes: of memory that is kept while nobody uses it.
-            min_bytes: of a tensor; for smaller ones a new array costs less.
+            max_idle_bytes: most bytes to keep in unused blocks.
+            min_bytes: bytes of the smallest tensor for which a block is used; for smaller ones a new array costs less.
 
         Raises:
             LocalProtocolError: a number is negative.
@@ -77,28 +78,28 @@ class Pool:
 
     @property
     def idle_bytes(self) -> int:
-        """Bytes that are kept and that nobody uses."""
+        """Bytes of the unused blocks in the pool."""
         return self._shelf.nbytes
 
     @property
     def reused_bytes(self) -> int:
-        """Bytes of blocks that are in use, and not for the first time: each is there as a whole, whatever has come."""
+        """Bytes of blocks that are in use again. All their memory is allocated, even if few bytes of a tensor came."""
         return self._shelf.reused_bytes
 
     def trim(self, max_idle_bytes: int = 0) -> None:
-        """Give idle blocks back to the system, those first that have not been used for longest.
+        """Release idle blocks to the system; the blocks that were unused for the longest time are first.
 
-        Blocks that are in use are left alone, and may be kept when they come back. May be called by any thread.
+        Blocks in use are not changed, and may be kept when they are returned. Any thread may call this.
 
         Args:
-            max_idle_bytes: so much may stay.
+            max_idle_bytes: most bytes of idle blocks that stay in the pool.
         """
         self._shelf.drop(max_idle_bytes)
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield one slab of memory, used before or new."""
         nbytes = placed_bytes(spec)
-        if nbytes < max(self._min_bytes, 1) or spec.data is not None:  # which is in memory of its own already
+        if nbytes < max(self._min_bytes, 1) or spec.data is not None:  # its values are in an array already
             yield from _NEW_ARRAY.slabs(spec)
             return
         memory = np.asarray(_Lease(self._shelf, self._shelf.take(nbytes), nbytes))
@@ -107,7 +108,7 @@ class Pool:
 
 
 class _Shelf:
-    """Blocks that nobody uses, the one that was put back last at the end."""
+    """The idle blocks, in the order in which they were returned."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -123,7 +124,7 @@ class _Shelf:
         return sum(list(self._reused.values()))
 
     def take(self, nbytes: int) -> Block:
-        """Return a block of so many bytes or a few more."""
+        """Return an idle block of `nbytes` bytes or a few more, or else a new block."""
         fitting = (block for block in list(self._blocks.values()) if self._fits(block, nbytes))
         for block in sorted(fitting, key=lambda block: block.nbytes):
             if self._blocks.pop(id(block), None) is not None:  # else another thread was quicker
@@ -139,7 +140,7 @@ class _Shelf:
         try:
             self._blocks[id(block)] = block
             self.drop(self._max_bytes)
-        except MemoryError:  # nobody could be told; the memory of this very block may help
+        except MemoryError:  # no caller could catch the error; dropping this block may help
             self._blocks.pop(id(block), None)
 
     def drop(self, max_bytes: int) -> None:
@@ -158,10 +159,10 @@ class _Shelf:
 
 
 class _Lease:
-    """Owns a block for as long as there are arrays of it.
+    """Owns a block as long as arrays of it exist.
 
-    To numpy it is an object with memory, by the protocol of `__array_interface__`; arrays made of it have it as their
-    base, and nothing shows what is behind it.
+    It has the `__array_interface__` of numpy. An array that is made from it has it as its base. The block itself is not
+    accessible.
     """
 
     __slots__ = ("__array_interface__", "_block", "_shelf")

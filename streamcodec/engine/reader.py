@@ -1,12 +1,12 @@
-"""The reader: what a format reads its message with. It hands out bytes in order, and knows nothing of tensors.
+"""The reader: the methods with which a format reads its message. It does not know tensors.
 
-A format is a generator. Where blocking code would read, it yields a *target*, the memory to be filled, and is resumed
-once, with the number of bytes that came, when the target is full or the input has ended. `Reader` has the generators
-that formats are written with, so that no format counts bytes, handles the end of the input, or limits lengths itself:
-`fill` and `read` for parts of known length, `read_until` for those that end with a delimiter.
+A format is a generator. Where blocking code would read, it yields a *target*, the memory to be filled. It is resumed
+once, with the number of bytes that came, when the target is full or the input has ended. The methods of `Reader` are
+such generators. They count bytes, handle the end of the input, and limit lengths, so that no format has to. `fill` and
+`read` are for parts of known length. `read_until` is for parts that end with a delimiter.
 
-Most targets end where a part of the message ends. A part of unknown length is read in blocks; the last block may reach
-into what follows. What it has of that is *ahead*: it is copied to its place when the place is known.
+Most targets end where a part of the message ends. A part of unknown length is read in blocks, and the last block may
+contain bytes of the next part. These bytes are *ahead*: they are copied to their place when the place is known.
 
 A *paced* reader pauses before each piece of work that costs more than copying (`turn`), so that others can be served.
 Such a pause is a target of None. It differs from the pause after a window, which waits for the consumer, by
@@ -25,20 +25,20 @@ from streamcodec.engine.placement import scratch_bytes
 _T = TypeVar("_T")
 
 Reading = Generator[memoryview | None, int, _T]
-"""A step of a message: yields targets, is sent the number of bytes that came, or yields None for a pause; returns what
-was read."""
+"""A step of a message. It yields targets, and is sent the number of bytes that came. It yields None for a pause. It
+returns the result of the step."""
 
 Fill = Reading[None]
 """A step that returns nothing."""
 
 _BLOCK_BYTES: Final = 4 << 10
-"""Read at once where the end of a part has to be looked for."""
+"""Bytes of a block, for a part whose end has to be searched for."""
 
 _SLICE_BYTES: Final = 1 << 20
-"""Told of at once: a CRC-32 of so many bytes takes some 0.3 to 1 ms."""
+"""Bytes in one call of `on_filled`: their CRC-32 takes some 0.3 to 1 ms."""
 
 NOTHING_AHEAD: Final = memoryview(b"")
-"""An empty view that keeps no memory alive, as an empty part of some memory would."""
+"""An empty view. An empty part of other memory would keep that memory alive."""
 
 
 class Reader:
@@ -46,15 +46,15 @@ class Reader:
 
     Attributes:
         limits: caps on all that is read.
-        length: bytes of the whole message, if that is known beforehand.
+        length: bytes of the whole message; None if the length is not known.
         envelope_bytes: bytes of an envelope before the message, which `position` does not count; see `begin_body`.
-        position: bytes of the message that have been used. What is ahead does not count.
+        position: bytes of the message that have been used. Bytes that are ahead do not count.
         has_ended: whether no more bytes will come.
-        in_a_row: tensors since others had their turn; whoever drives the machine sets it to 0 when bytes come.
-        held_bytes: memory taken so far for what is being received, but for the tensors that were placed.
-        needs_turn: whether the pause at hand is one before a piece of work.
-        on_filled: told of all bytes that `fill` and `read` have filled, in order, and in slices: for a checksum. None
-            for nobody. What `read_until` and `look_ahead` return is told by whoever calls them.
+        in_a_row: tensors since the last turn; the decoder sets it to 0 when bytes come.
+        held_bytes: bytes of memory for the message so far, except for the tensors that were placed.
+        needs_turn: whether the current pause is before a piece of work.
+        on_filled: called with all bytes that `fill` and `read` have filled, in order and in slices, for a checksum; or
+            None. A format that uses `read_until` or `look_ahead` has to call it for their bytes itself.
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Reader:
 
     @property
     def offset(self) -> int:
-        """Bytes of the message up to the current target: those that are ahead, too."""
+        """Bytes of the message up to the current target, including the bytes that are ahead."""
         return self.position + len(self._ahead)
 
     def fill(self, target: memoryview) -> Fill:
@@ -129,7 +129,7 @@ class Reader:
             raise self.truncated(missing)
 
     def _fill_in_slices(self, target: memoryview, on_filled: Callable[[memoryview], object]) -> Fill:
-        """Fill memory, and tell of each slice, which is so small that others wait for it no longer than for a turn."""
+        """Fill memory, and call `on_filled` for each slice. A slice takes no longer than a turn."""
         self.on_filled = None
         for start in range(0, len(target), _SLICE_BYTES):
             part = target[start : start + _SLICE_BYTES]
@@ -146,7 +146,7 @@ class Reader:
             New memory with exactly these bytes.
 
         Raises:
-            LimitExceededError: the header has more than `max_header_bytes` with it; raised before memory is taken.
+            LimitExceededError: with this part, the header exceeds `max_header_bytes`; raised before memory is taken.
             RemoteProtocolError: `truncated`.
         """
         self.check_header_length(self.position + nbytes)
@@ -158,18 +158,18 @@ class Reader:
     def read_until(self, delimiter: bytes, most: int) -> Reading[bytes]:
         """Read a part of the header that ends with a delimiter.
 
-        Where the length of the message is known, it is read in blocks. Elsewhere nobody knows whether anything follows
-        the delimiter, so no more bytes are asked for than the delimiter still needs: mostly one at a time.
+        If the length of the message is known, the part is read in blocks. Else the message may end with the delimiter.
+        So only as many bytes are requested as the delimiter still needs: mostly one at a time.
 
         Args:
-            delimiter: what it ends with; not empty.
-            most: bytes that the part may have, the delimiter included.
+            delimiter: the end of the part; not empty.
+            most: largest number of bytes of the part, including the delimiter.
 
         Returns:
             The part, without its delimiter.
 
         Raises:
-            LimitExceededError: the part is longer, or the header has more than `max_header_bytes` with it.
+            LimitExceededError: the part is longer than `most`, or with it the header exceeds `max_header_bytes`.
             RemoteProtocolError: `truncated`: the input ends before the delimiter.
         """
         start = self.position
@@ -191,7 +191,7 @@ class Reader:
         return bytes(part[:end])
 
     def _sure_bytes(self, part: bytearray, delimiter: bytes) -> int:
-        """Return how many bytes may be asked for without asking for more than the message has."""
+        """Return how many bytes the message certainly still has."""
         if self.length is not None:
             return min(_BLOCK_BYTES, self.length - self.position)
         begun = next(size for size in reversed(range(len(delimiter))) if part.endswith(delimiter[:size]))
@@ -199,17 +199,17 @@ class Reader:
 
     @property
     def ahead(self) -> memoryview:
-        """What has come, and has not been used."""
+        """Bytes that have come and have not been used."""
         return self._ahead
 
     def look_ahead(self, block: memoryview) -> Reading[memoryview]:
-        """Read what comes next, which may belong to several parts of the message, and use nothing of it yet.
+        """Read the next bytes, which may belong to several parts of the message. They are not used yet.
 
         Args:
-            block: memory for it, used if nothing is ahead; not empty.
+            block: memory for the bytes if nothing is ahead; not empty.
 
         Returns:
-            What is ahead. Nothing if the input has ended.
+            The bytes that are ahead; empty if the input has ended.
         """
         if not self._ahead and not self.has_ended:
             came = yield block
@@ -218,7 +218,7 @@ class Reader:
         return self._ahead
 
     def skip(self, nbytes: int) -> None:
-        """Use so many bytes of what is ahead."""
+        """Mark `nbytes` of the bytes ahead as used."""
         self._ahead = self._ahead[nbytes:] or NOTHING_AHEAD
         self.position += nbytes
 
@@ -241,14 +241,14 @@ class Reader:
             yield from self.turn()
 
     def begin_body(self, length: int) -> None:
-        """Tell that what has been read so far is an envelope, and that the message itself begins here.
+        """Declare that the bytes so far are an envelope, and that the message itself begins here.
 
-        From here on `position`, `length` and the offsets of tensors are those of the message alone, and so are the
-        limits. Offsets of errors still count from the first byte of the envelope, as the decoder's own offset does.
+        From here on, `position`, `length`, the offsets of tensors and the limits count the message alone. Offsets of
+        errors still count from the first byte of the envelope, and so does the decoder's `offset`.
 
         Args:
-            length: bytes of the message. What the envelope has behind it is for `read_end`, which uses `fill`: `read`
-                is for headers, and keeps their limits.
+            length: bytes of the message. The part of the envelope after the message is read by `read_end`, with `fill`.
+                `read` is for headers, and enforces their limits.
 
         Raises:
             LocalProtocolError: the message has begun before.
@@ -259,7 +259,7 @@ class Reader:
         self.envelope_bytes, self.position, self.length = self.position, 0, length
 
     def check_header_length(self, length: int) -> None:
-        """Refuse a header of so many bytes, if that is too long.
+        """Refuse a header of `length` bytes if it is too long.
 
         Raises:
             LimitExceededError: over `max_header_bytes` or `max_message_bytes`.
@@ -274,7 +274,7 @@ class Reader:
         self.check_message_length(length)
 
     def check_message_length(self, length: int) -> None:
-        """Refuse a message of so many bytes, if that is too long.
+        """Refuse a message of `length` bytes if it is too long.
 
         Raises:
             LimitExceededError: over `max_message_bytes`.
@@ -285,7 +285,7 @@ class Reader:
             raise LimitExceededError(msg, limit="max_message_bytes", offset=0)
 
     def truncated(self, missing: int) -> RemoteProtocolError:
-        """Return the error for an input that ends so many bytes too early."""
+        """Return the error for an input that ends `missing` bytes too early."""
         msg = f"the message ends {missing} byte{'s' * (missing != 1)} too early"
         return RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset)
 

@@ -1,13 +1,13 @@
 """Rows: a tensor that is written as consecutive windows of whole rows.
 
-Whoever cannot hold a tensor, or has not finished computing it, gives its datatype and shape and something that yields
-it piece by piece. The lengths follow from datatype and shape, so the head of the message is exact before the first row
-exists. What comes is then held against what was said: a window of another datatype or shape, a row too many or too few
-is a `LocalProtocolError` at once. By then the beginning of the message has been sent, and no end can make it right;
-whoever sends closes the connection, so that the peer sees a message that was cut short, and never a wrong one.
+`Rows` are for a tensor that does not fit into memory, or that is still being computed. The caller gives its datatype
+and shape, and an iterable of its windows. The lengths follow from datatype and shape, so the header of the message is
+exact before the first row exists. The windows are checked when they come: another datatype or shape, or a row too many
+or too few, is a `LocalProtocolError` at once. By then the beginning of the message has been sent. So the sender closes
+the connection, and the peer sees a truncated message, but never a wrong one.
 
-Rows are counted along the first dimension; a scalar has one, of shape `()`. This room knows how windows become bytes,
-and not who asks for them: `RowWriter` is fed window by window, so it serves blocking and asynchronous senders alike.
+Rows are counted along the first dimension. A scalar has one row, of shape `()`. This module converts windows to bytes.
+It does not know the sender: `RowWriter` gets window by window, so it serves blocking and asynchronous senders.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Window = np.ndarray[Any, Any]
 """Consecutive whole rows, of shape `(rows, *shape[1:])`."""
 
 WindowIterable = Iterable[Window] | AsyncIterable[Window]
-"""What yields the windows of a tensor, from the first row to the last."""
+"""Yields the windows of a tensor, from the first row to the last."""
 
 
 class WindowSource(Protocol):
-    """A `WindowIterable` as it is taken: by `for` or by `async for`, of which the other one raises `TypeError`.
+    """A `WindowIterable` as a consumer sees it. It supports either `for` or `async for`; the other raises `TypeError`.
 
-    Which of them it is, the taker knows: a model that is an `async def` gets asynchronous windows, any other does not.
+    The consumer knows which one: a model that is an `async def` gets asynchronous windows, any other model does not.
     """
 
     def __iter__(self) -> Iterator[Window]:
@@ -52,9 +52,9 @@ class Rows:
     Attributes:
         datatype: name on the wire, of each window; not BYTES, whose length does not follow from the shape.
         shape: of the whole tensor.
-        windows: arrays of shape `(rows, *shape[1:])`, any number of rows each, together all of them. Each is only read
-            before the next is asked for, so all may be the same memory. An asynchronous iterable can be sent by
-            asynchronous programs only.
+        windows: arrays of shape `(rows, *shape[1:])`, each with any number of rows, together all rows. A window is not
+            used after the next one is requested, so all may share the same memory. Only asynchronous programs can send
+            an asynchronous iterable.
 
     Example:
         >>> import numpy as np
@@ -71,7 +71,7 @@ class Rows:
         """Declare a tensor.
 
         Raises:
-            LocalProtocolError: no datatype of the protocol, BYTES, or not a shape.
+            LocalProtocolError: the datatype is BYTES or not in the protocol, or the shape is not a shape.
         """
         known = DATATYPES.get(datatype)
         if known is None or known.is_bytes:
@@ -89,7 +89,7 @@ class Rows:
         self.windows: WindowSource = cast("WindowSource", windows)
 
     def __repr__(self) -> str:
-        """Return what is declared; the windows stay untouched."""
+        """Return the declared datatype and shape; the windows are not used."""
         return f"Rows({self.datatype!r}, {self.shape!r}, ...)"
 
     @property
@@ -109,10 +109,10 @@ class Rows:
 
 
 class RowWriter:
-    """Turns the windows of one tensor into bytes, and holds them against what was declared.
+    """Converts the windows of one tensor to bytes, and checks them against the declared datatype and shape.
 
-    The last byte waits until the windows have ended. A source that fails at its very end, or has a row too many, so
-    never leaves a message behind that looks whole.
+    The last byte is kept back until the windows have ended. So if the source fails at its end, or has a row too many,
+    the message that was sent does not look complete.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -127,16 +127,16 @@ class RowWriter:
         """Return the bytes of the next window.
 
         Args:
-            window: of the tensor's datatype, and of shape `(rows, *shape[1:])`; none to all of the missing rows.
+            window: array of the tensor's datatype, and of shape `(rows, *shape[1:])`; it may have no rows.
 
         Returns:
             A byte view, of the window's own memory if that is C-contiguous and little-endian, else of a copy. It is
-            empty for a window without elements, and lacks the last byte of the tensor.
+            empty for a window without elements. The last byte of the tensor is left out.
 
         Raises:
             LocalProtocolError: another datatype or shape, or more rows than are missing.
         """
-        window = np.asarray(window)  # also of what only resembles an array, as the numbers of numpy do
+        window = np.asarray(window)  # also for objects that resemble arrays, such as numpy scalars
         count = self._checked_count(window)
         missing = self._rows.row_count - self._written
         if count > missing:
@@ -175,7 +175,7 @@ class RowWriter:
 
 
 def row_buffers(rows: Rows) -> Iterator[memoryview]:
-    """Yield the bytes of a tensor window by window; each view is to be used up before the next is asked for.
+    """Yield the bytes of a tensor, window by window. A view is valid until the next one is requested.
 
     Raises:
         LocalProtocolError: the windows are not what was declared, or are asynchronous.
@@ -201,7 +201,7 @@ def synchronous(rows: Rows) -> Iterable[Window]:
 
 
 def collect(rows: Rows) -> Window:
-    """Return the whole tensor as one array: what the JSON form needs, and what windows are there to avoid.
+    """Return the whole tensor as one array, for the JSON form.
 
     Raises:
         LocalProtocolError: the windows are not what was declared, or are asynchronous.

@@ -1,7 +1,7 @@
-"""What a message says of its tensors, typed and immutable: all that the engine has to know of a header.
+"""The description of a message's tensors, typed and immutable. The engine knows nothing else of a header.
 
-A format makes these from the header of a message, and vouches for what they say. The engine holds them against the
-limits once more, reads the tensors, and hands the header out; it knows nothing else of it.
+A format makes these objects from the header of a message, and is responsible for their values. The engine checks them
+against the limits once more, reads the tensors, and passes the header to the caller.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @record()
 class TensorSpec:
-    """What a header says of one tensor."""
+    """The description of one tensor in a header."""
 
     name: str
     """Unique within its message."""
     datatype: Datatype
-    """What its elements are."""
+    """The type of its elements."""
     shape: tuple[int, ...]
     """Sizes of the dimensions; `()` is a scalar."""
     nbytes: int
@@ -52,7 +52,7 @@ class TensorSpec:
 
 
 class Header(Protocol):
-    """What any format returns from the header of its message."""
+    """The interface of the object that a format returns for a header."""
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:

@@ -1,9 +1,9 @@
-"""Windows: a tensor that passes through constant memory, rows by rows; and one that nobody wants to see.
+"""Windows: a tensor passes through constant memory, some rows at a time. Discard: a tensor is read and dropped.
 
-The buffers are made for one tensor and used over and over for its rows. So the decoder must not go on before the
-consumer has finished with a window, and nobody but the consumer knows when that is; asking for the next event says so.
-With one buffer, filling and consuming take turns. With two, the next window is filled while the consumer works on the
-one before, if the transport reads meanwhile.
+The buffers are allocated for one tensor, and reused for all its rows. So the decoder must not go on before the consumer
+has finished with a window. Only the consumer knows when that is, and says so by requesting the next event. With one
+buffer, filling and consuming alternate. With two, the next window is filled while the consumer works on the previous
+one, if the transport reads meanwhile.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SCRATCH_BYTES: Final = 64 << 10
 
 @record(eq=True)
 class Windows:
-    """Consecutive windows of whole rows, in memory that is used again: constant memory for a tensor of any size.
+    """Consecutive windows of whole rows, in buffers that are reused: constant memory for a tensor of any size.
 
-    Each window is reported by a `WindowReceived`. From the `buffer_count`-th window of a tensor on, the decoder wants
-    no data after it (`needs_data` is False) until `next_event` is called again: that call says that the oldest window
-    is done with. So a window's array is valid until the next call of `next_event`; with two buffers the last two
-    windows are. A row is what the first index selects; a scalar is a single row. A tensor without elements comes in
-    one empty window. Tensors that came as JSON pass through the same windows. BYTES tensors are not placed: their
-    elements are received whole.
+    Each window is reported by a `WindowReceived`. From the `buffer_count`-th window of a tensor on, the decoder takes
+    no data after a window (`needs_data` is False) until `next_event` is called again. That call says that the oldest
+    window is no longer needed. So a window's array is valid until the next call of `next_event`. With two buffers, the
+    last two windows are valid. A row is selected by the first index; a scalar is a single row. A tensor without
+    elements comes in one empty window. JSON tensors pass through the same windows. BYTES tensors are not placed: they
+    are received as a whole.
 
     Raises:
         LocalProtocolError: a number is out of its range.
@@ -45,7 +45,7 @@ class Windows:
     """1, or 2 to fill one buffer while the other is being consumed."""
 
     def __post_init__(self) -> None:
-        """Refuse what could never be meant."""
+        """Refuse impossible values."""
         if self.max_window_bytes < 1 or not 1 <= self.buffer_count <= _MAX_BUFFERS:
             msg = (
                 f"windows have at least 1 byte and 1 or 2 buffers, not {self.max_window_bytes} and {self.buffer_count}"
@@ -82,7 +82,7 @@ class Windows:
 
 @record(eq=True)
 class Discard:
-    """The bytes are read, checked as everywhere, and dropped; no event tells of the tensor."""
+    """The bytes are read, checked as usual, and dropped. No event reports the tensor."""
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield a small buffer until all bytes have gone through it."""
@@ -95,12 +95,12 @@ class Discard:
 def chosen(names: Collection[str], place: Place = new_array) -> Place:
     """Place the tensors of these names, and discard all others, for which no memory is taken.
 
-    A name that the message does not have is no error; its header tells which tensors there are. BYTES tensors are not
-    placed, so they are received whole.
+    A name that the message does not have is not an error: the header says which tensors there are. BYTES tensors are
+    not placed, so they are received as a whole.
 
     Args:
-        names: of the tensors that are wanted.
-        place: says where these go.
+        names: names of the wanted tensors.
+        place: returns the placement of a wanted tensor.
 
     Example:
         >>> from streamcodec.formats import safetensors

@@ -66,6 +66,14 @@ class Fields:
             object.__setattr__(self, "_content_encoding", parse_content_encoding(self.values(b"content-encoding")))
         return self._content_encoding
 
+    def decoded_length(self, content_length: int | None) -> int | None:
+        """Return the length for the decoder of a body with `content_length` bytes on the wire; None if it is not known.
+
+        Raises:
+            RemoteProtocolError: `unsupported-encoding`.
+        """
+        return content_length if self.encoding_of(content_length) is None else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHead:
@@ -87,7 +95,7 @@ class RequestHead:
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
         """
-        return self.content_length if self.fields.encoding_of(self.content_length) is None else None
+        return self.fields.decoded_length(self.content_length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +116,7 @@ class ResponseHead:
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
         """
-        return self.content_length if self.fields.encoding_of(self.content_length) is None else None
+        return self.fields.decoded_length(self.content_length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
-"""Testing: what this library is tested with, for decoders, wrappers and servers of your own.
+"""Testing: the test tools of this library, for decoders, wrappers and servers of your own.
 
-A message must mean the same however its bytes arrive: cut anywhere, copied in or written in place. That is easily said
-and easily lost, by a wrapper as much as by a parser. Here are the ways of cutting (`chunkings`), callers for both faces
-that look closely (`run_push`, `run_pull`, `run_scatter`), an independent opinion of what a message means
-(`read_message`), transports that do what a script says (`ScriptedSocket`, `ScriptedTransport`), and assertions that
-put these together and say where the first difference is.
+The meaning of a message must not depend on how its bytes arrive: how they are split into chunks, and whether they are
+copied or written in place. A bug in a wrapper or in a parser easily breaks this rule. This package has the ways to
+split a message (`chunkings`), strict callers for both interfaces of a decoder (`run_push`, `run_pull`, `run_scatter`),
+an independent reader of messages (`read_message`), transports that follow a script (`ScriptedSocket`,
+`ScriptedTransport`), and assertions that combine these and report the first difference.
 
-`streamcodec.testing.strategies` makes messages, right ones and wrong ones with the verdict to expect; it is the only
-module here that needs Hypothesis (`streamcodec[testing]`). Nothing here knows a test runner: what fails raises
+`streamcodec.testing.strategies` makes valid messages, and invalid ones with the expected verdict. It is the only module
+here that needs Hypothesis (`streamcodec[testing]`). No module here depends on a test runner: a failure raises
 `AssertionError`.
 """
 

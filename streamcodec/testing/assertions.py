@@ -1,8 +1,8 @@
-"""Assertions: what must hold for every message and every decoder, put together from the other rooms.
+"""Assertions: rules that hold for every message and every decoder.
 
-Each raises `AssertionError`, which says in which run, with the fewest cuts found that still show it, and where the
-first difference is. They hold for right and for wrong messages alike: an error is an outcome too, with its place and
-text.
+A broken rule raises `AssertionError`. Its message has the run, the smallest number of chunks found that still shows the
+failure, and the place of the first difference. The rules hold for valid and for invalid messages: an error is an
+outcome, too, with its place and text.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _NEXT_MESSAGE: Final = b'{"inputs":[]}'
 
 
 class Run(Protocol):
-    """`run_push`, `run_pull`, `run_scatter`, or a way of your own to bring chunks to a decoder."""
+    """`run_push`, `run_pull`, `run_scatter`, or a function of your own that passes chunks to a decoder."""
 
     def __call__(
         self,
-        make_decoder: Any,  # noqa: ANN401 - makes a decoder that has the face which this run uses
+        make_decoder: Any,  # noqa: ANN401 - makes a decoder with the methods that this run uses
         chunks: Iterable[bytes],
         *,
         has_eof: bool = True,
     ) -> Outcome:
-        """Bring the chunks, and the end of input; return what came out."""
+        """Pass the chunks and the end of input to a decoder; return the outcome."""
         ...
 
 
@@ -55,17 +55,17 @@ def assert_split_invariant(
     runs: Sequence[Run] = (run_push, run_pull),
     has_eof: bool = True,
 ) -> Outcome:
-    """Assert that it does not matter how a message is cut; return what all ways agree on.
+    """Assert that the outcome does not depend on how a message is split; return that outcome.
 
     Args:
         make_decoder: makes a decoder that is ready for the first byte.
-        body: the message, right or wrong.
-        chunkings: the ways to cut it.
-        runs: the faces it is brought to; each is compared with the first one on the whole message.
-        has_eof: whether the end of input is told after it.
+        body: the message, valid or invalid.
+        chunkings: the ways to split it.
+        runs: the interfaces to use; each is compared with the first one on the whole message.
+        has_eof: whether the end of input is reported after it.
 
     Raises:
-        AssertionError: something came out differently, or the decoder broke a promise of its faces.
+        AssertionError: two outcomes differ, or the decoder broke a rule of its interface.
 
     Example:
         >>> import streamcodec
@@ -86,16 +86,16 @@ def assert_split_invariant(
 def assert_push_equals_pull(
     make_decoder: Make, body: bytes, *, chunkings: Chunkings = usual_chunkings, has_eof: bool = True
 ) -> Outcome:
-    """Assert that both faces report the same of the same chunks; return what they report of the whole message.
+    """Assert that both interfaces have the same outcome for the same chunks; return that of the whole message.
 
     Args:
         make_decoder: makes a decoder that is ready for the first byte.
-        body: the message, right or wrong.
-        chunkings: the ways to cut it.
-        has_eof: whether the end of input is told after it.
+        body: the message, valid or invalid.
+        chunkings: the ways to split it.
+        has_eof: whether the end of input is reported after it.
 
     Raises:
-        AssertionError: something came out differently, or the decoder broke a promise of its faces.
+        AssertionError: two outcomes differ, or the decoder broke a rule of its interface.
     """
     push = partial(_log, run_push, make_decoder, has_eof=has_eof)
     pull = partial(_log, run_pull, make_decoder, has_eof=has_eof)
@@ -105,15 +105,15 @@ def assert_push_equals_pull(
 
 
 def assert_stops_at_end(make_decoder: Make, body: bytes, *, runs: Sequence[Run] = (run_push, run_pull)) -> None:
-    """Assert that a decoder takes no byte of what follows its message on the connection.
+    """Assert that a decoder takes no byte after its message.
 
     Args:
         make_decoder: makes a decoder that knows by itself where the message ends.
-        body: the message, a right one.
-        runs: the faces it is brought to.
+        body: a valid message.
+        runs: the interfaces to use.
 
     Raises:
-        AssertionError: the message is not complete at its end, or bytes behind it changed something.
+        AssertionError: the message is not complete at its end, or the bytes after it change the outcome.
     """
     for run in runs:
         alone = _told(run, make_decoder, [body], has_eof=False)
@@ -129,13 +129,13 @@ def assert_stops_at_end(make_decoder: Make, body: bytes, *, runs: Sequence[Run] 
 def assert_read_as_by_oracle(
     outcome: Outcome, body: bytes, header_length: int | None, *, is_response: bool | None = None
 ) -> None:
-    """Assert that the oracle reads an accepted message alike; one that was not accepted is not looked at.
+    """Assert that the oracle reads an accepted message in the same way. A refused message is not checked.
 
     Args:
-        outcome: what a run returned.
+        outcome: the outcome of a run.
         body: the message.
-        header_length: bytes of its JSON header; None if it is JSON and nothing else.
-        is_response: whether it is a response; None if that is to be seen from the header.
+        header_length: bytes of its JSON header; None if the whole message is JSON.
+        is_response: whether it is a response; None to decide by the header.
 
     Raises:
         AssertionError: the oracle refuses the message, or reads another name, shape or bit.
@@ -155,15 +155,15 @@ def assert_read_as_by_oracle(
 
 
 def assert_expected(outcome: Outcome, message: ExpectedMessage) -> None:
-    """Assert that what came out is what a sample says has to come out.
+    """Assert that the outcome of a run is the expected one.
 
     Args:
-        outcome: what a run returned that told of the end of input.
-        message: one of the strategies, or one of your own.
+        outcome: the outcome of a run that reported the end of input.
+        message: a message of the strategies, or of your own.
 
     Raises:
-        AssertionError: a wrong message was accepted, or refused with a code that does not fit; a right one was refused,
-            or read differently; nothing was decided.
+        AssertionError: an invalid message was accepted, or refused with a wrong code; a valid message was refused, or
+            read differently; or the message was neither accepted nor refused.
     """
     if message.refusals:
         codes = " or ".join(sorted(message.refusals))
@@ -199,17 +199,17 @@ def assert_round_trip(
     encode: Callable[[Sequence[Tensor]], EncodedMessage] = encode_request,
     make_decoder: Callable[[EncodedMessage], TwoFaced] = _usual_decoder,
 ) -> None:
-    """Assert that tensors come back bit for bit when they are encoded and decoded, and that the oracle agrees.
+    """Assert that tensors have the same bits after encoding and decoding, and that the oracle agrees.
 
-    Of NaN in a JSON tensor only that it is one comes back, since JSON has no more to say.
+    A NaN in a JSON tensor only stays a NaN: JSON has no form for its bits.
 
     Args:
-        tensors: to be sent. Windows of `Rows` must be such as can be gone through twice.
+        tensors: the tensors to encode. Windows of `Rows` must allow two iterations.
         encode: makes a message of them.
         make_decoder: makes the decoder for that message.
 
     Raises:
-        AssertionError: the message was refused, or something came back differently.
+        AssertionError: the message was refused, or a tensor differs.
 
     Example:
         >>> assert_round_trip([Tensor(name="x", array=np.array([[1.5, np.nan]], np.float32))])
@@ -243,7 +243,7 @@ _WORDS: Final = {"i": "INT", "u": "UINT", "f": "FP"}
 
 
 def _as_sent(tensor: Tensor) -> Reading:
-    """Return what must come back: by numpy alone, since the core could make the same mistake in both directions."""
+    """Return the expected values. This uses numpy alone: the library could make the same mistake in both directions."""
     array, datatype = _whole(tensor.array)
     if datatype == "BYTES":
         elements = [value.encode() if isinstance(value, str) else bytes(value) for value in array.reshape(-1).tolist()]
@@ -270,7 +270,7 @@ def _datatype_name(dtype: np.dtype[Any]) -> str:
 
 
 def _told(run: Run, make_decoder: Make, chunks: list[bytes], *, has_eof: bool) -> Outcome:
-    """Run; what goes wrong in it says in which run it does, and with which cuts."""
+    """Run; add the run and the chunks to the message of a failure."""
     try:
         return run(make_decoder, chunks, has_eof=has_eof)
     except AssertionError as failure:
@@ -290,7 +290,7 @@ def _name(run: Run) -> str:
 
 
 def _compare(found: Read, expected: Read, chunks: list[bytes], name: str, other: str) -> None:
-    """Insist that two runs keep their promises and agree on some chunks; if not, tell of few cuts that show it."""
+    """Assert that two runs keep their rules and agree on some chunks; if not, report few cuts that show it."""
 
     def finding(chunks: list[bytes]) -> str | None:
         try:
@@ -305,11 +305,11 @@ def _compare(found: Read, expected: Read, chunks: list[bytes], name: str, other:
 
 
 _MOST_RUNS: Final = 500
-"""Runs to find the fewest cuts: where each of thousands is needed, there would be more runs than that."""
+"""Most runs to find the fewest cuts. If each of thousands of cuts is needed, there would be more runs than this."""
 
 
 def _with_fewest_cuts(chunks: list[bytes], finding: Callable[[list[bytes]], str | None], told: str) -> str:
-    """Leave out cuts, many at once at first, for as long as something is found; return what was found last."""
+    """Leave out cuts, many at once at first, as long as the failure stays; return the last failure."""
     data = b"".join(chunks)
     places = [*accumulate(map(len, chunks))][:-1]
     step, count = len(places), 0

@@ -1,7 +1,8 @@
-"""Chunkings: the ways in which a network may cut the bytes of a message.
+"""Chunkings: the ways in which a network may split the bytes of a message.
 
-Where the cuts are means nothing to the protocol, so a receiver must not notice them. Most that do have their mistake at
-one border, and there some cut in two shows it; byte by byte shows what depends on a border being anywhere at all.
+The places of the splits have no meaning in the protocol, so a receiver must not depend on them. Most bugs of a receiver
+are at one border between parts of a message, and a split in two at that place shows them. Single bytes show the bugs
+that need a split at several places.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ def two_way(data: bytes, *, at_most: int | None = None) -> Iterator[list[bytes]]
 
     Args:
         data: the bytes of a message.
-        at_most: so many cuts only, evenly spread; 0 for none, None for all. All cuts of n bytes are n*n bytes to be
-            received.
+        at_most: largest number of cuts, evenly spread; None for all cuts. All cuts of n bytes are n*n bytes to receive.
 
     Example:
         >>> list(two_way(b"abc"))
@@ -39,7 +39,7 @@ def bytewise(data: bytes) -> list[bytes]:
 
 
 def seeded(data: bytes, *, seed: int, count: int) -> Iterator[list[bytes]]:
-    """Yield cuts at random places, the same ones for the same arguments: from one cut to many.
+    """Yield chunks cut at random places, from one cut to many. The same arguments give the same cuts.
 
     Args:
         data: the bytes of a message.
@@ -66,7 +66,7 @@ def chunkings(data: bytes, *, seed: int = 0, count: int = 20, at_most: int | Non
         data: the bytes of a message.
         seed: of the random places.
         count: how many chunkings at random places.
-        at_most: so many cuts in two only, evenly spread; 0 for none, None for all.
+        at_most: largest number of cuts in two, evenly spread; None for all cuts.
 
     Example:
         >>> for chunks in chunkings(b"abc", count=0):

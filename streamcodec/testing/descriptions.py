@@ -1,8 +1,8 @@
-"""Descriptions: headers, arrays and errors as tuples that are equal where nothing at all differs.
+"""Descriptions: headers, arrays and errors as tuples that are equal only if nothing differs.
 
-Arrays cannot be compared by `==` inside of a larger value, and equal floats need not have equal bits. Here everything
-becomes a named or plain tuple of things that can be compared, and that read well where they differ. What JSON allows in
-`parameters` becomes text: there 1, true and 1.0 are three things, to Python's `==` one.
+Arrays inside of a larger value cannot be compared by `==`, and equal floats may have different bits. So everything
+becomes a named or plain tuple of values that can be compared, with readable differences. `parameters` become text: 1,
+true and 1.0 differ in JSON, but are equal in Python.
 """
 
 from __future__ import annotations

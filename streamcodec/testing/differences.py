@@ -1,6 +1,6 @@
-"""Differences: where two things that should be alike differ first.
+"""Differences: the first difference between two values that should be equal.
 
-Two logs of a message may be megabytes each; of what differs, the first place says the most.
+Two logs of a message may have megabytes each, and the first difference is the most useful one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _LONGEST: Final = 100
 
 
 def first_difference(found: object, expected: object) -> str | None:
-    """Return where two values differ first, and how; None if they do not.
+    """Return the place and kind of the first difference; None if there is none.
 
-    Goes into named tuples, tuples and lists; bytes are compared one by one. All else is compared by `==`.
+    Named tuples, tuples and lists are compared item by item, and bytes one by one. Other values are compared by `==`.
 
     Example:
         >>> first_difference((1, b"abc"), (1, b"axc"))

@@ -1,4 +1,4 @@
-"""Header mutations: what can be wrong with what a header says, member by member."""
+"""Header mutations: errors in the content of a header, member by member."""
 
 from __future__ import annotations
 

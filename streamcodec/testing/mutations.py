@@ -1,8 +1,9 @@
-"""Mutations: what can be wrong with a message, one thing at a time, each with the verdict to expect.
+"""Mutations: single changes of a message, each with the expected verdict.
 
-A mutation changes one thing in a valid `Draft` and says with which error codes the message may now be refused: usually
-one, several where it depends on what is looked at first, and none where the message is still valid, which a receiver
-has to see as well. What there is to choose, the caller chooses: Hypothesis, or a seeded `random.Random().choice`.
+A mutation changes one thing in a valid `Draft`, and returns the error codes with which the message may now be refused.
+Usually this is one code. There are several codes if the order of the checks decides. There is none if the message is
+still valid; a receiver must accept it then. The caller makes all random choices: with Hypothesis, or with a seeded
+`random.Random().choice`.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ def mutate(draft: Draft, name: str, choose: Choose) -> ExpectedMessage:
     """Change one thing in a draft, and finish it.
 
     Args:
-        draft: a valid one, to which the mutation applies; it is changed.
-        name: one of `applicable`.
-        choose: decides what there is to decide.
+        draft: a valid draft, to which the mutation applies; it is changed.
+        name: one of the names of `applicable`.
+        choose: makes the random choices.
 
     Returns:
         The changed message, with the codes it may be refused with.
 
     Raises:
         KeyError: there is no mutation of that name.
-        Exception: the mutation does not apply, so there is no target: what `choose` raises when it is given no choices,
-            `IndexError` if it is `random.choice`.
+        Exception: the mutation does not apply. It is the exception of `choose` for an empty list: `IndexError` for
+            `random.choice`.
 
     Example:
         >>> from random import Random

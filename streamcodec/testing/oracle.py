@@ -1,9 +1,9 @@
-"""The oracle: what a message means, read in the most naive way there is, to compare a decoder's opinion with.
+"""The oracle: a simple, independent reader of messages. A decoder is compared with it.
 
-It shares no code with the decoder, not even a table: `json` and `numpy.frombuffer` do the work, on the whole body at
-once. So a mistake would have to be made twice, in two different ways, to stay unseen. It knows no limits, and nothing
-of ids, requested outputs and parameters but the sizes. What it is for is that every message that a decoder accepts is
-accepted here too, and read alike.
+It shares no code with the decoder, not even a table. `json` and `numpy.frombuffer` do the work, on the whole body at
+once. So a bug stays unseen only if it is made twice, in two different ways. The oracle knows no limits. It does not
+check ids, requested outputs, or parameters except sizes. Its rule: each message that a decoder accepts is accepted
+here, too, with the same values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DTYPES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "BF16": "<u
 
 
 class _Literal(float):
-    """A bare NaN or Infinity, in contrast to a number too large."""
+    """A literal NaN or Infinity, in contrast to a number that is too large."""
 
 
 class _NegativeZero(int):
@@ -43,13 +43,13 @@ def read_message(body: bytes, header_length: int | None, *, is_response: bool | 
     Args:
         body: header and tensors.
         header_length: bytes of the JSON header; None if the whole body is JSON.
-        is_response: whether the tensors are called `outputs`; None if that is to be seen from the header.
+        is_response: whether the tensors are called `outputs`; None to decide by the header.
 
     Returns:
         `{"header": the parsed JSON, "tensors": {name: array}}`; BF16 as uint16, BYTES as objects.
 
     Raises:
-        OracleRefusal: no message, or not what its header says.
+        OracleRefusal: the bytes are not a message, or do not fit the header.
 
     Example:
         >>> header = b'{"inputs":[{"name":"x","datatype":"INT8","shape":[2],"parameters":{"binary_data_size":2}}]}'
@@ -61,7 +61,7 @@ def read_message(body: bytes, header_length: int | None, *, is_response: bool | 
     except OracleRefusal:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        # What a dictionary, an array or the JSON parser does not take is no message: a naive reader crashes.
+        # A message that a dictionary, an array or the JSON parser refuses is invalid: this simple reader just raises.
         raise OracleRefusal(str(error)) from error
 
 

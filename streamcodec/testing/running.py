@@ -1,13 +1,12 @@
-"""Running: one message through one decoder, by one of its faces, with everything that came out of it.
+"""Running: passes one message to one decoder, through one of its interfaces, and records the outcome.
 
-A run plays the caller, and an unpleasant one: what was fed is overwritten and its memory given back at once, buffers
-are filled as far as the bytes go, events are asked for after every step. What the faces promise is looked at on the
-way: a buffer is a writable view of bytes, is never empty and, where a message ends by itself, never reaches past it;
-bytes are taken while they are needed and not afterwards; when the input has ended, the message is complete or refused,
-and stays so.
+A run is a strict caller. It overwrites and releases the fed memory at once, fills buffers as far as the bytes go, and
+requests events after each step. Meanwhile it checks the rules of the interfaces. A buffer is a writable view of bytes,
+and never empty. It never reaches past a message that ends by itself. Bytes are taken while they are needed, and not
+afterwards. When the input has ended, the message is complete or refused, and stays so.
 
-It needs nothing of a decoder but its two faces, so it runs any object that has them. An `AssertionError` says what was
-broken. What a peer's bytes have done wrong is no exception here, but part of the outcome.
+A run uses only the two interfaces of a decoder, so it works with any object that has them. An `AssertionError` says
+which rule is broken. An error in the peer's bytes is not an exception here, but part of the outcome.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from streamcodec.testing.descriptions import (
 
 _POISON = b"\xaa"
 _ANYTHING = b'{"inputs":[]}'
-"""Bytes for a decoder that must not take any."""
+"""Bytes that are offered to a decoder that must not take any."""
 
 
 class TwoFaced(Protocol):
-    """What a run needs of a decoder: `streamcodec.Decoder` has it, and so may a wrapper, or another implementation."""
+    """The interface that a run needs. `streamcodec.Decoder` has it; a wrapper or another implementation may have it."""
 
     @property
     def needs_data(self) -> bool:
@@ -50,11 +49,11 @@ class TwoFaced(Protocol):
         ...
 
     def get_buffer(self, sizehint: int = -1, /) -> memoryview:
-        """Return memory for the next bytes, and none past a message that is complete without the end of input."""
+        """Return memory for the next bytes, which does not reach past the end of the message."""
         ...
 
     def buffer_updated(self, nbytes: int, /) -> None:
-        """Tell that bytes were written to the start of that memory."""
+        """Report that bytes were written to the start of that memory."""
         ...
 
     def next_event(self) -> object:
@@ -62,7 +61,7 @@ class TwoFaced(Protocol):
         ...
 
     def receive_eof(self) -> None:
-        """Tell that no more bytes will come."""
+        """Report that no more bytes will come."""
         ...
 
 
@@ -80,7 +79,7 @@ class ManyTargeted(TwoFaced, Protocol):
 
 
 class WindowDescription(NamedTuple):
-    """A window with its content, which does not stay where it was."""
+    """A window with a copy of its content: the decoder reuses the memory."""
 
     name: str
     """The tensor's name."""
@@ -105,10 +104,10 @@ class Log(NamedTuple):
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What came out of one decoder."""
+    """Everything that a decoder reported."""
 
     header: Any = None
-    """What the message says of itself, once it has come."""
+    """The header, if it has come."""
     tensors: list[TensorReceived] = field(default_factory=list)
     """The tensors that have come, in order."""
     windows: list[WindowDescription] = field(default_factory=list)
@@ -118,7 +117,7 @@ class Outcome:
     error: MessageError | None = None
     """Why the message was refused, if it was."""
     taken: int = 0
-    """Bytes that the decoder said were its own."""
+    """Bytes that the decoder took."""
 
     @property
     def log(self) -> Log:
@@ -146,7 +145,7 @@ class Outcome:
         """Take all events that there are, or the error.
 
         Raises:
-            AssertionError: events come in an order that cannot be, or data are needed by one who does not take them.
+            AssertionError: the order of the events is impossible, or the decoder needs data but does not take them.
         """
         while not self.is_over:
             try:
@@ -186,18 +185,18 @@ Make = Callable[[], TwoFaced]
 
 
 def run_push(make_decoder: Make, chunks: Iterable[bytes], *, has_eof: bool = True) -> Outcome:
-    """Bring a message by `feed`, each chunk from memory that is overwritten and given back right after.
+    """Pass a message to a decoder by `feed`. The memory of each chunk is overwritten and released at once.
 
     Args:
         make_decoder: makes the decoder.
-        chunks: the bytes as they arrive; empty ones are left out. What the message does not take is left.
-        has_eof: whether the end of input is told, as by the end of a connection.
+        chunks: the bytes as they arrive; empty chunks are left out. Bytes after the message are not passed.
+        has_eof: whether the end of input is reported, as at the end of a connection.
 
     Returns:
-        What came out of the decoder.
+        The outcome.
 
     Raises:
-        AssertionError: the decoder broke a promise of its faces.
+        AssertionError: the decoder broke a rule of its interface.
 
     Example:
         >>> import streamcodec
@@ -211,43 +210,43 @@ def run_push(make_decoder: Make, chunks: Iterable[bytes], *, has_eof: bool = Tru
 
 
 def run_pull(make_decoder: Make, chunks: Iterable[bytes], *, has_eof: bool = True) -> Outcome:
-    """Bring a message as `recv_into` would, by `get_buffer` and `buffer_updated`.
+    """Pass a message to a decoder by `get_buffer` and `buffer_updated`, as with `recv_into`.
 
     Args:
         make_decoder: makes the decoder.
-        chunks: as of `run_push`.
-        has_eof: as of `run_push`.
+        chunks: as for `run_push`.
+        has_eof: as for `run_push`.
 
     Returns:
-        What came out of the decoder.
+        The outcome.
 
     Raises:
-        AssertionError: the decoder broke a promise of its faces.
+        AssertionError: the decoder broke a rule of its interface.
     """
     return _run(make_decoder(), _pull, chunks, has_eof=has_eof)
 
 
 def run_scatter(make_decoder: Callable[[], ManyTargeted], chunks: Iterable[bytes], *, has_eof: bool = True) -> Outcome:
-    """Bring a message as `recvmsg_into` would, by `get_buffers` and `buffer_updated`.
+    """Pass a message to a decoder by `get_buffers` and `buffer_updated`, as with `recvmsg_into`.
 
     Args:
-        make_decoder: makes the decoder, which has `get_buffers` and `offset` too.
-        chunks: as of `run_push`.
-        has_eof: as of `run_push`.
+        make_decoder: makes the decoder, which has `get_buffers` and `offset`, too.
+        chunks: as for `run_push`.
+        has_eof: as for `run_push`.
 
     Returns:
-        What came out of the decoder.
+        The outcome.
 
     Raises:
-        AssertionError: the decoder broke a promise of its faces.
+        AssertionError: the decoder broke a rule of its interface.
     """
     return _run(make_decoder(), _scatter, chunks, has_eof=has_eof)
 
 
 class _Step(Protocol):
-    """Brings the beginning of some bytes to a decoder; returns how many, and how many its buffers have room for."""
+    """Passes some of the bytes to a decoder; returns how many, and how many its buffers have room for."""
 
-    def __call__(self, decoder: Any, data: memoryview, /) -> tuple[int, int]: ...  # noqa: ANN401 - has the face that the step is for
+    def __call__(self, decoder: Any, data: memoryview, /) -> tuple[int, int]: ...  # noqa: ANN401 - has the methods that the step uses
 
 
 def _run(decoder: TwoFaced, step: _Step, chunks: Iterable[bytes], *, has_eof: bool) -> Outcome:
@@ -321,7 +320,7 @@ def _check_buffer(buffer: memoryview) -> None:
 
 
 def _check_over(decoder: TwoFaced, outcome: Outcome) -> None:
-    """A message that is complete takes nothing more; one that was refused stays so."""
+    """Check that a complete message takes no more bytes, and that a refused message stays refused."""
     if outcome.end is not None:
         _expect(outcome.end.nbytes == outcome.taken, f"{outcome.taken} bytes were taken of {outcome.end.nbytes}")
         _expect(not decoder.needs_data, "the message is complete, but needs_data is true")
@@ -344,6 +343,6 @@ def _raises(act: Callable[[], object]) -> bool:
 
 
 def _expect(condition: object, message: str) -> None:
-    """Do as `assert` does, also where Python leaves those out."""
+    """Do the same as `assert`, also if Python runs without assertions."""
     if not condition:
         raise AssertionError(message)

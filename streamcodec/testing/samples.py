@@ -1,8 +1,8 @@
-"""Samples: messages together with what has to come of them.
+"""Samples: messages with their expected outcome.
 
-A sample is written here by `json.dumps` and `tobytes`, never by the encoder, so that a decoder is not asked to agree
-with its own other half. A `Draft` is a message that can still be changed, member by member and byte by byte; finished,
-it is an `ExpectedMessage`. How drafts come about is not known here: by Hypothesis in `strategies`, by hand elsewhere.
+A sample is written by `json.dumps` and `tobytes`, never by this library's encoder, so that a bug in the encoder cannot
+hide the same bug in the decoder. A `Draft` is a message that can still be changed, member by member and byte by byte.
+`finish` makes an `ExpectedMessage` of it. `strategies` makes drafts with Hypothesis, and other code makes them by hand.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Members = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedTensor:
-    """What has to be read of one tensor."""
+    """The expected content of one tensor."""
 
     name: str
     """Name of the tensor."""
@@ -42,7 +42,7 @@ class ExpectedMessage:
     """A message as it travels, and the verdict on it, under the default limits."""
 
     body: bytes
-    """JSON header and tensors, perhaps cut short, or with something behind them."""
+    """JSON header and tensors; it may be truncated, or be followed by other bytes."""
     header_length: int | None
     """Value of `Inference-Header-Content-Length`; None if the whole body is JSON."""
     body_length: int | None
@@ -50,9 +50,9 @@ class ExpectedMessage:
     is_response: bool
     """Whether the message is a response."""
     mutation: str = "none"
-    """Name of what was changed in a valid message."""
+    """Name of the mutation of a valid message."""
     refusals: frozenset[ErrorCode] = frozenset()
-    """The message is to be refused with one of these codes; empty if it is to be accepted."""
+    """The expected error codes, any of them; empty if the message is to be accepted."""
     tensors: tuple[ExpectedTensor, ...] | None = None
     """What is to be read of each tensor; None if that is left to the oracle, or nothing is to be read."""
 
@@ -78,15 +78,15 @@ class Draft:
     is_response: bool
     """Whether the tensors are called `outputs`."""
     payloads: list[bytes]
-    """The bytes of each tensor; none of one whose values stand in the header."""
+    """The bytes of each tensor; empty for a tensor whose values are in the header."""
     tensors: tuple[ExpectedTensor, ...] | None
     """What is to be read of each tensor; None if that is left to the oracle."""
     padding: int = 0
     """Spaces behind the JSON text."""
     has_header_length: bool = True
-    """Whether it is told where the JSON ends; it has to be, if bytes follow."""
+    """Whether the length of the JSON is declared; this is necessary if bytes follow it."""
     has_body_length: bool = True
-    """Whether it is told where the body ends."""
+    """Whether the length of the body is declared."""
     is_ascii: bool = False
     """Whether characters that are not ASCII are escaped in the JSON header."""
     indent: int | None = None
@@ -94,13 +94,13 @@ class Draft:
     insertion: str = ""
     """Text that goes into the JSON header behind the first brace, as it is."""
     header_length: int | None = None
-    """What is told of the JSON's length, if that is not to be the truth."""
+    """A wrong length of the JSON header, to be declared instead of the true one; None for the true one."""
     raw_text: bytes | None = None
-    """The JSON header, if it is not to be what the members say."""
+    """The JSON header to be sent instead of the members; None to send the members."""
 
     @property
     def key(self) -> str:
-        """What the tensors are called."""
+        """The name of the array of tensors."""
         return "outputs" if self.is_response else "inputs"
 
     @property
@@ -126,8 +126,8 @@ class Draft:
         """Put the message together.
 
         Args:
-            mutation: name of what was changed.
-            refusals: the codes that fit; none if the message is valid.
+            mutation: name of the mutation.
+            refusals: the possible error codes; empty if the message is valid.
 
         Returns:
             The message, with the verdict on it.

@@ -1,13 +1,13 @@
-"""Scripted transports: connections that bring and take exactly what a script says.
+"""Scripted transports: connections that follow a script.
 
-Real sockets cut where they please; these cut where the test pleases, break down where it pleases, and do it again in
-the next run. What comes is a list of steps: bytes are all that one read returns, an exception is raised in place of a
-read, and after the last step the input has ended, for ever. What goes out is recorded; another list of steps says how
-much of it is taken at once.
+Real sockets split data at random places. A scripted transport splits data and fails exactly where the test says, and in
+the same way in each run. The incoming script is a list of steps. A step of bytes is the result of one read. A step that
+is an exception is raised instead of a read. After the last step the input has ended. Outgoing data are recorded, and a
+second list of steps says how many bytes each write takes.
 
-A `ScriptedSocket` is a real socket to whoever waits for it, always readable and writable, so that blocking code,
-selectors, and anyio on any event loop can use it; only what it reads and writes is scripted. A `ScriptedTransport` is
-what asyncio gives to a protocol.
+A `ScriptedSocket` contains a real socket that is always readable and writable. So blocking code, selectors, and anyio
+on any event loop can use it. Only its reads and writes are scripted. A `ScriptedTransport` is a transport that asyncio
+passes to a protocol.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 Incoming = bytes | Exception
-"""What a read does: return so much (what does not fit is for the next one), or fail. `BlockingIOError` is a false
-alarm, empty bytes are an end of input that somebody ignores."""
+"""One read: bytes to return (the next read returns the rest if they do not fit), or an exception to raise.
+`BlockingIOError` is a spurious wakeup. Empty bytes are an end of input that is followed by more steps."""
 
 Outgoing = int | Exception
-"""What a write does: take so many bytes at most, or fail."""
+"""One write: the largest number of bytes to take, or an exception to raise."""
 
 
 _READ_BYTES: Final = 256 << 10
@@ -61,8 +61,8 @@ class ScriptedSocket(socket.socket):
     It has to be closed, or used as a context manager, as any socket.
 
     Args:
-        incoming: what each read returns or raises; afterwards the input has ended.
-        outgoing: how many bytes each write takes at most, or what it raises; afterwards each takes all.
+        incoming: the result or exception of each read; after the last step the input has ended.
+        outgoing: the largest number of bytes for each write, or its exception; after the last step, writes take all.
 
     Example:
         >>> import streamcodec
@@ -77,7 +77,7 @@ class ScriptedSocket(socket.socket):
     """
 
     def __init__(self, incoming: Iterable[Incoming], outgoing: Iterable[Outgoing] = ()) -> None:
-        """Make a pair of sockets, of which the other end has sent something that nobody reads."""
+        """Make a pair of sockets. The other end has sent a byte that is never read, so the socket is readable."""
         ours, self._other = socket.socketpair()
         super().__init__(ours.family, ours.type, ours.proto, ours.detach())
         self._other.send(b"!")
@@ -148,13 +148,13 @@ class ScriptedSocket(socket.socket):
 class ScriptedTransport(asyncio.Transport):
     """An asyncio transport that is scripted, for `streamcodec.transports.protocol`, or any protocol of asyncio.
 
-    One step is done in each turn of the event loop. What is not taken by a write is kept, as a view of the caller's
-    memory, for the next turns: whoever changes it too early is found out.
+    One step is done in each turn of the event loop. Bytes that a write does not take are kept for the next turns, as a
+    view of the caller's memory. So a caller that changes the memory too early is detected.
 
     Args:
-        incoming: what each turn brings or what breaks the connection; afterwards the input has ended.
-        outgoing: how many bytes are taken at once, or what breaks the connection; afterwards all.
-        extra: for `get_extra_info`.
+        incoming: the bytes of each turn, or an exception that breaks the connection; then the input has ended.
+        outgoing: how many bytes are taken at once, or an exception that breaks the connection; then all are taken.
+        extra: the values for `get_extra_info`.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class ScriptedTransport(asyncio.Transport):
             self._wake()
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Do a step; what goes wrong breaks the connection, as asyncio does it, be it the protocol's own fault."""
+        """Do a step. As with asyncio, any exception breaks the connection, also one of the protocol itself."""
         try:
             step()
         except Exception as failure:  # noqa: BLE001 - as said

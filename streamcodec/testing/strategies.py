@@ -1,8 +1,8 @@
-"""Strategies: messages for Hypothesis, right ones and wrong ones, each with what has to come of it.
+"""Strategies: valid and invalid messages for Hypothesis, each with the expected outcome.
 
-`messages()` makes any message that the protocol allows, of all datatypes, in all forms and with all the liberties that
-a sender has: order, white space, escapes, nesting, members that may be null or are unknown. `mutated_messages()`
-changes one thing in such a message. Needs the extra `streamcodec[testing]`.
+`messages()` makes any message that the protocol allows, with all datatypes and all forms. It varies everything that a
+sender may choose: order, white space, escapes, nesting, members that are null, and unknown members.
+`mutated_messages()` changes one thing in such a message. This module needs the extra `streamcodec[testing]`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def arrays(draw: st.DrawFn, datatype: str | None = None, *, is_text: bool = Fals
     Args:
         draw: Hypothesis's.
         datatype: one of the specification's 14; None for any of them. BF16 is uint16, BYTES are objects.
-        is_text: whether BYTES are such as JSON can say.
+        is_text: whether BYTES have a JSON form.
     """
     kind = DATATYPES[datatype or draw(st.sampled_from(list(DATATYPES)))]
     shape = draw(shapes())
@@ -59,7 +59,7 @@ def arrays(draw: st.DrawFn, datatype: str | None = None, *, is_text: bool = Fals
         array[:] = draw(st.lists(element, min_size=count, max_size=count))
         return array.reshape(shape)
     nbytes = count * kind.itemsize
-    # Chance alone would seldom find NaN or the ends of a range.
+    # Random bits would seldom give NaN or the ends of a range.
     special = st.sampled_from(_SPECIAL).map(lambda byte: byte[-kind.itemsize :] * count)
     data = draw(st.binary(min_size=nbytes, max_size=nbytes) | special)
     if kind.name == "BOOL":
@@ -72,7 +72,7 @@ def messages(*, is_response: bool | None = None, min_tensors: int = 0) -> st.Sea
 
     Args:
         is_response: whether responses or requests; None for both.
-        min_tensors: at least so many tensors; at most there are four.
+        min_tensors: smallest number of tensors; the largest is four.
 
     Example:
         >>> from hypothesis import given, settings
@@ -88,7 +88,7 @@ def messages(*, is_response: bool | None = None, min_tensors: int = 0) -> st.Sea
 
 @st.composite
 def mutated_messages(draw: st.DrawFn, *, is_response: bool | None = None) -> ExpectedMessage:
-    """Make messages in which one thing has been changed; `refusals` says what has to come of it.
+    """Make messages in which one thing has been changed; `refusals` has the expected error codes.
 
     Args:
         draw: Hypothesis's.
@@ -146,7 +146,7 @@ _RESPONSE_MEMBERS = st.fixed_dictionaries(
 
 @st.composite
 def _tensors(draw: st.DrawFn, name: str) -> tuple[Members, bytes, ExpectedTensor]:
-    """Make a tensor: its entry in the header, its bytes behind it, and what is to be read."""
+    """Make a tensor: its entry in the header, its bytes, and its expected content."""
     datatype = DATATYPES[draw(st.sampled_from(list(DATATYPES)))]
     is_binary = not datatype.has_json or draw(st.booleans())
     array = draw(arrays(datatype.name, is_text=not is_binary))

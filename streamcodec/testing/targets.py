@@ -1,7 +1,7 @@
-"""Targets: what a mutation is, and where in a draft it can be made.
+"""Targets: the definition of a mutation, and the places in a draft where it can be applied.
 
-A mutation has *targets* in a draft: its tensors, those of some kind, or the draft itself. Where there is none it does
-not apply. `headermutations` and `wiremutations` are made of these.
+A mutation has *targets* in a draft: its tensors, the tensors of some kind, or the draft itself. Without a target it
+does not apply. `headermutations` and `wiremutations` use these definitions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Mutation:
     """One thing that can be changed in a draft."""
 
     targets: Callable[[Draft], Sequence[Any]]
-    """Finds the places in a draft where it can be changed."""
+    """Finds the targets in a draft."""
     change: Callable[[Draft, Any, Choose], Iterable[ErrorCode]]
     """Changes a draft at one of its targets; returns the codes that the message may now be refused with, none if it is
     still valid."""
@@ -49,7 +49,7 @@ Catalogue = dict[str, Mutation]
 
 
 def entered(catalogue: Catalogue) -> Callable[[str, Targets], Callable[[Change], Change]]:
-    """Return what decorates the mutations of a catalogue with their names and targets."""
+    """Return a decorator that adds mutations to a catalogue, with their names and targets."""
 
     def mutation(name: str, targets: Targets) -> Callable[[Change], Change]:
         def enter(change: Change) -> Change:

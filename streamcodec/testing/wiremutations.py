@@ -1,4 +1,4 @@
-"""Wire mutations: what can be wrong with a header's text, with the lengths that are told, and with tensors' bytes."""
+"""Wire mutations: errors in the text of a header, in the declared lengths, and in the bytes of tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decoder's two faces, its states, the caller's callbacks, and what misuse of it meets."""
+"""The decoder: its pull and push interfaces, its states, the caller's callbacks, and the errors for misuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements: one memory with offsets, and what goes in and out of it."""
+"""Elements: one buffer with offsets, and its conversions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Misuse from within and from beside: callbacks that call the decoder again, and second threads while a call runs.
+"""Misuse: callbacks that call the decoder again, and second threads that call it during another call.
 
-Both get a `LocalProtocolError` or what the documentation promises, and the message comes out right all the same.
+Both get a `LocalProtocolError`, or the documented result. The outcome of the message is right nevertheless.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Overlap: memory that is another tensor's already is refused before a byte is written to it."""
+"""Overlap: memory that belongs to another tensor is refused before a byte is written to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A paced decoder does its work in pieces, each when it is told to; what comes of it is the same."""
+"""A paced decoder does its work in pieces, one for each call of `work`. The outcome is the same."""
 
 from __future__ import annotations
 

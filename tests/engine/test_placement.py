@@ -1,4 +1,4 @@
-"""Placement: whose memory, proven by address; nothing is copied in vain, and nothing of the caller's is kept."""
+"""Placement: bytes go to the right memory, compared by address; no needless copies; no reference to the caller's."""
 
 from __future__ import annotations
 

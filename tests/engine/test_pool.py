@@ -1,4 +1,4 @@
-"""The pool: blocks come back by themselves when the last view has died, and never before."""
+"""The pool: a block is returned when the last view of it is deleted, and never before."""
 
 from __future__ import annotations
 

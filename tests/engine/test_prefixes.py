@@ -1,4 +1,4 @@
-"""Prefixes: every guess comes to the verdict of a plain loop, whatever the bytes."""
+"""Prefixes: each guess has the same result as a plain loop, for any bytes."""
 
 from __future__ import annotations
 

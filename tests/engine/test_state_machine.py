@@ -1,8 +1,8 @@
-"""Any calls in any order: each is legal or a `LocalProtocolError`, and whoever goes on properly gets the right result.
+"""Any calls in any order: each call is legal or a `LocalProtocolError`, and later correct calls have the right result.
 
-Hypothesis plays a caller who makes every mistake there is: updates of memory that was not asked for, of nothing, of too
-much and twice; `feed` while memory is handed out; events at any time; the end of input anywhere. What must come of the
-message is found by another decoder, which is called as it should be.
+Hypothesis makes all possible mistakes of a caller: updates without a buffer, of no bytes, of too many bytes, and twice;
+`feed` while a buffer is in use; events at any time; the end of input anywhere. The expected outcome of the message is
+that of another decoder, which is called correctly.
 """
 
 from __future__ import annotations

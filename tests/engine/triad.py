@@ -1,9 +1,9 @@
 """The triad: a message must mean the same however its bytes arrive.
 
-`decode` brings one message to fresh decoders whole, in every two pieces and byte by byte, through all faces, with the
-bytes of a next message behind it, and insists that all of them report the same: events with every field and every byte
-of every tensor, or the same error at the same place. Tests that decode through it get all of that with each message.
-`streamcodec.testing` does the work; added here is what only our own decoder promises.
+`decode` passes one message to new decoders: as a whole, in every two pieces, and byte by byte; through all interfaces;
+and with the bytes of a next message behind it. It checks that all of them report the same: events with each field and
+each byte of each tensor, or the same error at the same place. So each test that decodes with it checks all of this.
+`streamcodec.testing` does the work. The rules that only this library's decoder has are added here.
 """
 
 from __future__ import annotations

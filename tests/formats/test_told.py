@@ -1,4 +1,4 @@
-"""What is told by safetensors, npy, npz and frames: the words for what is wrong, and where that was found."""
+"""The errors of safetensors, npy, npz and frames: their texts and their places."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ from streamcodec.formats.frame import layout as frame_layout
 from streamcodec.formats.frame import stream as frame_stream
 from streamcodec.formats.v2 import compressing, encoder
 from streamcodec.formats.v2 import header as header_room
+from streamcodec.formats.v2 import tensors as tensors_room
 from streamcodec.http import Collector, ServerConnection
 from streamcodec.http import chunks as chunks_room
 from streamcodec.http import heads as heads_room
@@ -74,23 +75,23 @@ def feed_takes_more_than_the_message_has(patch: pytest.MonkeyPatch) -> None:
 
 
 def sizes_of_binary_tensors_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(header_room, "check_binary_size", lambda *_: None)
+    patch.setattr(tensors_room, "check_binary_size", lambda *_: None)
 
 
 def shapes_are_read_from_behind(patch: pytest.MonkeyPatch) -> None:
-    read = header_room._TensorReader._shape  # noqa: SLF001 - where shapes are read
-    patch.setattr(header_room._TensorReader, "_shape", lambda *arguments: read(*arguments)[::-1])  # noqa: SLF001
+    read = tensors_room.TensorReader._shape  # noqa: SLF001 - where shapes are read
+    patch.setattr(tensors_room.TensorReader, "_shape", lambda *arguments: read(*arguments)[::-1])
 
 
 def scalars_are_refused(patch: pytest.MonkeyPatch) -> None:
-    read = header_room._TensorReader._shape  # noqa: SLF001 - as above
+    read = tensors_room.TensorReader._shape  # noqa: SLF001 - as above
 
     def strict(*arguments: Any) -> tuple[int, ...]:  # noqa: ANN401 - a reader, an entry and a path
         if shape := read(*arguments):
             return shape
         raise RemoteProtocolError("no shape", code=ErrorCode.INVALID_SHAPE)
 
-    patch.setattr(header_room._TensorReader, "_shape", strict)  # noqa: SLF001 - as above
+    patch.setattr(tensors_room.TensorReader, "_shape", strict)
 
 
 def integers_are_big_endian(patch: pytest.MonkeyPatch) -> None:
@@ -100,7 +101,7 @@ def integers_are_big_endian(patch: pytest.MonkeyPatch) -> None:
 
 def more_than_one_dimension_is_over_the_limit(patch: pytest.MonkeyPatch) -> None:
     check = limits_room.check_rank
-    patch.setattr(header_room, "check_rank", lambda rank, _, path: check(rank, Limits(max_rank=1), path))
+    patch.setattr(tensors_room, "check_rank", lambda rank, _, path: check(rank, Limits(max_rank=1), path))
     patch.setattr(header_room, "read_plainly", lambda *_: None)
 
 

@@ -1,4 +1,4 @@
-"""Runs play a caller that looks closely: they report what came out, and find every broken promise of a face."""
+"""Runs are strict callers: they report the outcome, and find each broken rule of an interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes: everything that is tried, by group, in the order in which it is tried: what is dangerous comes last."""
+"""Probes: all probes by group, in the order in which they are sent. Dangerous probes come last."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Boundaries: requests that are right, and that a server may get wrong nevertheless.
+"""Boundaries: valid requests that a server may handle wrongly.
 
-What all of them share: if the model echoes its inputs, the answer must have exactly their bytes. A model that does
-something else with them is free to refuse values and sizes that it has not been asked before.
+If the model echoes its inputs, the answer must have exactly their bytes. Any other model may refuse values and sizes
+that it has not had before.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _having(**members: object) -> Make:
 
 
 def _with_parameter(target: Target) -> Request:
-    """Add a parameter that nobody knows to those of an input."""
+    """Add an unknown parameter to an input."""
     message = target.any_form()
     parameters = message.entry.get("parameters", {}) | {"no-such-parameter": 1}
     return target.send(message.with_input(parameters=parameters), checks=True)
@@ -106,7 +106,7 @@ def _cut(size: int, start: int = 0) -> Make:
 
 
 def _in_pieces(request: Request, first: int, size: int) -> Request:
-    """Cut a request from a place on; what is left behind many pieces comes at once."""
+    """Cut a request from a place on; after many pieces, the rest is sent at once."""
     data = request.data
     places = [*range(first, len(data), size)][:_MAX_PIECES]
     pieces = (data[start:end] for start, end in pairwise((0, *places, len(data))))
@@ -156,7 +156,7 @@ def _scalar(target: Target) -> Request:
 
 
 def _elements(make: Callable[[int], list[bytes]]) -> Make:
-    """Send BYTES elements that are made for their number."""
+    """Send BYTES elements, made by a function of their number."""
 
     def make_request(target: Target) -> Request:
         probed = target.of("BYTES")
@@ -167,7 +167,7 @@ def _elements(make: Callable[[int], list[bytes]]) -> Make:
 
 
 def _many_elements(target: Target, count: int) -> Request:
-    """Make a request of so many short elements that, wherever it is cut, some prefix is."""
+    """Make a request of many short elements, so that each cut is within a length prefix."""
     probed = target.open("BYTES")
     return target.send(target.binary(probed, shape=probed.shape_of(count)), checks=True)
 

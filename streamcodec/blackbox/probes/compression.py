@@ -1,7 +1,7 @@
-"""Compression: bodies that are damaged, cut short, or larger inside than they may be.
+"""Compression: bodies that are damaged, truncated, or too large after decompression.
 
-A server that does not know an encoding has to say so. One that knows it is asked whether it reads to the end, where the
-checksum is.
+A server that does not support an encoding must refuse it. For other servers, these probes check whether they read to
+the end, where the checksum is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Datatypes: names that the protocol does not have, and bytes that are no value of theirs."""
+"""Datatypes: names that are not in the protocol, and bytes that are not values of their datatype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements: the length prefixes of BYTES, each a promise about bytes that may not be there."""
+"""Elements: length prefixes of BYTES that do not fit the bytes of the tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIGNED = 1 << 31
 
 
 def _made_of(make_tensor: Callable[[int], bytes]) -> Make:
-    """Give a BYTES tensor the bytes that are made for its number of elements; its size is right."""
+    """Send a BYTES tensor with bytes made by a function of its number of elements; its declared size is right."""
 
     def make(target: Target) -> Request:
         probed = target.of("BYTES")

@@ -1,7 +1,8 @@
-"""Header length: what `Inference-Header-Content-Length` may not say.
+"""Header length: wrong values of `Inference-Header-Content-Length`.
 
-It divides the body, so a server that reads it wrongly takes JSON for tensors or tensors for JSON. Languages read
-numbers kindly: `strtol` and `atoi` stop at the first letter, Python's `int` takes signs, blanks and underscores.
+The value divides the body, so a server that misreads it takes JSON for tensors, or tensors for JSON. Many languages
+parse numbers loosely: `strtol` and `atoi` stop at the first letter, and Python's `int` accepts signs, blanks and
+underscores.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _WITHIN = f"{BINARY}: the JSON and its tensors are the body"
 
 
 def _saying(form: str) -> Make:
-    """Say the length in another form."""
+    """Write the length in another form."""
     return lambda target: target.send(target.binary(), length=form)
 
 

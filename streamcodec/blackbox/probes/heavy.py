@@ -1,6 +1,6 @@
-"""Heavy: requests that are large, or that have brought servers down; only sent when they are asked for.
+"""Heavy: requests that are large, or that have crashed servers. They are sent only if the user asks for them.
 
-They come last, and the worst of them at the very end: after one that a server does not survive, nothing is left to ask.
+They come last, the most dangerous ones at the very end: after a crash, no other probe can be sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 _REFUSE, _EITHER = Expectation.REFUSE, Expectation.EITHER
 _COUNT = f"{V2}, tensor: data has as many elements as shape says"
 _FULL = frozenset({503, 507})
-"""A server may also say that it has no room."""
+"""A server may also answer that it has no memory for the request."""
 
 _DEPTH = 100_000
 _BOMB_BYTES = 128 << 20
@@ -74,7 +74,7 @@ def _bomb(target: Target) -> Request:
 
 
 def _gzip_with_zeros(data: bytes) -> bytes:
-    """Compress data and many zeros, of which one block is made and then repeated: that takes no time."""
+    """Compress data and many zeros. One block of zeros is compressed and then repeated, which takes no time."""
     block, count = bytes(1 << 20), _BOMB_BYTES >> 20
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     start = packer.compress(data) + packer.flush(zlib.Z_FULL_FLUSH)

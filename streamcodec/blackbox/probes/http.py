@@ -1,8 +1,8 @@
-"""HTTP: heads that two servers in a row would read in two ways, and bytes that are no request.
+"""HTTP: heads that a proxy and a server may read differently, and bytes that are not a request.
 
-Who can make a proxy and the server behind it disagree about where a request ends can put one request inside another.
-So what is ambiguous must be refused, or at least be the last thing on its connection. The body is always a right
-message: a server that reads on regardless answers it.
+If a proxy and the server behind it disagree about the end of a request, an attacker can hide one request inside another
+(request smuggling). So a server must refuse an ambiguous request, or at least close the connection after it. The body
+is always a valid message, so that a server that does not check the head answers it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON text: what is no JSON, or JSON that two readers understand in two ways."""
+"""JSON text: text that is not JSON, or JSON that two parsers may read differently."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _beginning_with(members: bytes) -> Make:
 
 
 def _named(name: bytes) -> Make:
-    """Ask for an id, as it stands between quotation marks."""
+    """Send an id, written exactly as given between the quotation marks."""
     return _beginning_with(b'"id":"' + name + b'"')
 
 

@@ -1,4 +1,4 @@
-"""Members: what the JSON header must have, and of which type."""
+"""Members: missing members of the JSON header, and members of a wrong type."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FLAGS = f"{BINARY}: binary_data and binary_data_output are booleans"
 
 
 def _having(**members: object) -> Make:
-    """Say something else in the request itself."""
+    """Change members of the request itself."""
     return lambda target: target.send(target.any_form().having(**members))
 
 
 def _input_having(**members: object) -> Make:
-    """Say something else in an input."""
+    """Change members of an input."""
     return lambda target: target.send(target.any_form().with_input(**members))
 
 

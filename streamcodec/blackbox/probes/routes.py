@@ -1,4 +1,4 @@
-"""Routes: models, versions and methods that there are not, and paths that lead out of the service."""
+"""Routes: unknown models and versions, wrong methods, and paths that lead out of the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes: what `shape` may not be, and products that no machine integer can hold."""
+"""Shapes: invalid values of `shape`, and products that overflow machine integers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _shaped(shape: Callable[[list[int]], object]) -> Make:
 
 
 def _overflowing(target: Target) -> Request:
-    """Claim so many elements that their bytes, modulo 2^64, are those that are there."""
+    """Declare a number of elements whose size in bytes, modulo 2^64, is the actual size."""
     message = target.binary(target.fixed())
     shape = message.entry["shape"]
     itemsize = message.probed.datatype.itemsize

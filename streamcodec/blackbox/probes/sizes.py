@@ -1,4 +1,4 @@
-"""Sizes: what `binary_data_size` says, what shape and datatype need, and what is there."""
+"""Sizes: `binary_data_size` does not fit the shape and datatype, or the bytes that are sent."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _spoiling(change: Callable[[Message], Message]) -> Make:
 
 
 def _claiming(size: Callable[[int], object]) -> Make:
-    """Say another size; the bytes are the right ones."""
+    """Declare another size; the bytes are right."""
     return _spoiling(lambda message: message.sized(size(len(message.tensor))))
 
 
 def _resized(change: Callable[[bytes], bytes]) -> Make:
-    """Give the tensor other bytes, and say how many they are; the shape is as before."""
+    """Send other bytes and their right size; the shape is not changed."""
     return _spoiling(lambda message: message.replaced(change(message.tensor)))
 
 
@@ -44,7 +44,7 @@ def _negative_empty(target: Target) -> Request:
 
 
 def _rewinding(target: Target) -> Request:
-    """Give an empty tensor a negative size, which puts the next one before its place, into the JSON."""
+    """Declare a negative size for an empty tensor, so that the next tensor would begin within the JSON."""
     empty = _open(target)
     last = target.find(lambda each: each is not empty and not each.datatype.is_bytes, "to follow one of any size")
     message = target.binary(last)
@@ -69,7 +69,7 @@ def _borrowing(target: Target) -> Request:
 
 
 def _doubled(target: Target) -> Request:
-    """Give a tensor both ways at once."""
+    """Send a tensor in both forms at once."""
     probed = target.fixed()
     return target.send(target.binary(probed).with_input(data=target.json(probed).entry["data"]))
 

@@ -1,4 +1,4 @@
-"""Sources: the documents that the rules come from, by the names that reports call them."""
+"""Sources: the documents that define the rules, by their names in reports."""
 
 from __future__ import annotations
 

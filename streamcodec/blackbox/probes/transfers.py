@@ -1,4 +1,4 @@
-"""Transfers: chunks that are none, and requests that end in the middle."""
+"""Transfers: malformed chunks, and truncated requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPLETE = f"{MESSAGING}, section 8: a request that breaks off is incomplete"
 
 
 def _chunks(frame: Callable[[bytes], bytes]) -> Make:
-    """Frame the body of a good message in chunks of one's own."""
+    """Send the body of a good message in custom chunks."""
 
     def make(target: Target) -> Request:
         request = target.send(target.any_form())
@@ -43,7 +43,7 @@ def _cut(where: Callable[[bytes], int], ending: Ending = Ending.CUTS) -> Make:
 
 
 def _cut_chunks(nbytes: int) -> Make:
-    """Send a good request in chunks, but for its last bytes."""
+    """Send a good request in chunks, without its last bytes."""
 
     def make(target: Target) -> Request:
         request = _chunks(in_two)(target)

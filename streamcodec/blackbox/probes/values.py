@@ -1,7 +1,7 @@
-"""Values: JSON data that do not have the shape, or are not of the datatype.
+"""Values: JSON data that do not fit the shape or the datatype.
 
-A server that converts what it is given answers a question that nobody has asked: 256 becomes a UINT8 of 0, 1e39 an FP32
-of infinity, true a 1.
+A server that converts such values computes with wrong data: 256 becomes 0 as UINT8, 1e39 becomes infinity as FP32, and
+true becomes 1.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _beginning_with(value: object, *names: str) -> Make:
 
 
 def _literally(value: str, *names: str) -> Make:
-    """Let the first value be something that is no JSON, or that Python would write otherwise."""
+    """Let the first value be a literal that is not JSON, or that Python would write differently."""
 
     def make(target: Target) -> Request:
         mark = "the first value"
@@ -67,7 +67,7 @@ def _too_large(target: Target) -> Request:
 
 
 def _too_small(target: Target) -> Request:
-    """Let the first value be the largest one that is below all that the datatype can hold."""
+    """Let the first value be the largest integer below the range of the datatype."""
     datatype = target.of(*_INTEGERS).datatype
     lowest = -(1 << datatype.itemsize * 8 - 1) if datatype.kind == "i" else 0
     return _literally(str(lowest - 1), datatype.name)(target)

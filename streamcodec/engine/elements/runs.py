@@ -1,12 +1,12 @@
-"""Runs: many short stretches of one memory, cut out as objects or moved elsewhere, without a loop over them.
+"""Runs: many short ranges of one buffer, converted to objects or copied, without a Python loop over them.
 
-numpy moves items of one size at C speed, from anywhere to anywhere, and makes `bytes` of items that are plain memory
-(`V32`). So runs are taken some thousand at a time, sorted by length, and each length is one operation: a *window* of
-that length at each place of the memory, of which those at the wanted places are taken. Only where nearly each run has a
-length of its own, or where they are long, they are taken one by one; then a run has more bytes for its nanoseconds.
-Runs of one length at equal distances need no sorting, and no windows: they are an array as they lie.
+numpy copies items of one size at C speed, and converts items of plain memory (`V32`) to `bytes`. So runs are handled
+some thousand at a time, sorted by length. Each length is one operation: a view has a *window* of that length at each
+place of the buffer, and the windows at the wanted places are selected. If the runs are long, or nearly all have
+different lengths, they are handled one by one. Runs of one length at equal distances need no sorting and no windows:
+they are already an array.
 
-Runs are of any length and in any place; nothing here knows prefixes.
+Runs have any length and any place. This module does not know prefixes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Places = npt.NDArray[np.int64]
 """Where runs start, or how long they are."""
 
 _BLOCK_BYTES: Final = 1 << 20
-"""Taken at a time: some thousand runs for each length, and few enough bytes for the processor's cache."""
+"""Runs that are handled at a time: some thousand for each length, and few enough bytes for the processor's cache."""
 
 _LEAST_COUNT: Final = 32
-"""Runs of one length, on average, from which on numpy's operation costs less than as many of Python's."""
+"""With this number of runs for each length, on average, or more, numpy is quicker than a Python loop."""
 
 _MAX_LENGTH: Final = (1 << 16) - 1
-"""Of 16 bits, which numpy sorts in linear time; and longer ones would want much memory in between."""
+"""A length of 16 bits. numpy sorts those in linear time, and longer runs would need much temporary memory."""
 
 
 def cut(memory: npt.NDArray[np.uint8], places: Places, lengths: Places) -> np.ndarray[Any, Any]:
@@ -81,7 +81,7 @@ def move(
 
 
 def common_length(lengths: Places) -> int:
-    """Return the length that all runs have; 0 if they have none, or one that is too long for an item of numpy's."""
+    """Return the length of all runs; 0 if the lengths differ, or are too long for a numpy item."""
     longest = int(lengths.max(initial=0))
     return longest if longest <= _MAX_LENGTH and longest == lengths.min(initial=longest) else 0
 
@@ -92,7 +92,7 @@ def spaced(memory: npt.NDArray[np.uint8], length: int, *, start: int, step: int,
 
 
 def _blocks(places: Places) -> Iterator[slice]:
-    """Yield which runs to take at a time."""
+    """Yield the range of runs to handle at a time."""
     if len(places) < _LEAST_COUNT:
         yield slice(None)
     else:
@@ -102,7 +102,7 @@ def _blocks(places: Places) -> Iterator[slice]:
 
 
 def _by_length(lengths: Places) -> list[tuple[int, npt.NDArray[np.intp]]] | None:
-    """Sort runs by length: each length with the indices of its runs; None if that is no help."""
+    """Return each length with the indices of its runs; None if sorting does not help."""
     if len(lengths) < _LEAST_COUNT or lengths.max() > _MAX_LENGTH:
         return None
     order = np.argsort(lengths.astype(np.uint16), kind="stable")

@@ -1,6 +1,6 @@
-"""JSON depth: how deep a text nests, found before any parser recurses into it.
+"""JSON depth: the nesting depth of a text, checked before any parser recurses into it.
 
-Text that is no JSON may be called deep or not, and the parser refuses it anyway. Time is linear, memory constant.
+For text that is not JSON the result has no meaning: the parser refuses it anyway. Time is linear, memory is constant.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ _BRACKETS: Final = b"[]{}"
 
 
 def too_deep_at(data: bytes | bytearray | memoryview, limit: int) -> int | None:
-    """Return where more than `limit` arrays and objects are open; None if that is nowhere.
+    """Return the first place where more than `limit` arrays and objects are open; None if there is no such place.
 
-    Text with few brackets cannot be deep, and finding that costs nothing; only beyond that the exact depth is found.
+    Text with few brackets cannot be deep, and to count brackets costs little. The exact depth is computed only for text
+    with many brackets.
     """
     return _depth_exceeds_at(data, limit) if _count_openings(data, limit) > limit else None
 
 
 def _count_openings(data: bytes | bytearray | memoryview, limit: int) -> int:
-    """Count opening brackets, those in strings too, until they are more than `limit`."""
+    """Count opening brackets, also within strings, until there are more than `limit`."""
     count = 0
     for start in range(0, len(data), _BLOCK):
         block = bytes(data[start : start + _BLOCK])

@@ -1,8 +1,8 @@
 """JSON long text: a string of many megabytes, decoded while it comes in.
 
-An element of BYTES may be an image or a recording, so its string may be as long as the header. It is cut wherever its
-blocks end, but not within a character or an escape, and each piece is parsed as a string of its own; so what is valid
-is said by the usual parser. Half of a surrogate pair at the end of a piece waits for the other half.
+An element of BYTES may be an image or a recording, so its string may be as long as the header. It is split where its
+blocks end, but not within a character or an escape. Each piece is parsed as a string of its own, so the usual parser
+decides what is valid. Half of a surrogate pair at the end of a piece is kept until the other half comes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LongText:
         self._rest = b""
         self._high = ""
         self._has_half = False
-        self._value = BytesIO()  # which grows without being copied, and gives its bytes away without that, too
+        self._value = BytesIO()  # it grows without a copy, and returns its bytes without a copy
 
     @property
     def nbytes(self) -> int:
@@ -47,7 +47,7 @@ class LongText:
 
     @property
     def rest(self) -> bytes:
-        """What has come, but may be a part of a character or an escape."""
+        """Bytes that have come and are not decoded yet: they may be a part of a character or an escape."""
         return self._rest
 
     @property
@@ -57,11 +57,11 @@ class LongText:
 
     @property
     def stand_in(self) -> bytes:
-        """What stands in its place: half of a surrogate pair if it holds one, which is refused with its path."""
+        """The text that replaces the string: a lone surrogate if the string has one, which is refused with its path."""
         return HALF_OF_A_PAIR if self._has_half else b""
 
     def take(self, part: bytes, *, is_last: bool) -> None:
-        """Decode what has come next.
+        """Decode the next bytes.
 
         Raises:
             RemoteProtocolError: it is not UTF-8, or no JSON string; with the offset.

@@ -1,9 +1,9 @@
-"""JSON marks: where brackets and commas stand in a text, how deep it is there, and where its strings are.
+"""JSON marks: the positions and depths of brackets and commas in a text, outside of its strings.
 
-This is the one scanner of JSON text. It knows brackets, commas, strings and escapes and no more: whether the text is
-valid is for the parser. For a text that is not JSON the marks mean little, but they are the same however it was cut.
-Three rooms ask it: `depth` how deep a text nests, `objectend` where its object ends, `scan` for its whole structure.
-Each says which bytes count as marks.
+This is the only scanner of JSON text. It knows brackets, commas, strings and escapes. The parser decides whether the
+text is valid. For a text that is not JSON the marks mean little, but they do not depend on how the text was split into
+blocks. Three modules use the marks: `depth` for the depth of a text, `objectend` for the end of an object, and `scan`
+for the whole structure. Each of them chooses which bytes count as marks.
 
 Time is linear, memory is in proportion to a block.
 """
@@ -51,7 +51,7 @@ class Marks:
     __slots__ = ("_is_escaped", "_wanted", "depth", "is_in_string")
 
     def __init__(self, wanted: bytes) -> None:
-        """Begin before the first byte; marks are quotes, and what is wanted of commas and brackets."""
+        """Begin before the first byte. Marks are quotes, and the chosen bytes among commas and brackets."""
         self._wanted = wanted
         self._is_escaped = False
         self.is_in_string: bool = False
@@ -63,14 +63,14 @@ class Marks:
         return not (self.is_in_string or self._is_escaped)
 
     def pass_strings(self, block: bytes) -> None:
-        """Go on by a block that has no marks but quotes."""
+        """Read a block that has no marks except quotes."""
         characters, self._is_escaped = _without_escapes(block, is_escaped=self._is_escaped)
         self.is_in_string ^= bool(np.count_nonzero(characters == QUOTE) & 1)
 
     def find(self, block: bytes) -> tuple[Places, Kinds, Outside | None]:
-        """Go on by a block; return its marks, and which of them stand outside of strings. None: all do.
+        """Read a block. Return its marks, and which of them stand outside of strings; None if all do.
 
-        Quotes themselves count as outside or within, but are no marks of interest; `deepen` ignores them.
+        Quotes are among the marks, but whether they count as outside has no meaning; `deepen` ignores them.
         """
         characters, self._is_escaped = _without_escapes(block, is_escaped=self._is_escaped)
         is_mark = characters == QUOTE
@@ -81,14 +81,14 @@ class Marks:
         is_quote = kinds == QUOTE
         if not (self.is_in_string or is_quote.any()):
             return places, kinds, None
-        # Within a string is what stands after an odd number of quotes.
+        # A mark is within a string if an odd number of quotes stands before it.
         outside = np.logical_xor.accumulate(is_quote) == self.is_in_string
         if len(outside):
             self.is_in_string = not outside[-1]
         return places, kinds, outside
 
     def deepen(self, kinds: Kinds, outside: Outside | None = None) -> Depths:
-        """Go on by the brackets of a block; return how many are open behind each mark."""
+        """Count the brackets of a block. Return how many are open behind each mark."""
         steps = _STEP[kinds]
         depths = _running_sum(steps if outside is None else steps * outside) + np.int32(self.depth)
         if len(depths):
@@ -97,7 +97,7 @@ class Marks:
 
 
 def _without_escapes(block: bytes, *, is_escaped: bool) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], bool]:
-    """Overwrite what is escaped, so that every quote that is left opens or closes a string.
+    """Overwrite escaped characters, so that each remaining quote opens or closes a string.
 
     Args:
         block: a part of a text.

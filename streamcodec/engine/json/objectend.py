@@ -1,11 +1,11 @@
 """The end of a JSON object, found while its bytes come in.
 
-In the headerless form nobody has declared how long the JSON header is: tensors follow the closing brace of the object
-at once. This room finds that brace, by the `marks` of the text. Whether the text is valid is for the parser, which gets
-exactly the object. For text that is not JSON the place found means nothing, but it is always the same place, however
-the bytes were cut.
+In the headerless form, the length of the JSON header is not declared. The tensors follow the closing brace of the
+object at once. This module finds that brace, with the `marks` of the text. The parser gets exactly the object, and
+decides whether it is valid. For text that is not JSON the place has no meaning, but it does not depend on how the bytes
+were split into blocks.
 
-Time is linear, and most of it is spent in searches that run at the speed of memory: a block of numbers has no brace, so
+Time is linear, and most of it is spent in searches that run at the speed of memory. A block of numbers has no brace, so
 only its quotes are counted.
 """
 
@@ -27,7 +27,7 @@ _BRACES: Final = b"{}"
 
 
 def goes_on(text: memoryview) -> bool:
-    """Tell whether a text begins with an object, behind which there is something else than white space."""
+    """Tell whether a text begins with an object that is followed by anything but white space."""
     if not bytes(text).lstrip(WHITE_SPACE).startswith(b"{"):
         return False
     end = ObjectEnd().find(text)
@@ -49,11 +49,10 @@ class ObjectEnd:
             data: what follows the bytes of the calls before.
 
         Returns:
-            How long the object is, counted from the first byte of all, the white space before it included; None if it
-            does not end here.
+            The end of the object, counted from the first byte of the message; None if it does not end in this block.
 
         Raises:
-            RemoteProtocolError: `invalid-header`: the first byte that is not white space is no opening brace.
+            RemoteProtocolError: `invalid-header`: the first byte that is not white space is not an opening brace.
         """
         for start in range(0, len(data), _BLOCK_BYTES):
             end = self._find_in_block(bytes(data[start : start + _BLOCK_BYTES]))

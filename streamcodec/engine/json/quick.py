@@ -1,12 +1,13 @@
 """Quick JSON: large texts, parsed by the optional package `msgspec` where it is installed.
 
-This parser may only say yes. What it accepts, it reads as the standard library does: the same strings, exact integers,
-the same doubles to the last bit (the tests compare the two). What it refuses, what it has no word for (NaN), and what
-it would let pass (a member that occurs twice, deep nesting) is left to the strict way of `jsontext`, which then has the
-only say. So verdicts and values are the same with and without the package; only the time differs.
+This parser never refuses a text. If it accepts a text, its values are those of the standard library: the same strings,
+exact integers, and the same doubles to the last bit (the tests compare the two). In all other cases it leaves the text
+to the strict parser of `text.py`, which decides alone. These cases are: `msgspec` refuses the text; the text has a
+literal that `msgspec` does not know (NaN); or it may have a duplicate key. The depth of the text is checked before. So
+verdicts and values are the same with and without the package. Only the time differs.
 
-Where the system refuses it memory, this parser ends the process. So as much as it could take is reserved before each
-use, and given back at once. Where that cannot be had, the strict way parses, which only raises `MemoryError`.
+If the system has no memory for `msgspec`, the process ends. So as much memory as it could need is reserved before each
+use, and released at once. If that fails, the strict parser is used, which only raises `MemoryError`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from typing import Any, Final
 import numpy as np
 
 LEAST_BYTES = 64 << 10
-"""Of a text for which this is worth while; importing the package takes as long as a hundred headers."""
+"""Bytes of the shortest text for this parser. To import the package takes as long as to parse a hundred headers."""
 
 _MOST_TIMES: Final = 48
-"""Values are at most so many times as large in memory as their text: 37 times were measured, for `[[[1]]]`."""
+"""Memory of the values for each byte of text, at most. 37 bytes were measured, for `[[[1]]]`."""
 
 _ARENAS_BYTES: Final = 2 << 20
-"""The interpreter takes memory in pieces of 1 MiB."""
+"""The interpreter allocates memory in pieces of 1 MiB."""
 
 _BLOCK: Final = 64 << 10
 _COLON: Final = ord(":")
@@ -47,13 +48,13 @@ def parse_quickly(data: bytes | bytearray | memoryview) -> list[Any]:
         value = decode(data)
     except Exception:  # noqa: BLE001 - its errors are no ValueError before msgspec 0.21
         return []
-    # Behind every name stands a colon. So there are at least as many colons of that kind as members; and if there are
-    # not more of them than members were kept, then none was lost to another of its name.
+    # A colon follows each name. So there are at least as many colons of that kind as members. And if there are
+    # not more colons than members in the result, then no member was lost because of a duplicate key.
     return [value] if count_members(value) == _count_colons(data) else []
 
 
 def find_parser() -> None:
-    """Import the package now, where it is installed, and not when the first large text comes: that takes 10 ms."""
+    """Import the package now, if it is installed, so that the first large text does not wait for it: it takes 10 ms."""
     _decoder()
 
 
@@ -69,7 +70,7 @@ def _decoder() -> Callable[[bytes | bytearray | memoryview], Any] | None:
 
 
 def _has_memory(nbytes: int) -> bool:
-    """Whether the system would give so much now. It is asked for address space, and no page of it is touched."""
+    """Whether the system has `nbytes` of memory now. Only address space is reserved; no page is touched."""
     try:
         mmap.mmap(-1, nbytes, access=mmap.ACCESS_COPY).close()  # private, unlike the default
     except (OSError, MemoryError):
@@ -78,7 +79,7 @@ def _has_memory(nbytes: int) -> bool:
 
 
 def count_members(value: object) -> int:
-    """Count the members of all objects, but of those in lists of something else, where a header has none."""
+    """Count the members of all objects, except objects in mixed lists, which a header does not have."""
     if isinstance(value, dict):
         return len(value) + sum(map(count_members, value.values()))
     if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -92,7 +93,7 @@ def _count_colons(data: bytes | bytearray | memoryview) -> int:
     count = 0
     for start in range(0, len(text), _BLOCK):
         block = text[start : start + _BLOCK]
-        if b":" in block.tobytes():  # quick to say no, as of most blocks of numbers
+        if b":" in block.tobytes():  # a quick answer for most blocks of numbers
             colons = np.flatnonzero(block == _COLON) + start
             count += int(np.count_nonzero(_ENDS_NAME[text[colons - 1]]))
     return count

@@ -1,7 +1,7 @@
 """JSON scan: the structure of a text, found while it comes in.
 
-The `marks` of a block are put together with what is asked of them: which values begin and end there, how many there
-are, and in which string the block begins and ends. A text of numbers costs little more than looking for its commas.
+A `Block` is a block of text with its `marks`. It says which values begin and end there, how many there are, and whether
+the block begins or ends within a string. A text of numbers costs little more than a search for its commas.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import record
 
 LONG_BYTES: Final = 32 << 10
-"""A header that is longer is read in blocks of that size. Of its parts, those that are longer may not have more than
-`max_json_values`; what is shorter is parsed quickly in any case. A string that is longer is decoded in pieces."""
+"""A longer header is read in blocks of this size. A part of it that is longer than this must not have more than
+`max_json_values`; a shorter part is parsed quickly in any case. A longer string is decoded in pieces."""
 
 _STRUCTURE: Final = b",[]{}"
 
 _PLAIN: Final = tuple(bytes([byte]) for byte in b'"[]{}\\')
-"""What a block of numbers has none of."""
+"""Bytes that a block of numbers does not contain."""
 
 
 @record()
@@ -30,14 +30,14 @@ class Block:
     """A part of a text, with its commas and brackets, but not those in strings. All arrays have the shape [count]."""
 
     text: bytes
-    """All of it."""
+    """The bytes of the block."""
     offset: int
-    """Of its first byte, from the start of the text."""
+    """Offset of its first byte, from the start of the text."""
 
     places: Places
-    """Where they stand in the block, in ascending order."""
+    """Places of the marks in the block, in ascending order."""
     kinds: Kinds
-    """Which they are."""
+    """The bytes of the marks."""
     depths: Depths
     """How many arrays and objects are open behind each."""
 
@@ -47,7 +47,7 @@ class Block:
     """Offset of the quote that begins the string in which the block ends; None if it does not end in one."""
 
     def first(self, wanted: np.ndarray[Any, np.dtype[np.bool_]], start: int) -> int | None:
-        """Return the first wanted mark at or behind a place, by its index; None if there is none."""
+        """Return the index of the first wanted mark at or behind a place; None if there is none."""
         index = self.index(start)
         found = wanted[index:]
         offset = int(found.argmax()) if len(found) else 0
@@ -63,7 +63,7 @@ class Block:
         return int(np.count_nonzero((kinds != CLOSE_ARRAY) & (kinds != CLOSE_OBJECT)))
 
     def depths_at(self, places: Places) -> Depths:
-        """Return the depths behind the marks at some places, 0 where there is no mark; of a block that has marks."""
+        """Return the depths behind the marks at some places, 0 where there is no mark. The block must have marks."""
         indices = np.minimum(self.places.searchsorted(places), len(self.places) - 1)
         return np.where(self.places[indices] == places, self.depths[indices], 0)
 
@@ -86,14 +86,14 @@ class Scanner:
         return self._marks.depth
 
     def passes(self, block: bytes) -> bool:
-        """Go on by a block if it has nothing but commas to mark, and is not within a string; tell whether it has."""
+        """Read a block if all its marks are commas and it is not within a string; return whether it was read."""
         if not self._marks.is_at_rest or any(mark in block for mark in _PLAIN):
             return False
         self.offset += len(block)
         return True
 
     def scan(self, block: bytes) -> Block:
-        """Go on by a block.
+        """Read a block, and return it with its marks.
 
         Raises:
             LimitExceededError: `max_json_depth`, with the offset of the bracket.
@@ -108,7 +108,7 @@ class Scanner:
             quotes = places[is_quote]
             if len(quotes):
                 string_end = int(quotes[0]) if was_in_string else None
-                self._string_offset = start + int(quotes[-1])  # which is of interest if it begins a string
+                self._string_offset = start + int(quotes[-1])  # used only if it begins a string
             wanted = np.flatnonzero(outside & ~is_quote)
             places, kinds = places[wanted], kinds[wanted]
         depths = marks.deepen(kinds)

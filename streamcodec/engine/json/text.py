@@ -1,10 +1,11 @@
 """JSON text: bytes to Python values, strictly.
 
-This room knows RFC 8259 and nothing of tensors. Python's own parser does the work, but alone it would let too much
-pass: it guesses UTF-16, takes a byte order mark, lets the last of two equal keys win, accepts NaN anywhere, and
-recurses as deep as the interpreter allows. Each of these has a check here. The cheap ones run before the parser. A
-duplicate key or a NaN stops the usual parser, and a second one says where it is; for texts that are not short, it is
-the only one. For large texts, a quicker one may say yes before all of this; see `quickjson.py`.
+This module knows RFC 8259, and does not know tensors. The parser of the standard library does the work, but alone it is
+not strict enough: it guesses UTF-16, accepts a byte order mark, keeps the last of two duplicate keys, accepts NaN
+anywhere, and recurses as deep as the interpreter allows. This module has a check for each of these. The cheap checks
+run before the parser. A duplicate key or a NaN stops the usual parser; then a second, slower parser finds the place.
+Texts that are not short use only the second parser. For large texts, a quick parser is tried before all of this; see
+`quick.py`.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ class NonFinite(float):
 
 
 class NegativeZero(int):
-    """The literal `-0` among the data of a tensor: an integer, of which a float makes -0.0."""
+    """The literal `-0` in the data of a tensor. It is an integer in JSON, and -0.0 in a tensor of floats."""
 
     __slots__ = ()
 
     def __float__(self) -> float:
-        """Return what it is among floats."""
+        """Return -0.0."""
         return -0.0
 
 
 NEGATIVE_ZERO: Final = re.compile(rb"-0(?![.eE])")
-"""Finds the literal, which is rare; where it stands in a string, too."""
+"""Finds the literal `-0`, which is rare. It also matches within strings."""
 
 
 class _DuplicateKeys(dict[str, Any]):
@@ -53,7 +54,7 @@ class _DuplicateKeys(dict[str, Any]):
 
     @property
     def key(self) -> str:
-        """The member that occurs most often. It is counted in one object only, of however many."""
+        """The member that occurs most often. Only one object is counted, even if there are many."""
         return Counter(key for key, _ in self._pairs).most_common(1)[0][0]
 
 
@@ -89,9 +90,9 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
 
 
 def parse_slice(data: bytes, limits: Limits) -> Any:  # noqa: ANN401 - any JSON value
-    """Parse a part of some tensor's data, made a value of its own.
+    """Parse a part of a tensor's data that was completed to a JSON value.
 
-    Halves of surrogate pairs are not looked for, and there is no `NegativeZero`.
+    Lone surrogates are not searched for, and there is no `NegativeZero`.
 
     Raises:
         RemoteProtocolError: as from `parse_json`.
@@ -101,7 +102,7 @@ def parse_slice(data: bytes, limits: Limits) -> Any:  # noqa: ANN401 - any JSON 
 
 
 _SLICES: Final = 16
-"""Parts of a long text are parsed quickly even where they are so many times shorter than the least such text."""
+"""The quick parser is used for parts of a long text that are this many times shorter than `LEAST_BYTES`."""
 
 
 def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[Any, str, int]:
@@ -125,7 +126,7 @@ def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tup
 
 
 def _parse(text: str, constants: list[NonFinite], decoder: json.JSONDecoder) -> Any:  # noqa: ANN401 - any JSON value
-    """Parse a text, twice if it is short and unusual: a long one would hold up others for longer."""
+    """Parse a text, twice if it is short and unusual. A long text is parsed once, because others wait meanwhile."""
     if len(text) <= _PARSED_TWICE:
         with suppress(_Unusual):
             return _parse_usual(text, decoder)
@@ -133,7 +134,7 @@ def _parse(text: str, constants: list[NonFinite], decoder: json.JSONDecoder) -> 
 
 
 _PARSED_TWICE: Final = 4 << 10
-"""Up to so many characters it is quicker to look closer only where that is needed."""
+"""Characters of a short text. Up to this length it is quicker to use the second parser only where it is needed."""
 
 
 def too_deep(offset: int, limits: Limits) -> LimitExceededError:
@@ -143,7 +144,7 @@ def too_deep(offset: int, limits: Limits) -> LimitExceededError:
 
 
 def _place(error: json.JSONDecodeError) -> int:
-    """Return the first character that fits nowhere. Python 3.13 blames a comma for the bracket that follows it."""
+    """Return the offset of the first wrong character. Python 3.13 reports the comma before a wrong bracket instead."""
     behind_comma = error.doc[error.pos + 1 :].lstrip(WHITE_SPACE)
     return len(error.doc) - len(behind_comma) if error.msg.startswith("Illegal trailing comma") else error.pos
 
@@ -164,7 +165,7 @@ def _no_constant(_: str) -> NoReturn:
 
 
 _USUAL = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
-"""Made once: making one for each text would cost more than parsing a small one."""
+"""Made once: to make a decoder costs more than to parse a small text."""
 
 
 def _integer(literal: str) -> int:
@@ -172,11 +173,11 @@ def _integer(literal: str) -> int:
 
 
 _SIGNED = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
-"""For texts with a `NegativeZero`; it takes longer where there are many integers."""
+"""For texts with a `NegativeZero`. It is slower for many integers."""
 
 
 def _without_signs(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a value with plain zeros for negative ones, but in the data of tensors."""
+    """Replace negative zeros by plain ones, except in the data of tensors."""
     if type(value) is dict:
         return {key: member if key == "data" else _without_signs(member) for key, member in value.items()}
     if type(value) is list:
@@ -185,11 +186,11 @@ def _without_signs(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 WHITE_SPACE = " \t\n\r"
-"""RFC 8259, section 2: all that JSON knows."""
+"""The white space of RFC 8259, section 2."""
 
 
 def _parse_usual(text: str, decoder: json.JSONDecoder) -> Any:  # noqa: ANN401 - any JSON value
-    """Do as `JSONDecoder.decode` does, which looks for white space by regular expressions."""
+    """Parse as `JSONDecoder.decode` does, but without its regular expressions for white space."""
     value, end = decoder.raw_decode(text, len(text) - len(text.lstrip(WHITE_SPACE)))
     rest = text[end:].lstrip(WHITE_SPACE)
     if rest:
@@ -199,7 +200,7 @@ def _parse_usual(text: str, decoder: json.JSONDecoder) -> Any:  # noqa: ANN401 -
 
 
 def _parse_unusual(text: str, constants: list[NonFinite], decoder: json.JSONDecoder) -> Any:  # noqa: ANN401
-    """Parse once more, collecting what the usual parser stumbled over; refuse duplicate keys with their path."""
+    """Parse with the second parser, which keeps NaN literals; refuse duplicate keys with their path."""
     marks: list[_DuplicateKeys] = []
 
     def pairs_to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -226,8 +227,8 @@ Found = tuple[list[str], Any]
 def find(value: Any, kind: type, are_wanted: Callable[[list[Any]], bool], path: str = "$") -> str | None:  # noqa: ANN401 - any JSON value
     """Return the path of the first value (or member name) that is wanted, in the order of the text.
 
-    It costs about as much as parsing: lists of other kinds are passed over at once, and a path is put together only
-    when its end has been found.
+    It costs about as much as parsing. Lists of other types are skipped at once, and the path is built only when the
+    value has been found.
 
     Args:
         value: any JSON value whose depth has been checked.
@@ -243,7 +244,7 @@ _LONGEST_PATH: Final = 200
 
 
 def cut_path(path: str) -> str:
-    """Cut a path whose steps the peer has made long."""
+    """Shorten a path: the peer can make its steps long."""
     return path if len(path) <= _LONGEST_PATH else path[:_LONGEST_PATH] + "..."
 
 
@@ -292,7 +293,7 @@ def _find_item(items: list[Any], kind: type, are_wanted: Callable[[list[Any]], b
 
 
 def first_wrong(values: list[Any], are_wrong: Callable[[list[Any]], bool]) -> int:
-    """Return the place of the first wrong value of a list that has one, by halves: it costs as much as one look at all.
+    """Return the index of the first wrong value, by bisection. It costs about as much as one look at all values.
 
     Args:
         values: at least one of them is wrong.
@@ -321,7 +322,10 @@ def _decode_utf8(data: bytes | bytearray | memoryview) -> str:
 
 
 def _refuse_duplicate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
-    """Locate a marked object. Where a duplicate replaced the object that held another, the outer one is marked too."""
+    """Refuse a duplicate key, with the path of its object.
+
+    A duplicate key may have replaced an object that contained another duplicate. Then the outer object is marked too.
+    """
     steps, marked = cast("Found", _find(value, _DuplicateKeys, lambda _: True))
     path = cut_path("".join(["$", *reversed(steps)]))
     msg = f"an object of the header has the member {shown(marked.key)} twice"
@@ -330,12 +334,12 @@ def _refuse_duplicate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
 
 _SURROGATE = r"\\u[dD][89a-fA-F]"
 _HARMLESS = r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F].."
-"""An escaped backslash, so that what follows it is not taken for an escape, or a whole surrogate pair. Compiled when
-first used, which is seldom."""
+"""An escaped backslash, so that the characters after it are not taken for an escape; or a whole surrogate pair. It is
+compiled at the first use, which is rare."""
 
 
 def _refuse_surrogate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
-    """Refuse an escaped half of a surrogate pair: such a text has no UTF-8 form, so it could never be sent back."""
+    """Refuse an escaped lone surrogate: the text has no UTF-8 form, so it could not be sent back."""
     raise half_of_a_pair(find(value, str, are_unencodable))
 
 

@@ -1,4 +1,4 @@
-"""Frames as they are written: the head, the parts of the V2 message as they are, the checksum; nothing is joined."""
+"""Writing frames: the head, the parts of the V2 message, and the checksum. The parts are not changed and not joined."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from streamcodec.formats.v2.encoder import EncodedMessage
 def encode_frame(message: EncodedMessage, kind: Kind, checksum: Checksum = Checksum.CRC32) -> Message:
     """Put a V2 message into a frame.
 
-    The checksum is computed here, at some 1.5 GB/s. Where a part of the message is made while it is sent, so is the
-    checksum: then all that follows the head is one part, `Rows` of bytes.
+    The checksum is computed here, at some 1.5 GB/s. If a part of the message is made while it is sent, the checksum is
+    computed while it is sent, too. Then everything after the head is one part, `Rows` of bytes.
 
     Args:
-        message: from `encode_request` or `encode_response`; not compressed, and no raw binary request.
-        kind: which of the two it is.
-        checksum: what the frame has at its end.
+        message: from `encode_request` or `encode_response`; not compressed, and not a raw binary request.
+        kind: request or response.
+        checksum: the checksum at the end of the frame.
 
     Raises:
-        LocalProtocolError: the message has no JSON header, which a receiver would need; or it shall have a checksum
-            over windows that are asynchronous. While it is sent: windows are not what was declared.
+        LocalProtocolError: the message is compressed or raw; or a checksum is requested for asynchronous windows. While
+            it is sent: windows are not as declared.
     """
     header_length = message.body_length if message.header_length is None else message.header_length
     if message.content_encoding is not None or not header_length:
@@ -51,7 +51,7 @@ def encode_frame(message: EncodedMessage, kind: Kind, checksum: Checksum = Check
 
 
 class _Summed:
-    """The buffers of a message and the checksum behind them, as windows of bytes; made anew by each iteration."""
+    """The buffers of a message and then their checksum, as windows of bytes. Each iteration starts anew."""
 
     def __init__(self, head: bytes, parts: tuple[Part, ...]) -> None:
         self._head = head

@@ -1,9 +1,9 @@
-"""The head of a frame: 24 bytes that say what follows, and that they are undamaged.
+"""The head of a frame: 24 bytes with the kind and the lengths of the message, and a check of the head itself.
 
-The check is a CRC-32 of the bytes behind it. It finds a damaged length before anything is done with that length, and
-lets a reader that has lost its place recognize the beginning of a frame among other bytes. It does not stand at the end
-of the head, where a CRC usually does: the CRC of bytes with their own CRC behind them is always the same, so a checksum
-over the whole frame would not depend on what the head says.
+The check is a CRC-32 of the bytes after it. It finds a damaged length before that length is used. It also lets a reader
+that has lost its place recognize the beginning of a frame among other bytes. A CRC usually stands at the end, but not
+here. The CRC of bytes that are followed by their own CRC is always the same. So a checksum over the whole frame would
+not depend on the content of the head.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ HEAD_BYTES: Final = _START.size + _FIELDS.size
 
 
 class Kind(IntEnum):
-    """What the message of a frame is."""
+    """The kind of message in a frame."""
 
     REQUEST = 0
     RESPONSE = 1
 
 
 class Checksum(IntEnum):
-    """What a frame has at its end."""
+    """The checksum at the end of a frame."""
 
     NONE = 0
     CRC32 = 1
@@ -64,7 +64,7 @@ class FrameHead:
 
 
 def is_checked(data: bytes) -> bool:
-    """Tell whether bytes begin with the magic and have a right check, as damaged ones and others hardly ever do."""
+    """Tell whether bytes begin with the magic and have a correct check. Damaged or other bytes hardly ever do."""
     magic, check = _START.unpack_from(data)
     return bool(magic == MAGIC) and check == crc32(data[_START.size :])
 
@@ -106,7 +106,7 @@ CANDIDATE: Final = re.compile(
 """What a head begins with: the magic, any check, and the four fields behind it with values that are known."""
 
 CANDIDATE_BYTES: Final = 12
-"""Length of that."""
+"""Length of what the pattern matches."""
 
 
 def _invalid(message: str, offset: int) -> RemoteProtocolError:

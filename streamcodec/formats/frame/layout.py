@@ -1,13 +1,13 @@
 """Frames: a V2 message with a head that says how long it is, and a checksum at its end if the sender wants one.
 
-HTTP says beside a message where it ends and where its JSON header does. Serial lines, WebSockets, queues, pipes and
-files have no such place, so a frame says it itself::
+With HTTP, fields beside the message say where the message and its JSON header end. Serial lines, WebSockets, queues,
+pipes and files have no such fields, so a frame contains these lengths::
 
     head, 24 bytes | JSON header | tensors | checksum, 0 or 4 bytes
                    |<---- V2 body -------->|
 
 The head is an envelope of the V2 body, whose rules and limits are those of `formats.v2`. The checksum is over head and
-body. It can only be compared when all tensors have come, so what a frame brought counts when `EndOfMessage` has come.
+body. It can be checked only when all tensors have come. So do not use the content of a frame before `EndOfMessage`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place, new_array, scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.frame.head import CHECKSUM_BYTES, HEAD_BYTES, Checksum, Kind, read_head
-from streamcodec.formats.v2.header import RequestStream, ResponseStream, parse_request_header, parse_response_header
+from streamcodec.formats.v2.header import (
+    long_request_header,
+    long_response_header,
+    parse_request_header,
+    parse_response_header,
+)
 from streamcodec.formats.v2.layout import Layout, StreamHeader, Text
 from streamcodec.formats.v2.model import MessageT, RequestHeader, ResponseHeader
 
@@ -79,9 +84,9 @@ def request_frame_decoder(
     """Make a decoder for one frame that holds an inference request.
 
     Args:
-        limits: caps on all that is read: those of the V2 body, as everywhere.
+        limits: caps on everything that is read.
         check: called with the valid header before memory is taken for tensors; raises `RemoteProtocolError` to refuse.
-        place: called for each tensor that is not BYTES; says whose memory its bytes go to.
+        place: called for each tensor that is not BYTES; returns the placement of its bytes.
         pause_after_header: whether the decoder is paused after the header, as it is after a window.
         paced: whether work is done in small pieces, for which `next_event` returns `NEED_TURN`.
 
@@ -96,7 +101,7 @@ def request_frame_decoder(
         >>> [type(decoder.next_event()).__name__ for _ in range(3)]
         ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
     """
-    frame = _Frame(Kind.REQUEST, parse_request_header, RequestStream)
+    frame = _Frame(Kind.REQUEST, parse_request_header, long_request_header)
     return format_decoder(
         frame.read,
         read_end=frame.read_end,
@@ -116,8 +121,11 @@ def response_frame_decoder(
     pause_after_header: bool = False,
     paced: bool = False,
 ) -> Decoder[ResponseHeader]:
-    """Make a decoder for one frame that holds an inference response; the arguments are those for requests."""
-    frame = _Frame(Kind.RESPONSE, parse_response_header, ResponseStream)
+    """Make a decoder for one frame that holds an inference response.
+
+    The arguments are those of `request_frame_decoder`.
+    """
+    frame = _Frame(Kind.RESPONSE, parse_response_header, long_response_header)
     return format_decoder(
         frame.read,
         read_end=frame.read_end,

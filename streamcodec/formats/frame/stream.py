@@ -1,19 +1,20 @@
-"""A stream of frames: one after the other, and on to the next one where one of them is damaged.
+"""A stream of frames, one after the other. After a damaged frame, the reader finds the next one.
 
-Before each frame the reader has a window of 24 bytes, the length of a head. If they are a head, a decoder of its own
-reads the frame. If not, the reader looks for the next place where a head could begin, moves that to the front of the
-window, and asks for as many bytes as are missing. So it never reads beyond what could be the beginning of a frame, and
-keeps 24 bytes.
+Before each frame the reader has a window of 24 bytes, the length of a head. If the bytes are a head, a new decoder
+reads the frame. If not, the reader searches for the next place where a head could begin, moves that to the front of the
+window, and requests as many bytes as are missing. So it never reads beyond a possible head of a frame, and keeps only
+24 bytes.
 
-A chunk that is fed while bytes are skipped is searched as it is, 4 KiB at once, and most of it by one search for what
-all heads have in common: 64 KiB of noise take 0.2 ms. Only what looks like that costs a checksum: 64 KiB that are full
-of such places take 12 ms. A *paced* reader searches at most 512 KiB at once, or 512 such places; then `next_event`
-returns `NEED_TURN`.
+A chunk that is fed while bytes are skipped is searched in place, 4 KiB at once. Most of it needs only one search for
+the bytes that all heads have in common: 64 KiB of noise take 0.2 ms. Each place that looks like a head costs a
+checksum: 64 KiB full of such places take 12 ms. A *paced* reader searches at most 512 KiB at once, or 512 such places;
+then `next_event` returns `NEED_TURN`.
 
-A head whose check is right is believed. If its frame is refused all the same, for its content, its checksum or a limit,
-the rest of it is skipped by its length and not searched. A tensor may hold any bytes, also such as look like a frame,
-and nobody may smuggle in a message by having the one around it refused. So damage costs the frame that is damaged.
-Bytes that are *missing* cost the next frame, too: its beginning was taken for the end of the damaged one.
+A head with a correct check is trusted. If its frame is refused nevertheless, because of its content, its checksum or a
+limit, the rest of the frame is skipped by its length and not searched. A tensor may hold any bytes, also bytes that
+look like a frame. So a peer cannot smuggle in a message by sending it inside of a frame that is refused. Damaged bytes
+cost the damaged frame. *Missing* bytes cost the next frame, too, because its beginning is taken for the end of the
+damaged one.
 
 States::
 
@@ -56,29 +57,29 @@ from streamcodec.formats.v2.model import MessageT
 _SKIPPED_AT_ONCE: Final = 64 << 10
 
 _SEARCHED_AT_ONCE: Final = 4 << 10
-"""Of a chunk that is fed; it is copied, so it is not much where many frames stand between little noise."""
+"""Bytes of a chunk that are searched at once. They are copied, so they are few, for streams with little noise."""
 
 _TURN_BYTES: Final = 512 << 10
-"""So much is searched without a turn: 1 to 2 ms."""
+"""Bytes that are searched without a turn: 1 to 2 ms."""
 
 _CHECK_BYTES: Final = 1 << 10
-"""To check a head costs about as much as to search so many bytes: 2 us."""
+"""To check a head costs as much as to search this number of bytes: 2 us."""
 
 
 @record(eq=True)
 class Skipped:
-    """Bytes that belong to no frame that was accepted: of a frame that was refused, or of none at all.
+    """Bytes that do not belong to an accepted frame. They are from a refused frame, or from no frame at all.
 
-    It comes when the last of them has come: at the end of a frame whose head is right; else when the next head was
-    found, or the input has ended.
+    The event comes after the last of these bytes: at the end of a frame with a correct head; else when the next head
+    was found, or the input has ended.
     """
 
     offset: int
     """Bytes of the stream before them."""
     nbytes: int
-    """How many they are."""
+    """Number of these bytes."""
     error: MessageError
-    """What was wrong with the first of them. Its own `offset` counts from there."""
+    """The error in the first of these bytes. Its own `offset` counts from there."""
 
 
 @record(eq=True)
@@ -93,10 +94,10 @@ FrameEvent = HeaderReceived[MessageT] | TensorReceived | WindowReceived | EndOfM
 
 
 class FrameReader(Generic[MessageT]):
-    """Reads a stream of frames, by pushing or by pulling, as `Decoder` reads one message.
+    """Reads a stream of frames, with the same push and pull interfaces as `Decoder`.
 
-    Its events are those of the frames, one after the other, `Skipped` where something was wrong, and `EndOfStream`.
-    What a frame brought counts when its `EndOfMessage` has come: `Skipped` may come instead.
+    Its events are the events of the frames, one after the other, `Skipped` after an error, and `EndOfStream`. Do not
+    use the content of a frame before its `EndOfMessage`: `Skipped` may come instead.
 
     Example:
         >>> import numpy as np
@@ -123,8 +124,8 @@ class FrameReader(Generic[MessageT]):
 
         Args:
             make_decoder: makes the decoder for one frame, as `request_frame_decoder` does.
-            paced: whether `next_event` asks for turns, by `NEED_TURN`, while much is skipped. Those of a frame are
-                asked for if its decoder is paced.
+            paced: whether `next_event` returns `NEED_TURN` while many bytes are skipped. Within a frame, its decoder
+                decides this.
         """
         self._turn_bytes = _TURN_BYTES if paced else None
         self._searched = 0  # bytes since the last turn
@@ -132,7 +133,7 @@ class FrameReader(Generic[MessageT]):
         self._window = bytearray(HEAD_BYTES)
         self._filled = 0
         self._decoder: Decoder[MessageT] | None = None
-        self._left = 0  # bytes of the frame at hand that have not come
+        self._left = 0  # bytes of the current frame that have not come
         self._length = 0  # all of its bytes
         self._offset = 0  # bytes of the stream before the frame, or before what is being skipped
         self._skipped = 0
@@ -149,14 +150,14 @@ class FrameReader(Generic[MessageT]):
 
     @property
     def _needs_turn(self) -> bool:
-        """Whether so much has been searched that others should have their turn."""
+        """Whether many bytes have been searched, so that others should have their turn."""
         return self._turn_bytes is not None and self._searched >= self._turn_bytes
 
     def next_event(self) -> FrameEvent[MessageT] | NeedData | NeedTurn:
         """Return the next event, `NEED_DATA` if it needs more bytes, or `NEED_TURN` if it needs `work`.
 
         Raises:
-            LocalProtocolError: a callback or a placement misbehaved.
+            LocalProtocolError: a callback or a placement has a bug.
         """
         while self._event is None:
             if self._decoder is None:
@@ -176,7 +177,7 @@ class FrameReader(Generic[MessageT]):
         return skipped
 
     def work(self) -> None:
-        """Do one piece of the work that a paced decoder has left, or let it search on; without effect otherwise."""
+        """Do one piece of the work that a paced decoder has left, or allow more searching; else no effect."""
         self._searched = 0
         if self._decoder is not None:
             self._decoder.work()
@@ -197,8 +198,8 @@ class FrameReader(Generic[MessageT]):
         """Take the next bytes of the stream; no reference to the chunk is kept.
 
         Returns:
-            How many bytes were taken. Fewer than the chunk has where there are events to be taken first: feed the rest
-            after `next_event`.
+            The number of bytes that were taken. It is smaller than the chunk if events have to be taken first: then
+            feed the rest after `next_event`.
         """
         taken = 0
         with memoryview(chunk) as view, view.cast("B") as source:
@@ -207,10 +208,10 @@ class FrameReader(Generic[MessageT]):
         return taken
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Return memory for the next bytes, never empty, that ends where the frame does.
+        """Return memory for the next bytes, never empty, that ends where the frame ends.
 
         Raises:
-            LocalProtocolError: there are events to be taken first, or the input has ended.
+            LocalProtocolError: events have to be taken first, or the input has ended.
         """
         if not self.needs_data:
             msg = "no data is wanted now; next_event() says why"
@@ -222,13 +223,13 @@ class FrameReader(Generic[MessageT]):
         return memoryview(self._window)[self._filled :]
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
-        """Return memory for the next bytes, in several pieces where several are known; see `Decoder.get_buffers`."""
+        """Return memory for the next bytes, in several pieces if they are known; see `Decoder.get_buffers`."""
         if self._decoder is not None and self.needs_data:
             return self._decoder.get_buffers(sizehint)
         return [self.get_buffer(sizehint)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Tell that bytes were written to the start of the last `get_buffer()`, or of the last `get_buffers()`.
+        """Report that bytes were written to the start of the last `get_buffer()` or `get_buffers()`.
 
         Raises:
             LocalProtocolError: fewer than 1, or more than the buffers hold.
@@ -244,7 +245,7 @@ class FrameReader(Generic[MessageT]):
         self._took(nbytes)
 
     def _take(self, source: memoryview) -> int:
-        """Take bytes to where they belong, as far as that goes in one step; return how many."""
+        """Take bytes in one step; return how many."""
         if self._decoder is not None:
             taken = self._decoder.feed(source)
             self._left -= taken
@@ -259,7 +260,7 @@ class FrameReader(Generic[MessageT]):
         return self._search(data) - before
 
     def _took(self, nbytes: int) -> None:
-        """Go on with so many bytes more, which are skipped, or in the window."""
+        """Go on after `nbytes` more bytes, which are skipped, or in the window."""
         if self._left:
             self._skip(nbytes)
         else:
@@ -273,13 +274,13 @@ class FrameReader(Generic[MessageT]):
             self._end_skipping()
 
     def _search(self, data: bytes) -> int:
-        """Begin a frame at the first head, or keep what could be the beginning of one.
+        """Begin a frame at the first head, or keep bytes that could be the beginning of a head.
 
         Args:
-            data: what follows the bytes that were skipped; first what is in the window.
+            data: the bytes after the skipped ones, beginning with the bytes in the window.
 
         Returns:
-            How many bytes were used, those in the window included: up to the end of the head, or all.
+            The number of used bytes, including those in the window: up to the end of the head, or all.
         """
         place = 0
         while len(data) - place >= HEAD_BYTES:
@@ -306,7 +307,7 @@ class FrameReader(Generic[MessageT]):
         self._decoder.feed(data)
 
     def _head_in(self, data: bytes) -> FrameHead | None:
-        """Return the head that bytes are; None if they are none, and keep the first reason why."""
+        """Return the head in these bytes; None if they are not a head. The first error is kept."""
         if self._error is not None and not is_checked(data):
             return None
         try:
@@ -316,7 +317,7 @@ class FrameReader(Generic[MessageT]):
             return None
 
     def _refuse(self, error: MessageError) -> None:
-        """Give up the frame at hand, and skip what of it has not come."""
+        """Give up the current frame, and skip its remaining bytes."""
         self._decoder = None
         self._error = error.with_traceback(None)  # whose frames hold the memory of the message
         self._skipped = self._length - self._left
@@ -325,7 +326,7 @@ class FrameReader(Generic[MessageT]):
             self._end_skipping()
 
     def _end_skipping(self) -> None:
-        """Tell what was skipped, if anything was."""
+        """Report the skipped bytes, if there are any."""
         if self._error is not None:
             self._event = Skipped(offset=self._offset, nbytes=self._skipped, error=self._error)
             self._offset += self._skipped
@@ -333,7 +334,7 @@ class FrameReader(Generic[MessageT]):
 
 
 def _next_place(data: bytes, start: int) -> int:
-    """Return the first place from there on where a head begins, or could with bytes that are to come."""
+    """Return the first place where a head begins, or could begin if more bytes come."""
     found = CANDIDATE.search(data, start)
     if found is not None:
         return found.start()

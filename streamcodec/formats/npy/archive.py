@@ -1,8 +1,8 @@
-"""Reading an archive: its members as they come, and at last the directory, which must say the same of them.
+"""Reading an archive: first its members as they come, then the directory, which must have the same entries.
 
-Other readers of zip files believe the directory at the end. A stream has to be read from its beginning. So the two are
-compared, and whatever could make them differ is refused: members that are compressed, encrypted or of unknown size
-(with data descriptors), gaps, a comment, and names that come twice.
+Other readers of zip files use the directory at the end. A stream has to be read from its beginning. So the members and
+the directory are compared, and everything that could make them differ is refused: members that are compressed,
+encrypted or of unknown size (with data descriptors), gaps, a comment, and duplicate names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streamcodec.formats.npy.zipping import Entry
 
 
 class Archive:
-    """Reads an npz archive from a stream, each array as a message of its own. `is_complete` after its directory.
+    """Reads an npz archive from a stream, each array as a message of its own. It `is_complete` after the directory.
 
     Example:
         >>> import numpy as np
@@ -52,7 +52,7 @@ class Archive:
         """Begin before the first byte.
 
         Args:
-            limits: for each array, and for the directory; `max_tensors` for the archive.
+            limits: caps on each array and on the directory; `max_tensors` is for the whole archive.
         """
         self.is_complete: bool = False
         self._limits = limits
@@ -64,14 +64,14 @@ class Archive:
         self._is_open = False
 
     def decoder(self, *, place: Place = new_array, **options: Any) -> Decoder[Header]:  # noqa: ANN401 - as described
-        """Make the decoder for what comes next: an array, or the directory, whose header has no tensors.
+        """Make the decoder for the next message: an array, or the directory, whose header has no tensors.
 
         Args:
-            place: says where the array goes, as for `npy.decoder`.
+            place: returns the placement of the array, as for `npy.decoder`.
             options: `check`, `pause_after_header` and `paced` of `format_decoder`.
 
         Raises:
-            LocalProtocolError: the message before is not complete, or there is nothing more.
+            LocalProtocolError: the previous message is not complete, or the archive is complete.
         """
         if self._is_open or self.is_complete:
             msg = "the archive is read one message after the other, and each to its end"
@@ -113,7 +113,7 @@ class Archive:
         self._checksum = crc32(part, self._checksum or 0)
 
     def _read_directory(self, reader: Reader, signature: bytes) -> Fill:
-        """Read the directory, and hold it against the members that have come."""
+        """Read the directory, and compare it with the members that have come."""
         for entry in self._entries:
             if signature != zipping.CENTRAL or (yield from read_central_header(reader)) != entry:
                 raise refused(entry.name, "is not so in the directory", ErrorCode.INVALID_HEADER)
@@ -124,7 +124,7 @@ class Archive:
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER, offset=reader.position)
 
     def _read_end(self, reader: Reader) -> Fill:
-        """Compare the checksum of a member; insist that the input ends with the directory."""
+        """Compare the checksum of a member, or check that the input ends with the directory."""
         if self._checksum is None:
             if (yield from reader.look_ahead(scratch_bytes(1))):
                 raise reader.trailing_bytes()

@@ -1,4 +1,4 @@
-"""Fortran order: the bytes of an array are those of its transpose, so that is what is placed and filled."""
+"""Fortran order: the bytes of an array are those of its transpose, so the transpose is placed and filled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def in_its_order(place: Place) -> Place:
 
 @record()
 class _Transposed:
-    """An array in Fortran order: its transpose goes to a placement, and what is seen of it is transposed back."""
+    """Placement of an array in Fortran order: the transpose is placed, and the event's array is transposed back."""
 
     placement: Placement
 

@@ -41,18 +41,18 @@ _SHAPE: Final = re.compile(rf"\({_SPACE}(?:{_SIZE},{_SPACE})*(?:{_SIZE})?\)")
 
 @record()
 class Header:
-    """What is said of one array; or, at the end of an archive, of none."""
+    """The description of one array, or of no array at the end of an archive."""
 
     tensors: tuple[TensorSpec, ...]
-    """The array, with `fortran_order` among its parameters if it is so; none at the end of an archive."""
+    """The array, with `fortran_order` in its parameters if it is in that order; empty at the end of an archive."""
 
 
 def read(reader: Reader, name: str = "array") -> Reading[Header]:
     """Read the header of an array: the format, for `format_decoder`.
 
     Args:
-        reader: of the message.
-        name: that the array is to have.
+        reader: reads the message.
+        name: name for the array.
 
     Raises:
         RemoteProtocolError: the header breaks a rule of the format, or does not fit the length of the file.
@@ -67,7 +67,7 @@ def read(reader: Reader, name: str = "array") -> Reading[Header]:
     if length > _MOST_TEXT_BYTES:
         msg = f"the header has {length} bytes, {_MOST_TEXT_BYTES} are allowed, as by numpy"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HEADER_LENGTH, offset=len(start))
-    text = str((yield from reader.read(length)), "latin-1")  # in any version, what is not ASCII is refused below
+    text = str((yield from reader.read(length)), "latin-1")  # in every version, text that is not ASCII is refused below
     members = _parse(text)
     shape = _read_shape(members["shape"])
     check_shape(shape, reader.limits, "shape")
@@ -91,15 +91,15 @@ def decoder(*, place: Place = new_array, **options: Any) -> Decoder[Header]:  # 
     """Make a decoder for one array, which is called "array"; another may follow it if no `length` is given.
 
     Args:
-        place: says where the array goes. Of an array in Fortran order, it is the transpose that goes there: memory of
-            your own is `Into(array.T)`.
-        options: all others of `format_decoder`.
+        place: returns the placement of the array. For an array in Fortran order, the transpose is placed: use
+            `Into(array.T)` for memory of your own.
+        options: all other options of `format_decoder`.
     """
     return format_decoder(read, place=in_its_order(place), **options)
 
 
 def _parse(text: str) -> dict[str, str]:
-    """Return the members of the dict, each as its text."""
+    """Return the text of each member of the dict."""
     whole = _DICT.fullmatch(text)
     content = whole[1] if whole else ""
     members: dict[str, str] = {}
@@ -120,7 +120,7 @@ def _parse(text: str) -> dict[str, str]:
 
 
 _KINDS: Final = {"descr": "'\"[", "fortran_order": "TF", "shape": "("}
-"""How the text of a member begins; a list is a structure, which is refused as a datatype."""
+"""The beginning of a member's text. A list is a structure, which is refused as a datatype."""
 
 
 def _read_shape(text: str) -> tuple[int, ...]:
@@ -135,7 +135,7 @@ def _read_datatype(descr: str) -> Datatype:
         if _DESCR.fullmatch(descr):
             return Datatype(descr, np.dtype(descr))
     except (TypeError, ValueError, LocalProtocolError):
-        pass  # no dtype, one of no bytes, or big-endian
+        pass  # not a dtype, a dtype without bytes, or big-endian
     raise _no_datatype(shown(descr))
 
 

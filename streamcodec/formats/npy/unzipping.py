@@ -1,4 +1,4 @@
-"""Reading the records of a zip file, as far as they are such as `archive` accepts."""
+"""Reading the records of a zip file, in the forms that `archive` accepts."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _ALL_LONG = (0, 0, LONG_COUNT, LONG_COUNT, LONG, LONG, 0)
 
 
 def read_local_header(reader: Reader, offset: int) -> Reading[tuple[Entry, int]]:
-    """Read what stands before a member, behind its signature.
+    """Read the local header of a member, after its signature.
 
     Args:
-        reader: of the archive.
+        reader: reads the archive.
         offset: of the signature, from the start of the archive.
 
     Returns:
-        The member, and how many bytes the directory needs for it at least.
+        The member, and the smallest number of bytes for its entry in the directory.
 
     Raises:
-        RemoteProtocolError: the member is compressed, encrypted, or does not say its size.
+        RemoteProtocolError: the member is compressed or encrypted, or its size is not declared.
     """
     fields = yield from _read_fields(reader, LOCAL_FIELDS)
     _, flags, method, _, _, crc, packed, size, name_length, extra_length = fields
@@ -52,7 +52,7 @@ def read_local_header(reader: Reader, offset: int) -> Reading[tuple[Entry, int]]
 
 
 def read_central_header(reader: Reader) -> Reading[Entry | None]:
-    """Read a member's entry in the directory; None for one that is like none that we accept."""
+    """Read a member's entry in the directory; None if it has a form that is not accepted."""
     fields = yield from _read_fields(reader, CENTRAL_FIELDS)
     _, _, flags, method, _, _, crc, packed, size, name_length, extra_length, comment_length, disk, _, _, offset = fields
     name = _decoded(bytes((yield from reader.read(name_length))), flags)
@@ -64,7 +64,7 @@ def read_central_header(reader: Reader) -> Reading[Entry | None]:
 
 
 def read_end_records(reader: Reader, signature: bytes, count: int, size: int, offset: int) -> Reading[bool]:
-    """Read what follows the directory; return whether it tells of this one, and of no comment."""
+    """Read the records after the directory; return whether they describe this directory, without a comment."""
     ends: list[tuple[int, ...]] = [(0, 0, count, count, size, offset, 0)]
     if signature == LONG_END:
         long_end = yield from _read_fields(reader, LONG_END_FIELDS)
@@ -90,9 +90,10 @@ def _decoded(name: bytes, flags: int) -> str:
 
 
 def _with_long_values(values: tuple[int, ...], extra: bytes) -> tuple[int, ...] | None:
-    """Return numbers, those that say so taken from the extra field; None if that has not exactly so many.
+    """Return the numbers of a record. Numbers that are marked as long are taken from the extra field.
 
-    `zipfile` of Python 3.11.3 and older writes both sizes there and in their own places; then they have to be equal.
+    Returns None if the extra field has not exactly these numbers. `zipfile` of Python 3.11.3 and older writes both
+    sizes in the extra field and in their own fields; then they have to be equal.
     """
     long, count = _long_values(extra), values.count(LONG)
     if long and not count:

@@ -17,19 +17,19 @@ from streamcodec.formats.npy.zipping import Entry, directory, local_header
 
 _ALIGNMENT: Final = 64
 _GROWTH_DIGITS: Final = 21
-"""Room that numpy leaves for a longer first (or last) dimension."""
+"""Digits that numpy reserves for a longer first (or last) dimension."""
 
 _ARRAYS: Final[tuple[type, ...]] = (np.ndarray, Rows)
 
 
 def encode(array: np.ndarray[Any, Any] | Rows) -> Message:
-    """Write one array, in Fortran order if it is F-contiguous. Neither that nor a C-contiguous one is copied.
+    """Write one array, in Fortran order if it is F-contiguous. C- and F-contiguous arrays are not copied.
 
     Big-endian arrays are written as little-endian ones. Types of `ml_dtypes` are written as numpy writes them: as bytes
     without a type.
 
     Raises:
-        LocalProtocolError: objects, structures, or no array at all.
+        LocalProtocolError: the value is not an array, or has objects or structures.
     """
     if not isinstance(array, _ARRAYS):
         msg = f"values are a numpy array or Rows, not {kind_of(array)}"
@@ -49,10 +49,10 @@ def encode(array: np.ndarray[Any, Any] | Rows) -> Message:
 
 
 def encode_archive(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Message:
-    """Write an uncompressed npz archive. A checksum comes before each array, so all are gone through here.
+    """Write an uncompressed npz archive. A checksum precedes each array, so all arrays are read here.
 
     Args:
-        arrays: by name, without `.npy`. `Rows` cannot be archived: their checksum is not known beforehand.
+        arrays: arrays by name, without `.npy`. `Rows` are not possible: their checksum is not known beforehand.
 
     Raises:
         LocalProtocolError: a name that a zip file cannot have, or an array that `encode` refuses.

@@ -1,4 +1,4 @@
-"""The records of a zip file: one description for those that are read, see `unzipping`, and those that are written."""
+"""The records of a zip file: their layout, for reading (see `unzipping`) and writing."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def name_bytes(entry: Entry) -> tuple[bytes, int]:
 
 
 def local_header(entry: Entry) -> bytes:
-    """Write what stands before a member, sizes always in long fields."""
+    """Write the local header of a member. Sizes are always in long fields."""
     name, flags = name_bytes(entry)
     fields = LOCAL_FIELDS.pack(_VERSION, flags, 0, 0, _FIRST_DATE, entry.crc, LONG, LONG, len(name), 20)
     return LOCAL + fields + name + _extra([entry.nbytes, entry.nbytes])
 
 
 def directory(entries: Sequence[Entry], offset: int) -> bytes:
-    """Write what stands at the end of the archive."""
+    """Write the directory and the other records at the end of the archive."""
     central = b"".join(map(_central_header, entries))
     count, size = len(entries), len(central)
     end = b""

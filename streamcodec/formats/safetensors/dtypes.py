@@ -30,7 +30,7 @@ NUMPY_NAMES: Final[dict[str, str]] = {
     "I64": "int64",
     "U64": "uint64",
 }
-"""Names of the format, and of numpy or `ml_dtypes`; in the format's order, the last of which comes first in a file."""
+"""Names in the format, and in numpy or `ml_dtypes`. They are in the format's order: a file begins with the last."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the JSON text says of each tensor, and of all together: there are no holes between them, and no overlap."""
+"""The entries of the JSON text: checks of each tensor, and of all together. Tensors have no gaps and no overlap."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.safetensors.dtypes import NUMPY_NAMES, find_datatype
 
 ENTRIES_PER_TURN: Final = 256
-"""Some 1 to 2 ms of work."""
+"""Entries that are checked without a turn: some 1 to 2 ms of work."""
 
 Extent = tuple[int, int, str, Datatype, tuple[int, ...]]
-"""Begin and end of a tensor in the data, its name, datatype and shape."""
+"""Begin and end of a tensor in the data, its name, its datatype and its shape."""
 
 
 def read_entry(name: str, entry: object, limits: Limits) -> Extent:
-    """Check what stands alone in an entry; return what it says."""
+    """Check one entry by itself; return its content."""
     path = _path(name)
     if type(entry) is not dict or not {"dtype", "shape", "data_offsets"} <= entry.keys():
         msg = "a tensor is not an object with dtype, shape and data_offsets"
@@ -41,7 +41,7 @@ def _are_sizes(values: object) -> bool:
 
 
 def in_order(entries: list[Extent], start: int) -> Generator[None, None, tuple[TensorSpec, ...]]:
-    """Check that the tensors fill the file from this place on; return them in the order of their bytes.
+    """Check that the tensors fill the file from `start` on; return them in the order of their bytes.
 
     It yields where others may have their turn.
     """

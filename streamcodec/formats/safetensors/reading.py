@@ -1,8 +1,8 @@
-"""Reading: the format as a generator, and what is checked of its JSON text.
+"""Reading: the format as a generator, and the checks of its JSON text.
 
-A paced decoder checks the tensors in pieces, but parses the text in one: between two turns, since the parser cannot be
-stopped. The text of 16,384 tensors (1.2 MB) takes 0.07 s. The longest that the default limits allow (64 MiB, most of it
-one string or white space) takes 0.4 s. Who serves others meanwhile sets `max_header_bytes` lower: 6 ms for each MiB.
+A paced decoder checks the tensors in pieces, but parses the text in one piece, because the parser cannot be paused. The
+text of 16,384 tensors (1.2 MB) takes 0.07 s. The longest text that the default limits allow (64 MiB, most of it one
+string or white space) takes 0.4 s. A server that must not wait that long lowers `max_header_bytes`: 6 ms for each MiB.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _MOST_HEADER_BYTES: Final = 100_000_000
 """The format's own limit."""
 METADATA: Final = "__metadata__"
 _DELIMITERS: Final = (1 << 16, 64)
-"""Of the text, altogether and for each tensor: more than any file has. They bound the memory of its values."""
+"""Values and delimiters of the text, in all and for each tensor: more than any file has. They bound its memory."""
 
 
 @record()
 class Header:
-    """What the JSON text of a file says."""
+    """The content of the JSON text of a file."""
 
     tensors: tuple[TensorSpec, ...]
-    """In the order of their bytes."""
+    """The tensors, in the order of their bytes."""
     metadata: Mapping[str, str]
-    """`__metadata__`; empty where there is none."""
+    """The member `__metadata__`; empty if there is none."""
 
 
 def read(reader: Reader) -> Reading[Header]:
@@ -70,7 +70,7 @@ def read(reader: Reader) -> Reading[Header]:
 
 
 def read_end(reader: Reader) -> Fill:
-    """Insist that the input ends with the last tensor; without this, the next file may follow at once."""
+    """Check that the input ends with the last tensor. Without this check, the next file may follow at once."""
     if reader.length is None and (yield from reader.look_ahead(scratch_bytes(1))):
         raise reader.trailing_bytes()
 

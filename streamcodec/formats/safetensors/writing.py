@@ -1,4 +1,4 @@
-"""Writing: a header as the format's own implementation writes it, and views of the arrays."""
+"""Writing: a header as the format's reference implementation writes it, and views of the arrays."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _RANKS: Final = {name: rank for rank, name in enumerate(NUMPY_NAMES)}
 
 
 def encode(tensors: Mapping[str, np.ndarray[Any, Any] | Rows], metadata: Mapping[str, str] | None = None) -> Message:
-    """Write a file: the very bytes that the format's own implementation writes. C-contiguous arrays are not copied.
+    """Write a file: exactly the bytes of the format's reference implementation. C-contiguous arrays are not copied.
 
     Args:
-        tensors: by name.
-        metadata: strings to go with them, in this order; the implementation's order is random.
+        tensors: arrays by name.
+        metadata: strings to be stored with them, in this order; the reference implementation's order is random.
 
     Raises:
-        LocalProtocolError: values that the format has no `dtype` for, a name that it uses itself, or names or metadata
-            that are no text.
+        LocalProtocolError: the format has no `dtype` for a value, a name is reserved by the format, or a name or
+            metadata are not strings.
     """
     texts = [*tensors, *(metadata or {}), *(metadata or {}).values()]
     if METADATA in tensors or not all(type(text) is str for text in texts):

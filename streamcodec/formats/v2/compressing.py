@@ -1,10 +1,11 @@
-"""Compressing: a V2 message to the same message compressed.
+"""Compressing: compression of a whole V2 message.
 
-The lengths of the protocol count decompressed bytes, so the header of the message stays as it is, and the length that
-HTTP is told is known once all is compressed: a compressed message is held in memory whole, and is never larger than the
-plain one. For a message whose tensors come in windows that would undo what they are for, so those are refused; see
-`EncodedMessage.is_compressible`. Where only JSON values are made while the message is sent, which as a text take many
-times the memory of their arrays, it is compressed as long as that takes little memory: `STREAMED_BYTES`.
+The lengths in a message count decompressed bytes, so its JSON header does not change. HTTP needs the compressed length
+before the first byte. So a compressed message is held in memory as a whole; it is never larger than the plain message.
+A message whose tensors come in windows must not be held in memory, so it is refused; see
+`EncodedMessage.is_compressible`. The values of large JSON tensors are also made while the message is sent, because
+their text takes many times the memory of their arrays. Such a message is compressed only if the result is small:
+`STREAMED_BYTES`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from streamcodec.engine.inflate import checked_encoding
 from streamcodec.formats.v2.encoder import EncodedMessage
 
 STREAMED_BYTES: Final = 1 << 20
-"""A message that is streamed, but could be compressed, is sent as it is if it would be larger than this."""
+"""Largest compressed size of a streamed message. If it would be larger, the message is sent uncompressed."""
 
 
 def compress_message(message: EncodedMessage, encoding: str) -> EncodedMessage:
-    """Return a message compressed; or as it is, if compressing does not make it smaller, or small enough to be held.
+    """Return a message compressed. It is returned unchanged if the result is not smaller, or too large to be held.
 
-    It takes a second for some 30 to 100 MB of tensors, and other threads run meanwhile.
+    It takes a second for some 30 to 100 MB of tensors. Other threads run meanwhile.
 
     Args:
         message: not compressed yet; its buffers are only read.
@@ -36,7 +37,7 @@ def compress_message(message: EncodedMessage, encoding: str) -> EncodedMessage:
         msg = f"the message is compressed already, with {message.content_encoding}"
         raise LocalProtocolError(msg)
     if not message.is_compressible:
-        msg = "a message that is streamed cannot be compressed: its length has to be known before its bytes are made"
+        msg = "a streamed message cannot be compressed: its length must be known before its bytes are made"
         raise LocalProtocolError(msg)
     most = min(message.body_length, STREAMED_BYTES) if message.is_streamed else message.body_length
     pieces: list[bytes] = []

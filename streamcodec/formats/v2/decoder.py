@@ -13,8 +13,8 @@ from streamcodec.engine.placement import Place, new_array
 from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.header import (
-    RequestStream,
-    ResponseStream,
+    long_request_header,
+    long_response_header,
     parse_request_header,
     parse_response_header,
     raw_request_header,
@@ -41,20 +41,21 @@ def request_decoder(
     """Make a decoder for one inference request.
 
     Args:
-        header_length: the value of `Inference-Header-Content-Length`, see `parse_header_length`; None if there is
-            none, so that the whole body is JSON. For 0, a raw binary request, see `raw_request_decoder`.
-        body_length: bytes of the body where they are known beforehand (`Content-Length`), else None. When given, a
-            message that does not fill it exactly is refused before any tensor byte is taken.
-        allow_headerless: whether binary tensors may follow a header whose length is not declared. The end of its JSON
-            object is then looked for, and what follows must be exactly the tensors. Some clients send this form; it
-            is never written.
-        limits: caps on everything that is read; None for those of `headers`, without them for `DEFAULT_LIMITS`.
+        header_length: the value of `Inference-Header-Content-Length`, see `parse_header_length`. None if there is no
+            such field: then the whole body is JSON. For 0, a raw binary request, see `raw_request_decoder`.
+        body_length: bytes of the body (`Content-Length`); None if that is not known. If it is given, a message of
+            another length is refused before any tensor byte is taken.
+        allow_headerless: whether binary tensors may follow a header whose length is not declared. Then the end of the
+            JSON object is searched for, and exactly the tensors must follow it. Some clients send this form; this
+            library never writes it.
+        limits: caps on everything that is read. None for the limits of `headers`, or without `headers` for
+            `DEFAULT_LIMITS`.
         check: called with the valid header before memory is taken for tensors; raises `RemoteProtocolError` to refuse.
-        place: called for each tensor that is not BYTES; says whose memory its bytes go to.
-        headers: what headers have meant before, shared by the decoders of one kind and one set of limits; None to parse
-            each one.
-        pause_after_header: whether the decoder is paused after the header, before memory is taken for tensors, as it is
-            after a window: it goes on when `next_event` is called again after the `HeaderReceived`.
+        place: called for each tensor that is not BYTES; returns the placement of its bytes.
+        headers: cache of parsed headers, shared by decoders of the same kind and with the same limits; None to parse
+            each header.
+        pause_after_header: whether the decoder is paused after the header, before memory is taken for tensors. As after
+            a window, it goes on when `next_event` is called again after the `HeaderReceived`.
         paced: whether work is done in small pieces, for which `next_event` returns `NEED_TURN`; see `Decoder.work`.
 
     Raises:
@@ -69,18 +70,10 @@ def request_decoder(
         ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
     """
     parse, limits = _parser(parse_request_header, limits, headers)
-    layout = Layout(parse, RequestStream, header_length, allow_headerless=allow_headerless)
-    machine = Machine(
-        layout.read,
-        read_end=layout.read_end if layout.is_headerless else None,
-        length=body_length,
-        limits=limits,
-        check=check,
-        place=place,
-        pause_after_header=pause_after_header,
-        paced=paced,
+    layout = Layout(parse, long_request_header, header_length, allow_headerless=allow_headerless)
+    return _decoder(
+        layout, body_length, limits, check=check, place=place, pause_after_header=pause_after_header, paced=paced
     )
-    return Decoder(machine)
 
 
 def raw_request_decoder(
@@ -93,18 +86,18 @@ def raw_request_decoder(
 ) -> Decoder[RequestHeader]:
     """Make a decoder for a raw binary request, whose body is one tensor and nothing else.
 
-    Specification, "Raw Binary Request": `Inference-Header-Content-Length` is 0, and what the header would say is
+    Specification, "Raw Binary Request": `Inference-Header-Content-Length` is 0. The content of the missing header is
     deduced from the model's metadata and the size of the body.
 
     Args:
-        spec: the tensor, deduced; `nbytes` is the length of the body and `offset` is 0.
+        spec: the deduced tensor; `nbytes` is the length of the body and `offset` is 0.
         limits: `max_tensor_bytes` applies.
         check: as for `request_decoder`.
         place: as for `request_decoder`.
         paced: as for `request_decoder`.
 
     Raises:
-        LocalProtocolError: `nbytes` is not what datatype and shape need.
+        LocalProtocolError: `nbytes` does not fit the datatype and the shape.
     """
     machine = Machine(
         partial(_read_nothing, raw_request_header(spec)),
@@ -118,7 +111,7 @@ def raw_request_decoder(
 
 
 def _read_nothing(header: RequestHeader, reader: Reader) -> Reading[RequestHeader]:
-    """Return a header that is known beforehand, if its tensors keep the limits."""
+    """Return a header that is known beforehand, if its tensors are within the limits."""
     for spec in header.tensors:
         check_tensor_bytes(spec.nbytes, reader.limits, None)
         if spec.is_single_element:
@@ -140,7 +133,21 @@ def response_decoder(
 ) -> Decoder[ResponseHeader]:
     """Make a decoder for one inference response; the arguments are those of `request_decoder`."""
     parse, limits = _parser(parse_response_header, limits, headers)
-    layout = Layout(parse, ResponseStream, header_length, allow_headerless=allow_headerless)
+    layout = Layout(parse, long_response_header, header_length, allow_headerless=allow_headerless)
+    return _decoder(layout, body_length, limits, check=check, place=place, paced=paced)
+
+
+def _decoder(
+    layout: Layout[MessageT],
+    body_length: int | None,
+    limits: Limits,
+    *,
+    check: Callable[[MessageT], None] | None,
+    place: Place,
+    pause_after_header: bool = False,
+    paced: bool,
+) -> Decoder[MessageT]:
+    """Make a decoder that reads a message by its layout."""
     machine = Machine(
         layout.read,
         read_end=layout.read_end if layout.is_headerless else None,
@@ -148,6 +155,7 @@ def response_decoder(
         limits=limits,
         check=check,
         place=place,
+        pause_after_header=pause_after_header,
         paced=paced,
     )
     return Decoder(machine)
@@ -156,10 +164,10 @@ def response_decoder(
 def _parser(
     parse: _Parse[MessageT], limits: Limits | None, headers: HeaderCache[MessageT] | None
 ) -> tuple[_Parse[MessageT], Limits]:
-    """Return what parses the header, and the limits."""
+    """Return the parser of the header, and the limits."""
     if headers is None:
         return parse, DEFAULT_LIMITS if limits is None else limits
     if limits is not None and limits != headers.limits:
-        msg = "the limits of a decoder must be those that its remembered headers have been checked against"
+        msg = "the limits of a decoder must be the limits of its header cache"
         raise LocalProtocolError(msg)
     return headers.parse, headers.limits

@@ -1,13 +1,13 @@
 """The encoder: tensors to a message, as a list of buffers that are never joined.
 
 A message is one `bytes` object with the JSON header and one view per binary tensor: for C-contiguous little-endian
-arrays the array's own memory, so encoding costs the same for 64 bytes and for 64 gigabytes. Whoever sends gives the
-list to `sendmsg`. The header is padded with spaces to a multiple of 64 bytes, which is legal JSON and puts the first
-tensor on an aligned place for every receiver.
+arrays the array's own memory, so encoding costs the same for 64 bytes and for 64 gigabytes. The sender passes the list
+to `sendmsg`. The header is padded with spaces to a multiple of 64 bytes. This is legal JSON, and the first tensor is
+aligned for every receiver.
 
-The lengths are known before the first byte is sent, also of tensors that are given as `Rows`, an iterable of windows:
-shape and datatype are declared, so the plan needs no data. The bytes of such a part are made when it is its turn. So is
-the text of a large tensor that is written as JSON: to all that goes through a message, it is `Rows` of bytes.
+The lengths are known before the first byte is sent. This holds for tensors that are given as `Rows` (an iterable of
+windows), too: their shape and datatype are declared. The bytes of such a part are made when it is its turn. The text of
+a large JSON tensor is made like that, too: for the rest of the library it is `Rows` of bytes.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class Tensor:
     name: str
     """Unique within its message."""
     array: Encodable
-    """The values; an array's dtype says the datatype. Copied only if it is not C-contiguous and little-endian. `Rows`
-    come window by window while the message is sent."""
+    """The values. The dtype of an array determines the datatype. An array is copied only if it is not C-contiguous and
+    little-endian. `Rows` come window by window while the message is sent."""
     is_binary: bool = True
-    """Whether the values go behind the header, or into it as JSON, for which `Rows` are first collected in memory."""
+    """Whether the values are written in binary after the header, or as JSON within it. For JSON, `Rows` are first
+    collected in memory."""
     parameters: Mapping[str, Any] | None = None
     """`parameters` of the tensor, besides `binary_data_size`."""
 
@@ -52,12 +53,12 @@ class EncodedMessage:
 
     parts: tuple[bytes | memoryview | Rows, ...]
     """The body in order: the JSON header, then the binary tensors; never empty bytes. Views share the arrays' memory.
-    The header is one part, or several with `Rows` of bytes between them, which are the values of large JSON tensors:
-    those arrays must not change until they are sent. Or all of it, compressed."""
+    The header is one part, or several parts with the values of large JSON tensors between them, as `Rows` of bytes.
+    The arrays must not change until they are sent. A compressed message has the compressed bytes here."""
     header_length: int | None
-    """Value of `Inference-Header-Content-Length`; None if there is no binary tensor, 0 of a raw binary request."""
+    """Value of `Inference-Header-Content-Length`; None if there is no binary tensor, 0 for a raw binary request."""
     body_length: int
-    """Bytes of all parts together, also of those that do not exist yet."""
+    """Bytes of all parts together, including parts that are not made yet."""
     content_encoding: str | None = None
     """Value of `Content-Encoding`; None for a body that is not compressed."""
 
@@ -68,27 +69,27 @@ class EncodedMessage:
 
     @property
     def is_compressible(self) -> bool:
-        """Whether it may be compressed before it is sent: what is not there yet can be made more than once."""
+        """Whether it may be compressed before it is sent: its streamed parts can be made more than once."""
         return all(isinstance(part.windows, LargeValues) for part in self.parts if isinstance(part, Rows))
 
     @property
     def buffers(self) -> Iterable[bytes | memoryview]:
-        """The body in order, as bytes that are never empty; of `parts`, the same objects.
+        """The body in order, as bytes that are never empty. They are the same objects as in `parts`.
 
-        Where the message is streamed, a view holds until the next one is asked for, so that windows may share their
-        memory, and going through the buffers again needs windows that can be gone through again. Asynchronous senders
-        walk the `parts`, with a `RowWriter` for each `Rows`.
+        If the message is streamed, a view is valid until the next one is requested, so that windows may share their
+        memory. A second iteration needs windows that can be iterated again. Asynchronous senders use the `parts`, with
+        a `RowWriter` for each `Rows`.
 
         Raises:
-            LocalProtocolError: while iterating, where windows are not what was declared: what has been sent is the
-                beginning of no message, and the connection must be closed. Before the first buffer, if windows are
-                asynchronous.
+            LocalProtocolError: while iterating, if windows are not as declared. Then the bytes sent so far are not the
+                beginning of a valid message, and the connection must be closed. Before the first buffer, if windows
+                are asynchronous.
         """
         return buffers_of(self.parts)
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """HTTP fields that belong to the body: its type, its lengths and how it is compressed."""
+        """HTTP fields for the body: its type, its lengths and its compression."""
         fields = [("Content-Type", "application/json" if self.header_length is None else "application/octet-stream")]
         if self.header_length is not None:
             fields.append((HEADER_LENGTH_FIELD, str(self.header_length)))
@@ -97,13 +98,13 @@ class EncodedMessage:
         return [*fields, ("Content-Length", str(self.body_length))]
 
     def headers_with(self, media_type: str) -> list[tuple[str, str]]:
-        """Return the same fields, but for the header's length, which is a parameter of the media type.
+        """Return the same fields, with the length of the JSON header as a parameter of the media type.
 
         Args:
-            media_type: `SAGEMAKER_MEDIA_TYPE` or `VERTEX_AI_MEDIA_TYPE`, whose gateways pass on no field of one's own.
+            media_type: `SAGEMAKER_MEDIA_TYPE` or `VERTEX_AI_MEDIA_TYPE`, whose gateways do not forward custom fields.
 
         Returns:
-            The fields; as `headers` has them if there is no binary tensor.
+            The fields; the same as `headers` if there is no binary tensor.
 
         Raises:
             LocalProtocolError: another media type.
@@ -138,13 +139,13 @@ def encode_request(
 
     Args:
         inputs: the tensors, in order; or arrays by name, for tensors that are all binary.
-        outputs: the outputs wanted; None for all that the model has.
+        outputs: the requested outputs; None for all outputs of the model.
         request_id: to be echoed in the response.
         parameters: of the request; `binary_data_output: True` asks for all outputs in binary.
 
     Raises:
-        LocalProtocolError: an array, name or parameter has no form in the protocol; of an array, the message names the
-            tensor.
+        LocalProtocolError: an array, name or parameter has no form in the protocol. For an array, the message names
+            the tensor.
 
     Example:
         >>> import numpy as np
@@ -163,13 +164,13 @@ def encode_request(
 
 
 def encode_raw_request(array: Encodable) -> EncodedMessage:
-    """Encode a raw binary request: one tensor's bytes, and nothing that says what they are.
+    """Encode a raw binary request: the bytes of one tensor, without a header.
 
     Specification, "Raw Binary Request": `Inference-Header-Content-Length` is 0, the model has exactly one input, and
     the server deduces its shape from the model's metadata and the length of the body.
 
     Args:
-        array: the input; BYTES of one element, which is the whole body, without its length.
+        array: the input. BYTES must have one element, which is the whole body, without its length prefix.
 
     Raises:
         LocalProtocolError: BYTES of no or several elements, or a dtype that has no form in the protocol.
@@ -201,16 +202,16 @@ def encode_response(
 
     Args:
         outputs: as the `inputs` of a request.
-        model_name: always written, since KServe's client cannot do without it.
+        model_name: always written, because KServe's client needs it.
         model_version: of the model that answers.
         request_id: of the request that is answered.
         parameters: of the response.
         nonfinite: how NaN and the infinities are written in JSON tensors.
 
     Raises:
-        NotRepresentableError: a JSON tensor holds what JSON cannot say.
-        LocalProtocolError: an array, name or parameter has no form in the protocol; of an array, the message names the
-            tensor.
+        NotRepresentableError: a JSON tensor has a datatype or value without a JSON form.
+        LocalProtocolError: an array, name or parameter has no form in the protocol. For an array, the message names
+            the tensor.
     """
     members = [f'"model_name":{_json(model_name)},']
     if model_version is not None:
@@ -225,13 +226,13 @@ def encode_response(
 def _encode(
     members: list[str], key: str, tensors: Tensors, nonfinite: NonFiniteOutput = NonFiniteOutput.LITERAL
 ) -> EncodedMessage:
-    """Write the header, with `members` (each with its comma) before the tensors, and line up what goes behind it.
+    """Write the header, with `members` (each with its comma) before the tensors, and append the binary parts.
 
-    The JSON is put together by hand: of the usual tensor, only the name has to be looked at character by character.
+    The JSON is built by hand. For a usual tensor, only the name has to be escaped.
     """
     text = ["{", *members, f'"{key}":[']
     separator = ""
-    header: list[Part] = []  # what of it is behind us, with values that are made while they are sent
+    header: list[Part] = []  # the finished beginning of the header, with values that are made while they are sent
     parts: list[Part] = []
     has_binary, written, nbytes = False, 0, 0
     names: set[str] = set()
@@ -272,7 +273,7 @@ def _encode(
 
 
 def _parameters(tensor: Tensor, size: int | None = None) -> str:
-    """Return the text of a tensor's parameters, if it has any; the size is ours to say, also where one was received."""
+    """Return the text of a tensor's parameters, if it has any. A received `binary_data_size` is replaced."""
     if size is not None and not tensor.parameters:
         return f',"parameters":{{"binary_data_size":{size}}}'
     parameters = _checked(tensor.parameters or {})
@@ -283,7 +284,7 @@ def _parameters(tensor: Tensor, size: int | None = None) -> str:
 
 
 _SEQUENCES = (list, tuple)
-"""What tensors usually come in; then nobody needs to ask whether it is a mapping, which takes some time."""
+"""The usual types for tensors. For these, the slow check for a mapping is not needed."""
 
 
 def _listed(tensors: Tensors) -> Iterable[Tensor]:
@@ -312,7 +313,7 @@ def _add_name(name: str, names: set[str]) -> None:
 
 
 def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str, Any]:
-    """Copy parameters if they have a form in JSON; `flag` names the one that is a boolean, or null for none."""
+    """Check that parameters have a form in JSON, and copy them. The parameter `flag` must be a boolean or null."""
     if flag is not None and type(parameters.get(flag)) not in _FLAGS:
         msg = f"the parameter {flag} is a bool, not {parameters[flag]!r}"
         raise LocalProtocolError(msg)
@@ -340,7 +341,7 @@ def _json(value: object) -> str:
 
 def _to_utf8(text: list[str]) -> bytes:
     whole = "".join(text)
-    text.clear()  # values as JSON may be long, and need not be in memory three times
+    text.clear()  # JSON values may be long, so avoid a third copy in memory
     try:
         return whole.encode()
     except UnicodeEncodeError as error:

@@ -1,13 +1,13 @@
-"""Framing: what the fields of an HTTP head say about the layout of the body.
+"""Framing: the HTTP fields that describe the layout of the body.
 
-`Inference-Header-Content-Length` divides a body into JSON and tensors, so misreading it shifts every tensor. One plain
-decimal number is accepted, everything else is refused; above all nothing malformed is ever read as 0, which has a
-meaning of its own (a raw binary request).
+`Inference-Header-Content-Length` divides a body into JSON and tensors. A wrong value would shift every tensor. So only
+one plain decimal number is accepted, and everything else is refused. Above all, a malformed value is never read as 0,
+which means a raw binary request.
 
-Where a cloud's gateway passes on no such field, its endpoints for Triton have the same number as a parameter of
-`Content-Type`: `application/vnd.sagemaker-triton.binary+json;json-header-size=N`. The same strictness holds there. A
-value that has the name of such a media type anywhere is read as exactly that, or refused; every other media type means
-nothing here, as ever.
+Some cloud gateways do not forward this field. Their endpoints for Triton have the same number as a parameter of
+`Content-Type`: `application/vnd.sagemaker-triton.binary+json;json-header-size=N`. The same strict rules hold there. If
+a value contains the name of such a media type anywhere, it must be exactly this form, or it is refused. All other media
+types are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProto
 from streamcodec.engine.inflate import ENCODINGS
 
 HEADER_LENGTH_FIELD: Final = "Inference-Header-Content-Length"
-"""The specification's name of the field; names of fields have no letter case."""
+"""The name of the field in the specification. Field names are case-insensitive."""
 
 SAGEMAKER_MEDIA_TYPE: Final = "application/vnd.sagemaker-triton.binary+json"
 """What Triton's endpoint for Amazon SageMaker reads and answers, with the parameter `json-header-size`."""
@@ -31,10 +31,10 @@ VERTEX_AI_MEDIA_TYPE: Final = "application/vnd.vertex-ai-triton.binary+json"
 _MEDIA_TYPES: Final = (SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE)
 
 HEADER_SIZE_PARAMETER: Final = "json-header-size"
-"""The parameter of both; names of parameters have no letter case."""
+"""The parameter of both media types. Parameter names are case-insensitive."""
 
 _MARK: Final = b"-triton.binary+json"
-"""What both have, so that all other media types are done with at once."""
+"""A part of both names, for a quick check of all other media types."""
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
 _QUOTED: Final = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
@@ -43,29 +43,30 @@ _NAME: Final = rb"(?<!%b)application/vnd\.(?:sagemaker|vertex-ai)-triton\.binary
 """RFC 9110, section 5.6.6. These patterns are compiled when the first such media type comes: few programs meet one."""
 
 _MAX_DIGITS: Final = 19
-"""They hold every 63-bit number, and keep `int` from being handed a megabyte of them."""
+"""Most digits of a length. They are enough for a 63-bit number, and `int` never gets a megabyte of digits."""
 
 
 def parse_header_length(values: Sequence[bytes], content_types: Sequence[bytes] = ()) -> int | None:
     """Read how long the JSON header is, from a field of its own or from the media type.
 
     Args:
-        values: of all `Inference-Header-Content-Length` fields of a head, without the white space around them, as HTTP
-            libraries hand them out.
-        content_types: of all `Content-Type` fields, likewise; for `SAGEMAKER_MEDIA_TYPE` and `VERTEX_AI_MEDIA_TYPE`.
+        values: values of all `Inference-Header-Content-Length` fields of a head, without the white space around them,
+            as HTTP libraries return them.
+        content_types: values of all `Content-Type` fields, likewise. Only `SAGEMAKER_MEDIA_TYPE` and
+            `VERTEX_AI_MEDIA_TYPE` have a meaning.
 
     Returns:
-        The length in bytes; None if neither says it.
+        The length in bytes; None if neither declares it.
 
     Raises:
-        RemoteProtocolError: `invalid-header-length`: a field is repeated, or does not have 1 to 19 decimal digits; or
-            as `parse_media_type`; or the two say different lengths.
+        RemoteProtocolError: `invalid-header-length`: a field is repeated, or does not have 1 to 19 decimal digits; the
+            media type is wrong, see `parse_media_type`; or the two lengths differ.
     """
     return header_form(values, content_types)[0]
 
 
 def header_form(values: Sequence[bytes], content_types: Sequence[bytes]) -> tuple[int | None, str | None]:
-    """Read how long the JSON header is, and which media type says it, if one does; see `parse_header_length`."""
+    """Return the length of the JSON header, and the media type if that declares it; see `parse_header_length`."""
     length = _field_length(values) if values else None
     sized = parse_media_type(content_types)
     if sized is None:
@@ -99,10 +100,10 @@ def parse_media_type(content_types: Sequence[bytes]) -> tuple[str, int] | None:
 
 
 def checked_media_type(media_type: str) -> str:
-    """Return a media type that says how long the JSON header is.
+    """Return a media type that declares the length of the JSON header.
 
     Raises:
-        LocalProtocolError: it is another one.
+        LocalProtocolError: it is another media type.
     """
     if media_type not in _MEDIA_TYPES:
         msg = f"the media types with the header's length are {' and '.join(_MEDIA_TYPES)}, not {shown(media_type)}"
@@ -117,7 +118,7 @@ def _field_length(values: Sequence[bytes]) -> int:
 
 
 def _header_size(value: bytes, name: re.Match[bytes]) -> int:
-    """Return what the parameters behind the name of a media type say."""
+    """Return the length in the parameters of a media type."""
     if name.start():
         raise _invalid(f"Content-Type has something in front of {name[0].decode()}")
     sizes, position = [], name.end()
@@ -134,12 +135,12 @@ def _header_size(value: bytes, name: re.Match[bytes]) -> int:
 
 
 def _unquoted(text: bytes) -> bytes:
-    """Return the value of a parameter, be it a token or a quoted string (RFC 9110, section 5.6.4)."""
+    """Return the value of a parameter, which is a token or a quoted string (RFC 9110, section 5.6.4)."""
     return re.sub(rb"\\(.)", rb"\1", text[1:-1], flags=re.DOTALL) if text.startswith(b'"') else text
 
 
 def _decimal(digits: bytes, name: str) -> int:
-    if not digits.isdigit() or len(digits) > _MAX_DIGITS:  # of bytes, `isdigit` knows ASCII alone
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS:  # for bytes, `isdigit` accepts only ASCII digits
         raise _invalid(f"{name} is not a plain decimal number")
     return int(digits)
 
@@ -152,13 +153,13 @@ def parse_content_encoding(values: Sequence[bytes]) -> str | None:
     """Read the values of all `Content-Encoding` fields of a head.
 
     Returns:
-        `gzip` or `deflate`, for an `Inflater`; None for a body as it is, be it called `identity` or not at all. RFC
-        9110, section 8.4.1.3: `x-gzip` is gzip.
+        `gzip` or `deflate`, for an `Inflater`; None for a body without compression: no field, or `identity`. RFC 9110,
+        section 8.4.1.3: `x-gzip` is gzip.
 
     Raises:
         RemoteProtocolError: `unsupported-encoding`, status 415: another encoding, or several.
     """
-    # As bytes, of which HTTP's blanks are two and letters have a case in ASCII alone.
+    # As bytes: HTTP has only two blank characters, and only ASCII letters are case-insensitive.
     encoding = b",".join(values).strip(b" \t").lower().decode("latin-1")
     if encoding in {"", "identity"}:
         return None

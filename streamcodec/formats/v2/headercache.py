@@ -1,9 +1,9 @@
-"""The header cache: headers that were parsed before, kept by their bytes.
+"""The header cache: parsed headers, by their exact bytes.
 
-Only what passed every check is kept, and only if nobody can change it: not the arrays of JSON tensors, and of
-`parameters` only plain values, since lists and objects in them could be written to. What is refused is refused anew,
-with an error of its own. So a header from the cache and one that was parsed give the same answer; only the time
-differs. With the defaults, a cache that strangers have filled takes some 10 MiB.
+Only valid headers are kept, and only immutable ones. So headers with JSON tensors are not kept, because arrays are
+mutable, nor headers whose `parameters` contain lists or objects. A refused header is parsed each time, and each time
+has a new error. So a header from the cache is the same as a parsed one; only the time differs. With the defaults, a
+full cache takes some 10 MiB.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from streamcodec.formats.v2.model import PLAIN_TYPES, MessageT, RequestHeader, R
 
 
 class HeaderCache(Generic[MessageT]):
-    """A parser of headers that knows again what it has parsed before.
+    """A parser of headers with a cache of its results.
 
-    One belongs to one set of limits, and is shared by all connections that have them.
+    It belongs to one set of limits, and is shared by all connections with these limits.
 
     Example:
         >>> from streamcodec import parse_request_header
@@ -38,12 +38,12 @@ class HeaderCache(Generic[MessageT]):
         max_headers: int = 256,
         max_header_bytes: int = 4096,
     ) -> None:
-        """Remember nothing yet.
+        """Make an empty cache.
 
         Args:
             parse: `parse_request_header` or `parse_response_header`.
             limits: caps on what a header may declare.
-            max_headers: how many are kept.
+            max_headers: largest number of headers to keep.
             max_header_bytes: length of the longest header that is kept; a longer one is parsed every time.
         """
         self._parse = parse
@@ -53,22 +53,22 @@ class HeaderCache(Generic[MessageT]):
 
     @property
     def limits(self) -> Limits:
-        """The limits that all remembered headers have been checked against."""
+        """The limits that all cached headers have been checked against."""
         return self._limits
 
     def parse(self, data: bytes | bytearray | memoryview, limits: Limits) -> MessageT:
-        """Parse and validate a JSON header, or return what the same bytes have meant before.
+        """Parse and validate a JSON header, or return the cached result for the same bytes.
 
         Args:
             data: exactly the header.
-            limits: those that this object was made for.
+            limits: the limits of this cache.
 
         Raises:
             LocalProtocolError: other limits.
             RemoteProtocolError: as from the parser, every time.
         """
         if limits is not self._limits and limits != self._limits:
-            msg = "headers are remembered for the limits that they were checked against, and for no others"
+            msg = "the limits must be those that the header cache was made with"
             raise LocalProtocolError(msg)
         if len(data) > self._max_header_bytes:
             return self._parse(data, limits)
@@ -82,7 +82,7 @@ class HeaderCache(Generic[MessageT]):
 
 
 def is_immutable(header: RequestHeader | ResponseHeader) -> bool:
-    """Tell whether nothing that hangs on a header can be written to."""
+    """Tell whether all objects of a header are immutable."""
     for spec in header.tensors:
         if spec.data is not None or not _is_fixed(spec.parameters):
             return False

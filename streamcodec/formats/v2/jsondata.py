@@ -1,12 +1,12 @@
-"""JSON data: the `data` member of a tensor to an array.
+"""JSON data: conversion of the `data` member of a tensor to an array.
 
-The form is a list, flat or nested exactly like the shape. Values must be of the datatype: nothing is rounded to an
-integer, wrapped, or read out of a string. All checks run over whole lists at C speed; when one fails, a second look
+The data are a list, flat or nested exactly like the shape. Values must be of the datatype: no value is rounded to an
+integer, wrapped, or parsed from a string. All checks run over whole lists at C speed. If a check fails, a second pass
 finds the place.
 
-Numbers go through the standard library's `array`, which is quicker than numpy here and stricter: it takes no strings
-and no fractions for integers. The one thing it takes too readily is a boolean, which becomes a 0 or a 1; so where those
-come out, the values they came from are looked at.
+Numbers go through the standard library's `array`. It is quicker than numpy here, and stricter: it refuses strings, and
+refuses fractions as integers. But it accepts booleans, as 0 or 1. So if the result contains 0 or 1, the types of these
+values are checked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class WrongValue(Exception):  # noqa: N818 - not an error yet: where the value s
     """A value does not fit the datatype."""
 
     def __init__(self, wanted: str, index: int) -> None:
-        """Say what was wanted in its place."""
+        """Describe the expected value."""
         super().__init__(wanted, index)
         self.wanted = wanted
         self.index = index
@@ -51,7 +51,7 @@ class WrongValue(Exception):  # noqa: N818 - not an error yet: where the value s
 
 
 def _no_check() -> None:
-    """Let any number of values pass."""
+    """Accept any number of values."""
 
 
 def decode_data(
@@ -66,20 +66,19 @@ def decode_data(
     """Convert the `data` member of one tensor.
 
     Args:
-        data: what the JSON parser made of it.
+        data: the parsed member.
         datatype: of the tensor.
         shape: of the tensor.
         path: of the member, for errors.
-        null_is_nan: whether a `null` of FP32 or FP64 is NaN: some servers write all that is not finite like that.
-        check_size: called when the values are found to be as many as the shape says, before any is converted; raises to
-            refuse them.
+        null_is_nan: whether `null` is NaN for FP32 and FP64. Some servers write all non-finite values as `null`.
+        check_size: called when the number of values fits the shape, before any value is converted; raises to refuse.
 
     Returns:
         A new array of that shape and the datatype's dtype; BYTES are `bytes` objects (the strings as UTF-8).
 
     Raises:
-        RemoteProtocolError: `json-not-supported` for FP16 and BF16; `invalid-data` where count, nesting or a value does
-            not fit, with the path of the first wrong value.
+        RemoteProtocolError: `json-not-supported` for FP16 and BF16; `invalid-data` if the count, the nesting or a value
+            does not fit, with the path of the first wrong value.
     """
     check_has_json(datatype, path)
     values = _flatten(data, shape, path)
@@ -93,7 +92,7 @@ def decode_data(
 
 
 def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return numbers in memory as tensors have it, so that they need not be copied once more."""
+    """Return numbers in aligned memory, as tensors need it, so that they are not copied again."""
     if array.dtype.hasobject:
         return array
     target: np.ndarray[Any, Any] = np.ndarray(array.shape, array.dtype, aligned_bytes(array.nbytes))
@@ -102,7 +101,7 @@ def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def check_has_json(datatype: Datatype, path: str) -> None:
-    """Refuse a datatype whose values cannot stand in JSON.
+    """Refuse a datatype without a JSON form.
 
     Raises:
         RemoteProtocolError: `json-not-supported`.
@@ -130,11 +129,11 @@ def convert(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> np.n
 
 
 def restore_signs(array: np.ndarray[Any, Any], text: bytes) -> None:
-    """Make negative zeros of those floats that are written `-0`, which parsers take for an integer without a sign.
+    """Set the sign of floats that are written `-0`: parsers read that as the integer 0, without a sign.
 
     Args:
-        array: of one dimension, and without strings.
-        text: what it was read from: a value before the first comma, one behind each.
+        array: the values; of one dimension, and not strings.
+        text: the text of the values, with commas between them.
     """
     places = [match.start() for match in NEGATIVE_ZERO.finditer(text)]
     if places:
@@ -189,7 +188,7 @@ def _as_floats(values: list[Any], datatype: Datatype, *, null_is_nan: bool) -> n
         return None
     with np.errstate(all="ignore"):
         array = wide.astype(datatype.dtype)
-    # What is not finite either said so itself, or has become so here.
+    # A value that is not finite was not finite in the text, or has overflowed here.
     places = np.flatnonzero(~np.isfinite(array)).tolist()
     fits = all(type(values[place]) is NonFinite or values[place] is None for place in places)
     return array if fits else None
@@ -205,9 +204,9 @@ def _doubles(values: list[Any], *, null_is_nan: bool) -> number_array[float]:
 
 
 def _holds_booleans(values: list[Any], numbers: np.ndarray[Any, Any]) -> bool:
-    """Tell whether a value is a boolean, given the numbers that the values have become."""
+    """Tell whether a value is a boolean; `numbers` are the converted values."""
     places = np.flatnonzero((numbers == 0) | (numbers == 1))
-    if len(places) > len(values) // 4:  # as of a mask: then it is quicker to look at all
+    if len(places) > len(values) // 4:  # as in a mask: then it is quicker to check all values
         return bool in set(map(type, values))
     return any(type(values[place]) is bool for place in places.tolist())
 
@@ -248,12 +247,12 @@ def _flatten_nested(data: list[Any], shape: tuple[int, ...], path: str) -> list[
 
 
 def are_lists(items: list[Any], size: int) -> bool:
-    """Tell whether all items are lists of that many items."""
+    """Tell whether all items are lists of `size` items."""
     return set(map(type, items)) <= {list} and set(map(len, items)) <= {size}
 
 
 def not_nested(size: int, path: str) -> RemoteProtocolError:
-    """Make the error for something that is no array of that size."""
+    """Make the error for a value that is not an array of `size` items."""
     msg = f"data is not nested like the shape: here an array of {size} belongs"
     return RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=path)
 

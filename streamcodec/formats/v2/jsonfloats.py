@@ -1,19 +1,20 @@
-"""JSON floats: the text of many at once, each the shortest that is read back as the same float, as `repr` writes it.
+"""JSON floats: the text of many floats at once. Each text is the shortest one that is read back as the same float.
 
-`repr` takes 0.6 microseconds for a float of 16 or 17 digits, which nearly all have that were computed. numpy does the
-same for many at once, in exact arithmetic, and leaves to `repr` what does not lend itself to that.
+`repr` has the same result, and takes 0.6 microseconds for a float of 16 or 17 digits. Nearly all computed floats have
+so many digits. Here numpy converts many floats at once, in exact arithmetic. `repr` is used for the rare other floats.
 
 A float v from 0.001 to below 10**16 is scaled to an integer part of 17 digits: v * 10**k, with k from 1 to 19. Such a
 power is a float itself, so the product is exactly the sum of two floats, high and low (Dekker, 1971). High is an
-integer, and low a multiple of 2**-43: with v = m * 2**q, the product is a multiple of 2**(q + k), which is least where
-v is. So the product modulo 100 is exact in one float, of 50 bits.
+integer, and low is a multiple of 2**-43: with v = m * 2**q, the product is a multiple of 2**(q + k), which is smallest
+for the smallest v. So the product modulo 100 is exact in one float, of 50 bits.
 
-What is read back as v lies less than half the distance to the next float from it, which, scaled, is a float, too. Then
-the shortest digits are the nearest multiple of 100, if it lies so near (15 digits; fewer are 15 with zeros at the end),
-else the nearest multiple of 10 (16 digits), else the nearest integer. Of two that are equally near the even one counts,
-as with `repr`. Left to `repr` are digits that lie exactly on the limit, which even floats include and odd ones do not;
-powers of two, below which the next float is half as far away, unless 15 digits are exact; and what rounds up to a power
-of ten. All of that is rare. So is, hopefully, what is smaller, larger or no number.
+A decimal number is read back as v if its distance from v is less than half the distance between v and the next float.
+This limit, scaled, is a float, too. So the shortest digits are the nearest multiple of 100 if it is within the limit
+(15 digits; fewer digits are 15 with zeros at the end), else the nearest multiple of 10 (16 digits), else the nearest
+integer. If two are equally near, the even one is chosen, as `repr` does. `repr` is used in three cases, all rare.
+First, the digits are exactly on the limit: even floats include it, and odd floats do not. Second, v is a power of two,
+where the next smaller float is only half as far away, unless 15 digits are exact. Third, the digits round up to a power
+of ten. `repr` is also used for smaller and larger floats, and for NaN and the infinities, which are hopefully rare.
 
 Nanoseconds for a value, 2,048 at a time, numpy 2.4, one core of a machine that was busy with other things:
 
@@ -52,7 +53,7 @@ _LEAST_DIGITS: Final = 10 ** (_DIGITS - 1)
 _POINT: Final = ord(".")
 _EXPONENT_BITS: Final = 0x7FF << 52
 _HALF_STEP: Final = 2.0**-53
-"""From a power of two: half the distance to the next float."""
+"""A power of two times this is half the distance to the next float."""
 _SPLITTER: Final = 134_217_729.0
 """2**27 + 1: splits a float into two of 26 bits."""
 
@@ -61,8 +62,8 @@ def floats_as_text(values: Array, plain: Plain) -> bytes:
     """Return the JSON text of floats, each behind a comma.
 
     Args:
-        values: FP32, whose texts are those of the same numbers as FP64, or FP64; of one dimension, at least one.
-        plain: writes those that are not written here.
+        values: FP64, or FP32, which is written as the same numbers in FP64; of one dimension, not empty.
+        plain: writes the floats that this module does not write.
     """
     with np.errstate(invalid="ignore"):  # a NaN that signals
         values = values.astype(np.float64)
@@ -73,7 +74,7 @@ def floats_as_text(values: Array, plain: Plain) -> bytes:
 
 
 def _rows(values: Floats, plain: Plain) -> Texts | None:
-    """Return a row of text for each float, as `jsonintegers` does; None if most are not to be written here."""
+    """Return a row of text for each float, as `jsonintegers` does; None if most floats have to be left to `repr`."""
     tables = _tables()
     magnitudes = np.abs(values)
     index = np.searchsorted(tables.bounds, magnitudes, side="right") - 1
@@ -100,11 +101,11 @@ def _rows(values: Floats, plain: Plain) -> Texts | None:
 
 
 def _shortest(magnitudes: Floats, index: npt.NDArray[np.intp]) -> tuple[Digits, npt.NDArray[np.bool_]]:
-    """Return the shortest digits of floats, as integers of 17 digits, and which of them are not sure.
+    """Return the shortest digits of floats, as integers of 17 digits, and which of them are uncertain.
 
     Args:
         magnitudes: from 0.001 to below 10**16.
-        index: of their exponents.
+        index: index of their exponents in the tables.
     """
     tables = _tables()
     scales = tables.scales.take(index)
@@ -136,11 +137,11 @@ def _shortest(magnitudes: Floats, index: npt.NDArray[np.intp]) -> tuple[Digits, 
 
 
 def _write_fraction(fraction: Digits, index: npt.NDArray[np.intp], columns: Texts) -> None:
-    """Write what stands behind the point, without zeros at the end; of 0, one remains.
+    """Write the digits after the point, without zeros at the end; for 0, one zero remains.
 
     Args:
         fraction: in units of the last of the 17 digits.
-        index: of the exponents of the floats.
+        index: index of the exponents of the floats in the tables.
         columns: of shape [count, 5].
     """
     tables = _tables()
@@ -161,16 +162,16 @@ def _write_fraction(fraction: Digits, index: npt.NDArray[np.intp], columns: Text
 
 @record()
 class _Tables:
-    """What belongs to each exponent of ten from `_LEAST` on, of floats that are scaled to 17 digits by 10**k."""
+    """Numbers for each exponent of ten, from `_LEAST` on. Floats of an exponent are scaled to 17 digits by 10**k."""
 
     bounds: Floats
-    """The least float of the exponent; and of the one after the last."""
+    """The smallest float of each exponent, and of the exponent after the last one."""
     scales: Floats
     """10**k."""
     scales_high: Floats
     """Its upper 26 bits."""
     scales_low: Floats
-    """The others."""
+    """Its lower bits."""
     places: Digits
     """10**k, too: there are k digits behind the point."""
     excess: Digits
@@ -201,7 +202,7 @@ def _tables() -> _Tables:
 
 @cache
 def _trailing_groups() -> tuple[Texts, Texts]:
-    """Return two tables of groups, first with nothing behind them, then with something: of any place, of the first."""
+    """Return two tables of the texts of groups: for the last group of a number, and for a group before others."""
     plain = plain_groups()
     is_followed = np.arange(GROUP)[:, None] % (PLACES * 10) != 0
     trailing = np.concatenate((texts_of(plain * is_followed), texts_of(plain)))

@@ -1,9 +1,9 @@
 """JSON integers: the text of many integers or booleans at once, without a Python object for each.
 
-Each value becomes a row of fixed width: a comma, a sign, and digits in groups of four, each group looked up in a table.
-What a value does not have (a sign, leading zeros) is a zero byte, and one pass over all rows takes those out. Integers
-of 8 bits and booleans are short enough to have their whole row in a table. The length needs no text: a value has one
-digit more for each power of ten that it reaches.
+Each value becomes a row of fixed width: a comma, a sign, and digits in groups of four. The text of each group is looked
+up in a table. A missing sign and leading zeros are zero bytes, and one pass over all rows removes them. For integers of
+8 bits and booleans, a table has the whole row. The length is computed without the text: a value has one digit more for
+each power of ten that it reaches.
 
 Nanoseconds for a value, 8,192 at a time, numpy 2.4, one core:
 
@@ -26,13 +26,13 @@ import numpy.typing as npt
 Array = np.ndarray[Any, Any]
 
 Texts = npt.NDArray[Any]
-"""Of uint32: four characters each, the first in the lowest byte; zero bytes are no characters."""
+"""Rows of uint32. Each number is four characters, the first one in the lowest byte. Zero bytes are not characters."""
 
 GROUP: Final = 10_000
-"""Values of a group of four digits."""
+"""Number of values of a group of four digits."""
 
 PLACES: Final = np.array([1000, 100, 10, 1])
-"""What the digits of a group count."""
+"""The values of the digits of a group."""
 
 _POWERS: Final = [10**exponent for exponent in range(1, 20)]
 COMMA: Final = ord(",")
@@ -59,7 +59,7 @@ def integers_as_text(values: Array) -> bytes:
 
 
 def length_of_integers(values: Array) -> int:
-    """Return the length of that text."""
+    """Return the length of the text of `integers_as_text`."""
     count = len(values)
     if values.dtype.kind == "b":
         return len(",false") * count - int(np.count_nonzero(values))
@@ -74,11 +74,11 @@ def length_of_integers(values: Array) -> int:
 
 
 def write_groups(magnitudes: npt.NDArray[np.uint64], columns: Texts) -> None:
-    """Write integers without leading zeros; of 0, one remains.
+    """Write integers without leading zeros; for 0, one zero remains.
 
     Args:
         magnitudes: less than `GROUP ** columns.shape[1]`.
-        columns: of shape [count, groups]; where the text goes.
+        columns: memory for the text, of shape [count, groups].
     """
     leading, last = _leading_groups()
     table = last
@@ -103,7 +103,7 @@ def texts_of(groups: npt.NDArray[np.uint8]) -> Texts:
 
 @cache
 def _leading_groups() -> tuple[Texts, Texts]:
-    """Return two tables of groups, first with nothing before them, then with something: of any place, of the last."""
+    """Return two tables of the texts of groups: for the first group of a number, and for a group after others."""
     plain = plain_groups()
     is_led = np.arange(GROUP)[:, None] >= PLACES
     leading = np.concatenate((texts_of(plain * is_led), texts_of(plain)))
@@ -123,7 +123,7 @@ def _rows_of_octets(kind: str) -> npt.NDArray[np.uint64]:
 
 
 def _magnitudes(values: Array) -> npt.NDArray[np.uint64]:
-    """Return the values without their signs; of the least INT64, too."""
+    """Return the values without their signs; this works for the smallest INT64, too."""
     if values.dtype.kind == "u":
         return values.astype(np.uint64)
     return np.abs(values.astype(np.int64)).view(np.uint64)

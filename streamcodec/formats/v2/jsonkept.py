@@ -1,7 +1,7 @@
-"""JSON text that is kept: what is left of a root or an entry when the parts that are read as they come were taken out.
+"""JSON text that is kept: the rest of a root or an entry, without the parts that are read while they come.
 
-It is short, or refused, since it is parsed in one go, when the last byte of it has come. It knows where each byte of it
-stood in the header, so that errors tell the offsets and paths of the whole.
+The text is parsed in one go when it is complete. So a long text is refused. The offset in the header is known for each
+byte, so that errors have the offsets and paths of the whole header.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 
 _TAIL_BYTES: Final = 256
-"""Of the name of a member, its colon and the white space around them, where a block ends within them."""
+"""Bytes of the name of a member, its colon and the white space around them, if a block ends within them."""
 
 _DIGITS_PER_VALUE: Final = 20
-"""An integer of thousands of digits takes quadratic time: it is converted as quickly as so many times fewer values."""
+"""An integer of thousands of digits counts as one value for each group of this many digits: its conversion takes
+quadratic time."""
 
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{100,}")
 
@@ -35,7 +36,7 @@ def opening_of(*names: str) -> re.Pattern[bytes]:
 
 
 class KeptText:
-    """Text that is kept, out of which parts were taken, and which knows where each byte of it came from."""
+    """Text that is kept, without the parts that were read before. The origin of each byte is known."""
 
     def __init__(self, offset: int) -> None:
         """Begin before the text that stands at an offset of the header."""
@@ -73,17 +74,17 @@ class KeptText:
     def find(
         self, resolved: re.Pattern[bytes], depth: int, block: Block, start: int, end: int
     ) -> tuple[str, int] | None:
-        """Look for the beginning of a member in what is to be added next.
+        """Search for the beginning of a member in the part that is added next.
 
         Returns:
-            Its name, and where in the block its bracket is; None if there is none of that depth.
+            The member's name, and the place of its bracket in the block; None if there is none of that depth.
         """
         first, last = block.index(start), block.index(end)
         is_candidate = (block.kinds[first:last] == OPEN_ARRAY) & (block.depths[first:last] == depth)
         candidates = block.places[first:last][is_candidate]
         if not len(candidates):
             return None
-        text = self._tail + block.text[start : int(candidates[-1]) + 1]  # and not what is behind, which is long
+        text = self._tail + block.text[start : int(candidates[-1]) + 1]  # without the part behind it, which is long
         shift = start - len(self._tail)
         found = list(resolved.finditer(text))
         if not found or (self._first or text.lstrip(WHITE_SPACE)[:1]) != b"{":
@@ -94,7 +95,7 @@ class KeptText:
         return (found[index][1].decode(), int(brackets[index])) if fits[index] else None
 
     def check_size(self, limits: Limits, path: str) -> None:
-        """Refuse a text that is very long or has very many values, since it would be parsed in one go.
+        """Refuse a text that is very long or has very many values, because it is parsed in one go.
 
         Raises:
             LimitExceededError: `max_json_text_bytes` or `max_json_values`.
@@ -109,7 +110,7 @@ class KeptText:
             raise LimitExceededError(msg, limit="max_json_values", path=path)
 
     def parse(self, limits: Limits, path: Callable[[str], str], start: bytes = b"", end: bytes = b"") -> Any:  # noqa: ANN401
-        """Parse the text between a start and an end; errors tell offsets of the header, and its paths.
+        """Parse the text between a start and an end. Errors have the offsets and paths of the header.
 
         Returns:
             As `parse_json`.
@@ -117,7 +118,7 @@ class KeptText:
         return self._parse(b"".join((start, self._text(), end)), limits, path, len(start))
 
     def parse_before_data(self, limits: Limits, path: Callable[[str], str]) -> dict[str, Any]:
-        """Parse the members before `data`, whose bracket is the last byte that was added."""
+        """Parse the members before `data`. The bracket of `data` is the last byte that was added."""
         text = self._text()[:-1].rstrip(WHITE_SPACE).removesuffix(b":").rstrip(WHITE_SPACE).removesuffix(b'"data"')
         members: dict[str, Any] = self._parse(text.rstrip(WHITE_SPACE).removesuffix(b",") + b"}", limits, path, 0)[0]
         return members

@@ -1,4 +1,4 @@
-"""JSON output: what is written as JSON: the values of a tensor, and any other text of a message or an answer."""
+"""JSON output: writing JSON, both the values of a tensor and other text of messages and answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NonFiniteOutput(StrEnum):
     NULL = "null"
     """`null`, as KServe writes them: legal JSON, but the value is lost."""
     ERROR = "error"
-    """Refuse: the answer must be asked for in binary."""
+    """Refuse to write the message: the client must request binary data."""
 
 
 def encode_data(array: np.ndarray[Any, Any], datatype: Datatype, nonfinite: NonFiniteOutput) -> list[Any]:
@@ -55,10 +55,10 @@ def encode_floats(array: np.ndarray[Any, Any], nonfinite: NonFiniteOutput) -> li
 
 
 def check_form(datatype: Datatype) -> None:
-    """Refuse a datatype that JSON has no form for.
+    """Refuse a datatype without a JSON form.
 
     Raises:
-        NotRepresentableError: it is one.
+        NotRepresentableError: the datatype has no JSON form.
     """
     if not datatype.has_json:
         msg = f"{datatype.name} has no JSON form; ask for binary data"
@@ -66,9 +66,9 @@ def check_form(datatype: Datatype) -> None:
 
 
 to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-"""Writes JSON without superfluous space, as a `str`. Its encoder is made once, as the decoder of `jsontext`."""
+"""Writes JSON without unneeded spaces, as a `str`. The encoder is made once, like the decoder of `text.py`."""
 
 
 def dump_json(value: object) -> bytes:
-    """Write JSON without superfluous space, as UTF-8."""
+    """Write JSON without unneeded spaces, as UTF-8."""
     return to_json(value).encode()

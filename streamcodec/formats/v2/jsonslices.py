@@ -1,15 +1,15 @@
 """JSON slices: the `data` member of a tensor, read a slice at a time, straight into the tensor's array.
 
-A slice is a run of values and brackets that ends before a comma, or with the array. It is made a text of its own, with
-the brackets that are open where it begins and ends, and parsed like any other; so what is valid, and where it is not,
-the usual parser says. A zero stands for what is before the first comma, and one for what is behind the last, so that a
-value that is missing there is noticed.
+A slice is a run of values and brackets that ends before a comma, or at the end of the array. It is completed to a JSON
+text of its own: the brackets that are open at its beginning are added before it, and closing brackets after it. Then
+the usual parser parses it, so the usual parser decides what is valid and where an error is. A zero is added before the
+first comma and after the last one, so that a missing value is noticed there.
 
-Where values are nested, the first and the last list of a slice are parts of lists: how many items those have had
-before is remembered for each axis.
+If values are nested, the first and the last list of a slice are parts of lists. The number of items that came before is
+counted for each axis.
 
-A string that is longer than a block is taken out of its slice and decoded by itself, see `jsonlongtext`; in its place
-an empty one stands.
+A string that is longer than a block is removed from its slice and decoded by itself, see `longtext.py`. An empty string
+takes its place.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from streamcodec.engine.record import record
 from streamcodec.formats.v2.jsondata import WrongValue, are_lists, convert, not_nested, place, restore_signs
 
 DATA_DEPTH: Final = 4
-"""Of the array: within the root, the array of tensors and the tensor."""
+"""Depth of the `data` array: within the root, the array of tensors and the tensor."""
 
 _TEXTS_PER_PIECE: Final = 32 << 10
 
 _OBJECT_BYTES: Final = 41
-"""Of a `bytes` object and the reference to it, without its own bytes."""
+"""Memory of a `bytes` object and the reference to it, without its content."""
 
 
 @record()
 class TakenOut:
-    """A long string of which only the quotes, and sometimes a stand-in for what is between them, are in a slice."""
+    """A long string that was removed from a slice. Only its quotes, and sometimes a stand-in, are left there."""
 
     place: int
-    """Of its first quote, in the text of the slice."""
+    """Place of its first quote in the text of the slice."""
     missing_bytes: int
-    """By so many the header is longer than the slice."""
+    """Bytes of the header that are missing in the slice."""
     value: bytes
     """The string, as UTF-8."""
 
@@ -58,9 +58,9 @@ class Slice:
     """A part of a tensor's data."""
 
     text: bytes
-    """What stands between the comma before and the comma behind it, or an end."""
+    """The text between the comma before it and the comma after it, or an end of the data."""
     offset: int
-    """Of the text, from the start of the header."""
+    """Offset of the text, from the start of the header."""
     opened: int
     """Arrays that are open where it begins: 1 in a flat list."""
     left_open: int
@@ -70,9 +70,9 @@ class Slice:
     is_last: bool
     """Whether no comma stands behind it, but the end of the data."""
     ending: bytes = b""
-    """Put behind it: what ends an object that is refused in any case."""
+    """Text added after it, which closes an object that is refused in any case."""
     taken_out: TakenOut | None = None
-    """What is the first value, if it is long."""
+    """The first value, if it is a long string."""
 
     @property
     def nbytes(self) -> int:
@@ -80,11 +80,11 @@ class Slice:
         return len(self.text) + (0 if self.taken_out is None else len(self.taken_out.value))
 
     def parse(self, limits: Limits, *, is_cut: bool = False) -> list[Any]:
-        """Parse the values: the list of all, in which the first and the last item may be parts of lists.
+        """Parse the values. Returns a list of them; the first and the last item may be parts of lists.
 
         Args:
-            limits: of the JSON text.
-            is_cut: whether the whole text has ended here, so that nothing closes the arrays; then it is refused.
+            limits: caps on the JSON text.
+            is_cut: whether the whole text ends here, within the arrays; then it is refused.
 
         Raises:
             RemoteProtocolError: it is not JSON; with the offset.
@@ -117,7 +117,7 @@ def _innermost(values: list[Any], depth: int, end: int) -> list[Any]:
 
 
 class Cutter:
-    """Cuts the text of one tensor's data into slices, as it comes in; the depth of the array itself is 4."""
+    """Cuts the text of one tensor's data into slices while it comes. The depth of the array itself is 4."""
 
     def __init__(self, offset: int, path: str, limits: Limits) -> None:
         """Begin behind the bracket that opens the array, at an offset of the header, and with a path for errors."""
@@ -130,11 +130,11 @@ class Cutter:
         self._long: LongText | None = None
         self._taken_out: TakenOut | None = None
         self.is_foreign: bool = False
-        """Whether a curly bracket has been seen, for which the values are refused."""
+        """Whether a curly bracket was found. Then the values are refused."""
 
     @property
     def nbytes(self) -> int:
-        """Memory taken by what belongs to the next slice."""
+        """Memory taken by the text of the next slice."""
         value = self._taken_out.value if self._taken_out else b""
         return self._rest_bytes + len(value) + (self._long.nbytes if self._long else 0)
 
@@ -143,7 +143,7 @@ class Cutter:
         return sum(map(len, self._rest))
 
     def cut_plain(self, block: bytes, depth: int) -> Slice | None:
-        """Cut a block of that depth, without brackets and strings, behind its last comma.
+        """Cut a block without brackets and strings after its last comma.
 
         Raises:
             LimitExceededError: as by `cut`.
@@ -160,7 +160,7 @@ class Cutter:
         """Cut a block from a position on.
 
         Returns:
-            The slice, None if there is none yet; and where the array ends, None if that is not in this block.
+            The slice, or None if there is none yet; and the end of the array, or None if it is not in this block.
 
         Raises:
             RemoteProtocolError: a long string is wrong.
@@ -192,14 +192,14 @@ class Cutter:
         return None if close is None else int(block.places[close])
 
     def cut_end(self) -> Slice:
-        """Return what is left where the whole text ends too early."""
+        """Return the last slice of a text that ends too early."""
         if self._long is None:
             return self._slice(b"", self._opened)
         self._take_out(self._long, b"")
         return self._slice(self._long.rest, self._opened)
 
     def _keep(self, text: bytes, string_offset: int | None = None) -> None:
-        """Keep text for the next slice; if it ends in a string that is long by now, begin to take that out."""
+        """Keep text for the next slice. If it ends within a long string, begin to remove that string."""
         self._rest.append(text)
         size = self._rest_bytes
         if size <= LONG_BYTES or self._long is not None:
@@ -214,7 +214,7 @@ class Cutter:
             raise LimitExceededError(msg, limit="max_json_text_bytes", path=self._path)
 
     def _take_long(self, long: LongText, block: Block) -> int:
-        """Have a long string go on by a block; return how far it goes."""
+        """Read a block of a long string; return how far it was read."""
         end = len(block.text) if block.string_end is None else block.string_end
         long.take(block.text[:end], is_last=block.string_end is not None)
         if block.string_end is not None:
@@ -228,7 +228,7 @@ class Cutter:
         self._taken_out = TakenOut(place=self._rest_bytes - 1, missing_bytes=missing, value=value)
 
     def _cut_curly(self, block: Block, position: int, index: int) -> Slice:
-        """Cut behind a curly bracket. What it opens is closed, so that it is a value, and refused as such."""
+        """Cut after a curly bracket. The object that it opens is closed, so that it is a value, which is refused."""
         self.is_foreign = True
         opens = block.kinds[index] == OPEN_OBJECT
         left_open = int(block.depths[index]) - DATA_DEPTH + (0 if opens else 2)
@@ -254,7 +254,7 @@ class Cutter:
 
 
 class SlicedData:
-    """Reads the values of one tensor, of which the size has been checked."""
+    """Reads the values of one tensor. Its size has been checked before."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class SlicedData:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken by the values that have come; of BYTES, the least that their objects take, and long ones."""
+        """Memory taken by the values so far. For BYTES: the smallest size of each object, and the long strings."""
         itemsize = self._datatype.itemsize if self._values is not None else _OBJECT_BYTES
         return self._position * itemsize + self._long_bytes
 
@@ -337,10 +337,10 @@ class SlicedData:
             raise self._wrong_count(end)
 
     def complete(self) -> Generator[None, None, None]:
-        """Put the texts of BYTES into their array, when the last slice has been taken; yields between two pieces."""
+        """Put the texts of BYTES into their array after the last slice; yields between two pieces of work."""
         if self._values is None:
             self._values = np.empty(self._count, object)
-            while self._texts:  # from the end, so that the list is given up in pieces, too
+            while self._texts:  # from the end, so that the list is freed in pieces, too
                 start = max(len(self._texts) - _TEXTS_PER_PIECE, 0)
                 self._values[start : len(self._texts)] = self._texts[start:]
                 del self._texts[start:]
@@ -358,15 +358,15 @@ class SlicedData:
 
 
 class _Rows:
-    """Insists that lists are nested like the shape."""
+    """Checks that lists are nested like the shape."""
 
     def __init__(self, shape: tuple[int, ...], path: str) -> None:
         self._shape = shape
         self._path = path
         self._before = [0] * len(shape)
-        """Of each axis: items of the list that is open there."""
+        """For each axis: number of items of the list that is open."""
         self._ended = [0] * len(shape)
-        """Of each axis: lists that have ended."""
+        """For each axis: number of lists that have ended."""
 
     def flatten(self, values: list[Any], part: Slice) -> list[Any]:
         """Return the values of a slice in row-major order."""
@@ -390,7 +390,7 @@ class _Rows:
         if not (all(map(fits, edges)) and are_lists(level[1:ended], size)):
             index = next(index for index in range(len(level)) if not fits(index))
             raise not_nested(size, place(self._path, self._shape[:axis], self._ended[axis] + index))
-        if is_open:  # its last item may be open too, and is counted when it ends
+        if is_open:  # its last item may be open, too, and is counted when it ends
             self._before[axis] = (0 if ended else before) + len(level[-1]) - (left_open > 1)
         else:
             self._before[axis] = 0

@@ -1,17 +1,16 @@
 """JSON stream: a long header, read block by block, so that neither time nor memory grows with its length.
 
-The text is taken apart while it comes in. The arrays `inputs` and `outputs` are taken out of the root, and read in
-groups of entries. Out of an entry that does not end in its block, the values of `data` are taken, and read in slices,
-straight into the tensor's array if datatype and shape stand before them, as they usually do. What is left of root and
-entries is short, or refused: numbers and names by the thousand have no business there, nor have long texts. All parts
-are parsed by `jsontext`, each as a text of its own; so what is valid, and where it is not, is said by the same parser
-as for a short header. Entries that end in their block are mostly plain: `plainheader` may say yes to them, which is
-quicker. Offsets and paths are those of the whole text.
+The text is divided into parts while it comes. The arrays `inputs` and `outputs` are removed from the root, and read in
+groups of entries. If an entry does not end in its block, the values of `data` are removed from it, and read in slices.
+They go straight into the tensor's array if datatype and shape stand before them, as usual. The rest of the root and of
+the entries must be short, else the header is refused. `text.py` parses all parts, each as a text of its own. So the
+same parser as for a short header decides what is valid and where an error is. Entries that end in their block are
+mostly plain, and `plainheader.py` parses them more quickly. Offsets and paths are those of the whole text.
 
-What a part means is for `header`, which says it by `Items`. This room knows where the parts are.
+This module knows where the parts are. `header.py` and `tensors.py` know what they mean, through the interface `Items`.
 
-A method that works is a generator, which yields where others may have their turn: between two pieces of work none of
-which is longer than a block asks for.
+A method that does much work is a generator. It yields where others may have their turn: between two pieces of work. A
+piece takes no longer than the work for one block.
 """
 
 from __future__ import annotations
@@ -30,10 +29,13 @@ from streamcodec.formats.v2.jsonslices import DATA_DEPTH, Cutter, Slice, SlicedD
 from streamcodec.formats.v2.plainheader import parse_plain_entries
 
 Turns = Generator[None, None, None]
-"""Work, which yields where others may have their turn."""
+"""A piece of work that yields where others may have their turn."""
+
+ENTRIES_PER_TURN: Final = 64
+"""Entries of a long header that are read in one go; each costs some microseconds."""
 
 _ARRAY_DEPTH: Final = 2
-"""Of an array of entries."""
+"""Depth of an array of entries."""
 
 
 _DATA_OPENING: Final = opening_of("data")
@@ -46,10 +48,10 @@ class Items(Protocol):
     """Whether the entries are tensors, with values."""
 
     def begin(self, members: dict[str, Any]) -> SlicedData | None:
-        """Prepare for the values of the next entry; None if its members do not say yet which they are.
+        """Prepare for the values of the next entry; None if its datatype and shape are not known yet.
 
         Raises:
-            RemoteProtocolError: it can have none, or a member is wrong.
+            RemoteProtocolError: the entry cannot have values, or a member is wrong.
         """
         ...
 
@@ -57,9 +59,9 @@ class Items(Protocol):
         """Read the next entries.
 
         Args:
-            entries: what the parser has made of them.
+            entries: the parsed entries.
             constants: how many `NonFinite` they hold.
-            data: the values of the only one, if they were taken out.
+            data: the values of the only entry, if they were read before.
         """
         ...
 
@@ -71,7 +73,7 @@ class _Values:
         self.cutter = cutter
         self.data = data
         self.kept: list[Slice] = []
-        """Where it is not known yet which values they are."""
+        """Slices that wait until datatype and shape are known."""
         self.has_ended = False
 
     @property
@@ -103,29 +105,29 @@ class _Array:
         self.is_first = True
         """Whether no comma has been read."""
         self.entry: KeptText | None = None
-        """Where a block has ended within an entry: its text."""
+        """The text of an entry that did not end in its block; None if there is none."""
         self.values: _Values | None = None
-        """Of that entry."""
+        """The values of that entry."""
 
     @property
     def path(self) -> str:
-        """Of the next entry."""
+        """Path of the next entry."""
         return f"$.{self.key}[{self.count}]"
 
     def path_of(self, path: str) -> str:
-        """Return the path of what was found in a list of the next entries."""
+        """Convert a path in a list of the next entries to a path in the header."""
         index, bracket, rest = path.removeprefix("$[").partition("]")
         return f"$.{self.key}[{int(index) - (not self.is_first) + self.count}{bracket}{rest}"
 
 
 class HeaderStream:
-    """Takes one header apart; made for each."""
+    """Divides one header into its parts; made for each header."""
 
     def __init__(self, items: Mapping[str, Items], limits: Limits) -> None:
         """Begin before the first byte.
 
         Args:
-            items: the arrays of the root that have entries, by their names, and who reads them.
+            items: readers of the arrays of entries, by the names of the arrays.
             limits: `max_json_depth`, `max_json_values` and `max_tensors` apply.
         """
         self._items = items
@@ -135,7 +137,7 @@ class HeaderStream:
         self._root = KeptText(0)
         self._has_ended = False
         self.goes_on: bool = False
-        """Whether something else than white space follows the object, for which it is refused."""
+        """Whether anything but white space follows the object. Then the header is refused."""
         self._array: _Array | None = None
         self._seen: set[str] = set()
 
@@ -169,7 +171,7 @@ class HeaderStream:
                 position = yield from self._read_array(array, block, position)
 
     def finish(self) -> tuple[dict[str, Any], int]:
-        """Return the object of the header, with nothing in the arrays that were read, and how many `NonFinite` it has.
+        """Return the root of the header, without the entries that were read, and its number of `NonFinite`.
 
         Raises:
             RemoteProtocolError: the text has ended too early, or is not JSON.
@@ -213,7 +215,7 @@ class HeaderStream:
         return end
 
     def _refuse_more(self, text: bytes, offset: int) -> NoReturn:
-        """Refuse what follows the object, if nothing is wrong with that."""
+        """Refuse text after the object; an error in that text itself is reported first."""
         self.goes_on = True
         self._root.parse(self._limits, str)
         try:
@@ -263,7 +265,7 @@ class HeaderStream:
         return end
 
     def _find_values(self, array: _Array, entry: KeptText, block: Block, position: int, stop: int) -> int | None:
-        """Look for the values of an entry that is kept; return where they begin, None if that is not here."""
+        """Search for the values of an entry that is kept; return where they begin, or None if not in this block."""
         found = entry.find(_DATA_OPENING, DATA_DEPTH, block, position, stop) if array.items.has_data else None
         if found is None:
             return None
@@ -285,14 +287,14 @@ class HeaderStream:
         return len(block.text) if end is None else end
 
     def _read_entries(self, array: _Array, text: KeptText, *, is_last: bool) -> Turns:
-        """Read entries of which the text is complete."""
+        """Read entries whose text is complete."""
         entries, constants = self._parse_entries(array, text, b"]" if is_last else b",0]")
         entries = entries[not array.is_first : len(entries) - (not is_last)]
         yield
         values, data = array.values, None
         if values is not None:
             values.data = values.data or array.items.begin(entries[0])
-            if values.data is not None:  # else a member is missing, which the reader says
+            if values.data is not None:  # else a member is missing, and the reader refuses the entry
                 data = values.data
                 for part in values.kept:
                     data.take(part)
@@ -303,7 +305,7 @@ class HeaderStream:
     def _take_entries(
         self, array: _Array, entries: list[Any], constants: int = 0, data: SlicedData | None = None
     ) -> Turns:
-        """Have entries read that have been parsed."""
+        """Pass parsed entries to their reader."""
         if array.count + len(entries) > self._limits.max_tensors:
             msg = (
                 f"{array.key} has {array.count + len(entries)} entries or more, {self._limits.max_tensors} are allowed"
@@ -315,7 +317,7 @@ class HeaderStream:
         array.entry = array.values = None
 
     def _parse_entries(self, array: _Array, text: KeptText, end: bytes) -> Any:  # noqa: ANN401 - any JSON value
-        """Parse entries, with a zero for what is before the first comma and behind the last, as for slices."""
+        """Parse entries, with a zero added before the first comma and after the last one, as for slices."""
         return text.parse(self._limits, array.path_of, b"[" if array.is_first else b"[0,", end)
 
 

@@ -1,14 +1,13 @@
-"""JSON values: the data of a JSON tensor, which may be a hundred times as large as the tensor.
+"""JSON values: the text of a JSON tensor, which may be a hundred times as large as the tensor.
 
-Small tensors are written at once. Of large ones the text never exists as a whole: `LargeValues` goes through the array
-slice by slice, first to find the length, so that the length of the message is exact before its first byte is sent, and
-again when it is the tensor's turn. What is refused (a value that JSON cannot say) is refused by the first pass. To the
-rest of the library such a text is what it is used to: `Rows` of bytes, whose sender holds them against the length that
-was declared. So an array that was changed between the passes ends as a connection that is closed, and never as a
-message that is wrong.
+Small tensors are written at once. The text of a large tensor never exists as a whole. `LargeValues` converts the array
+slice by slice, in two passes. The first pass computes the length, so that the length of the message is exact before the
+first byte is sent. It also refuses values without a JSON form. The second pass makes the text, when it is the tensor's
+turn. For the rest of the library, the text is `Rows` of bytes, and the sender checks its declared length. So if an
+array is changed between the passes, the connection is closed, and no wrong message is sent.
 
-Beyond the array, a message holds one slice, and of short texts that are slow to make, the text itself: `KEPT_BYTES`. A
-slice is some 0.2 to 1.5 ms of work.
+Besides the array, a message holds one slice in memory. A short text that is slow to make is kept from the first pass:
+`KEPT_BYTES`. A slice takes some 0.2 to 1.5 ms of work.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from streamcodec.formats.v2.jsonintegers import integers_as_text, length_of_inte
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, check_form, encode_data, encode_floats, to_json
 
 SMALL_BYTES: Final = 64 << 10
-"""A tensor of up to so many bytes is written at once."""
+"""Bytes of the largest tensor that is written at once."""
 
 KEPT_BYTES: Final = 1 << 20
-"""A text of floats or strings up to this length is kept from the first pass for the second."""
+"""Bytes of the longest text of floats or strings that is kept from the first pass for the second."""
 
 _FEW: Final = {"b": 128, "u": 128, "i": 128, "f": 512}
-"""Up to so many numbers are quicker without numpy."""
+"""Up to this number of values, `json` is quicker than numpy."""
 
 _SLICE_BYTES: Final = 32 << 10
-"""Of the array, at a time: the text is 20 to 160 KiB."""
+"""Bytes of the array at a time. Their text has 20 to 160 KiB."""
 
 _FLOAT_COUNT: Final = 2 << 10
 """Floats at a time."""
@@ -57,7 +56,7 @@ _Array = np.ndarray[Any, Any]
 
 
 def json_values(array: _Array | Elements, datatype: Datatype, nonfinite: NonFiniteOutput) -> str | Rows:
-    """Return the text of a tensor's values: of a small one the JSON array, of a large one all but its last bracket.
+    """Return the text of a tensor's values: the JSON array, for a large tensor without its last bracket.
 
     Raises:
         NotRepresentableError: the datatype or a value has no JSON form.
@@ -78,11 +77,11 @@ class LargeValues:
     """The text of a large tensor: windows of bytes, any number of times. The last bracket is missing."""
 
     def __init__(self, texts: Callable[[], Iterable[bytes]]) -> None:
-        """Go through what makes pieces of text, where each value stands behind a comma."""
+        """Iterate over pieces of text; in these, a comma precedes each value."""
         self._texts = texts
 
     def __iter__(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield the text, with a bracket in the place of the first comma."""
+        """Yield the text. The first comma is replaced by a bracket."""
         bracket = b"["
         for text in self._texts():
             yield np.frombuffer(bracket + text[1:] if bracket else text, np.uint8)
@@ -103,7 +102,7 @@ def _large(array: _Array | Elements, datatype: Datatype, nonfinite: NonFiniteOut
 
 
 def _measure(texts: Iterable[bytes]) -> tuple[int, list[bytes]]:
-    """Return the length of a text that has to be made for that, and the text itself if it is short."""
+    """Make a text to find its length. Return the length, and the text itself if it is short."""
     kept: list[bytes] = []
     nbytes = 0
     for text in texts:
@@ -127,7 +126,7 @@ def _floats(array: _Array, nonfinite: NonFiniteOutput) -> Iterator[bytes]:
 
 
 def _slices(array: _Array, count: int) -> Iterator[_Array]:
-    """Yield the values in row-major order, so many at a time; where they do not lie so, each slice is a copy."""
+    """Yield the values in row-major order, `count` at a time. If the array is not C-contiguous, slices are copies."""
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
     for start in range(0, array.size, count):
         yield flat[start : start + count]
@@ -151,7 +150,7 @@ def _strings(array: _Array | Elements) -> Iterator[bytes]:
 
 
 def _places(offsets: Offsets) -> Iterator[Offsets]:
-    """Cut the offsets of elements where they are so many bytes, or elements, as are written at a time."""
+    """Split the offsets of elements into groups that are written at a time, by bytes and by number of elements."""
     start = 0
     while (count := len(offsets) - start - 1) > 0:
         fitting = int(np.searchsorted(offsets, offsets[start] + _SLICE_BYTES, "right")) - start - 1
@@ -161,7 +160,7 @@ def _places(offsets: Offsets) -> Iterator[Offsets]:
 
 
 def _groups(elements: list[Any]) -> Iterator[list[Any]]:
-    """Cut a list of elements where they are so long as are written at a time."""
+    """Split a list of elements into groups that are written at a time, by bytes."""
     lengths = list(map(_length, elements))
     if sum(lengths) <= _SLICE_BYTES:
         yield elements
@@ -197,7 +196,7 @@ def _string(payload: memoryview) -> Iterator[bytes]:
 
 
 def _nbytes(array: _Array | Elements) -> int:
-    """Return how much there is to be written, in bytes of the array."""
+    """Return the size of the array in bytes."""
     if not isinstance(array, np.ndarray) or not array.dtype.hasobject or array.nbytes > SMALL_BYTES:
         return array.nbytes
     return array.nbytes + sum(map(_length, array.reshape(-1).tolist()))

@@ -1,14 +1,14 @@
-"""How a V2 message is read: the ways of finding its JSON header, and that header and tensors fill the body exactly.
+"""The layout of a V2 message: where its JSON header ends, and whether header and tensors fill the body exactly.
 
-Usually HTTP declares how long the header is (`Inference-Header-Content-Length`). Without that field the whole body is
-the header; or, for clients that send it so, tensors follow the header at once, whose end has to be looked for. A header
-that is longer than a block is parsed while it comes in; see `jsonstream.py`.
+Usually HTTP declares the length of the header (`Inference-Header-Content-Length`). Without that field the whole body is
+the header. Some clients send tensors after the header without that field; if this is allowed, the end of the header has
+to be searched for. A header that is longer than a block is parsed while its bytes come; see `jsonstream.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic
 
 from streamcodec.engine.errors import (
     ErrorCode,
@@ -29,26 +29,18 @@ from streamcodec.formats.v2.model import MessageT
 Text = bytes | memoryview
 """A whole JSON header."""
 
-_HeaderT_co = TypeVar("_HeaderT_co", covariant=True)
-
-
-class StreamHeader(Protocol[_HeaderT_co]):
-    """Makes what reads a long header."""
-
-    def __call__(self, limits: Limits, *, start: int | None = None) -> LongHeader[_HeaderT_co]:
-        """Begin with one, of which the length may be known."""
-        ...
-
+StreamHeader = Callable[[Limits, int | None], LongHeader[MessageT]]
+"""Makes the reader of a long header; the arguments are those of `long_request_header`."""
 
 _LITTLE_TEXT_BYTES: Final = 4 << 10
-"""A header of so many bytes is parsed without a turn: it takes some tenths of a millisecond at most."""
+"""Bytes of a header that is parsed without a turn. It takes some tenths of a millisecond at most."""
 
 
 class Layout(Generic[MessageT]):
     """Reads the header of one message, wherever it ends, and checks the end of the message.
 
     Attributes:
-        is_headerless: whether tensors may follow a header of undeclared length, so that `read_end` is needed, too.
+        is_headerless: whether tensors may follow a header of undeclared length. Then `read_end` is needed, too.
     """
 
     __slots__ = ("_header_length", "_parse_header", "_stream_header", "is_headerless")
@@ -61,7 +53,13 @@ class Layout(Generic[MessageT]):
         *,
         allow_headerless: bool,
     ) -> None:
-        """Prepare; the arguments are those of `request_decoder`, and what reads short and long headers.
+        """Prepare.
+
+        Args:
+            parse_header: parses a short header.
+            stream_header: makes the reader of a long header.
+            header_length: as for `request_decoder`.
+            allow_headerless: as for `request_decoder`.
 
         Raises:
             LocalProtocolError: the length is negative.
@@ -106,7 +104,7 @@ class Layout(Generic[MessageT]):
         return header
 
     def read_end(self, reader: Reader) -> Fill:
-        """Insist that the body ends with the last tensor, where its length could not be compared beforehand."""
+        """Check that the body ends with the last tensor, if the length of the body was not known before."""
         if reader.length is not None:
             return
         if (yield from reader.look_ahead(scratch_bytes(1))):
@@ -120,7 +118,7 @@ class Layout(Generic[MessageT]):
             data = scratch_bytes(length)
             yield from reader.fill(data)
             return (yield from self._parse(reader, data))
-        stream = self._stream_header(reader.limits, start=length)
+        stream = self._stream_header(reader.limits, length)
         block = scratch_bytes(LONG_BYTES)
         for start in range(0, length, LONG_BYTES):
             part = block[: length - start]
@@ -129,7 +127,7 @@ class Layout(Generic[MessageT]):
         return (yield from reader.in_turns(stream.finish(length)))
 
     def _read_undeclared(self, reader: Reader) -> Reading[tuple[MessageT, int]]:
-        """Read a header whose length nobody has declared, to the end of its object, or to that of the input.
+        """Read a header of undeclared length, to the end of its JSON object or of the input.
 
         Returns:
             The header, and its length.
@@ -142,7 +140,7 @@ class Layout(Generic[MessageT]):
             if stream is None and is_over:
                 return (yield from self._parse(reader, part)), reader.position
             if stream is None:
-                stream = self._stream_header(reader.limits)
+                stream = self._stream_header(reader.limits, None)
             yield from self._stream(reader, stream, part)
             if is_over:
                 header = yield from reader.in_turns(stream.finish(reader.position))
@@ -151,7 +149,7 @@ class Layout(Generic[MessageT]):
     def _read_block(
         self, reader: Reader, block: memoryview, finder: ObjectEnd | None
     ) -> Reading[tuple[memoryview, bool]]:
-        """Read a block of a header of unknown length; return what belongs to it, and whether it has ended."""
+        """Read a block of a header of unknown length; return its bytes of the header, and whether the header ends."""
         most = min(reader.limits.max_header_bytes, reader.limits.max_message_bytes) + 1
         if reader.length is not None:
             most = min(most, reader.length)
@@ -180,7 +178,7 @@ class Layout(Generic[MessageT]):
             raise
 
     def _stream(self, reader: Reader, stream: LongHeader[MessageT], part: memoryview) -> Fill:
-        """Have a part of a long header read."""
+        """Read a part of a long header."""
         yield from reader.turn()
         try:
             yield from reader.in_turns(stream.feed(bytes(part)))
@@ -191,7 +189,7 @@ class Layout(Generic[MessageT]):
         reader.held_bytes = LONG_BYTES + stream.held_bytes
 
     def _skip_white_space(self, reader: Reader) -> Fill:
-        """Read to the end of a body that is all header; white space may follow its object."""
+        """Read to the end of a body without tensors; only white space may follow its JSON object."""
         while True:
             part = bytes(reader.ahead)
             blanks = len(part) - len(part.lstrip(WHITE_SPACE))
@@ -220,6 +218,6 @@ class Layout(Generic[MessageT]):
 
     @property
     def _if_undeclared(self) -> str:
-        """What is to be said of a body that does not fit, where nobody has said how long its header is."""
+        """A hint for errors about the length of a body, if the length of its header is not declared."""
         missing = f"; {HEADER_LENGTH_FIELD} is missing, which says where binary tensors begin"
         return missing if self._header_length is None else ""

@@ -1,7 +1,7 @@
-"""The model of a header: what a message says of itself, typed and immutable.
+"""The model of a header: its content as typed, immutable objects.
 
-These are plain data. `header.py` makes them from JSON text and vouches for what they say; a raw binary request has one
-that was deduced. Everybody else reads them.
+These are plain data. `header.py` makes them from JSON text, and is responsible for their values. The header of a raw
+binary request is deduced. All other modules only read them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RequestedOutput:
     name: str
     """Name of the output."""
     binary_data: bool | None = None
-    """The explicit wish for a form; None if there is none."""
+    """Whether the client wants the binary form; None if it does not say so."""
     parameters: Mapping[str, Any] = NOTHING
     """The entry's `parameters`, as sent."""
 
@@ -36,19 +36,19 @@ class RequestHeader:
     tensors: tuple[TensorSpec, ...]
     """The `inputs`, in order."""
     outputs: tuple[RequestedOutput, ...] | None = None
-    """The outputs asked for; None means all that the model has."""
+    """The requested outputs; None means all outputs of the model."""
     id: str | None = None
     """To be echoed in the response."""
     parameters: Mapping[str, Any] = NOTHING
     """The request's `parameters`, as sent."""
 
     def wants_binary(self, output: RequestedOutput | None) -> bool:
-        """Tell in which form an output is to be answered.
+        """Tell whether an output is to be sent in binary.
 
         Specification: an explicit `binary_data` wins, else `binary_data_output` of the request, else JSON.
 
         Args:
-            output: the entry that asks for it, or None if the request lists no outputs.
+            output: the entry that requests it; None if the request lists no outputs.
         """
         if output is not None and output.binary_data is not None:
             return output.binary_data

@@ -1,13 +1,13 @@
-"""Plain headers: the usual ones, read at a glance.
+"""Plain headers: a fast parser for the usual headers.
 
-Nearly every header describes binary tensors of fixed size, by four members each. For those, most of what the strict way
-looks for is not there: escapes, constants, values, unknown members, places for errors. This room may only say yes. What
-it accepts, the strict way of `jsontext` and `header` accepts too, and it returns the same; where anything is unusual,
-it returns None, and the strict way has the only say. So verdicts are the same, and the tests compare the two.
+Nearly every header describes binary tensors of fixed size, with four members each. Such a header has no escapes, no
+constants, no values and no unknown members, so most checks of the strict parser are not needed. This module never
+refuses a header. If it accepts a header, the strict parser (`text.py` and `header.py`) would accept it, too, with the
+same result. If anything is unusual, it returns None, and the strict parser decides. So verdicts are the same, and the
+tests compare the two.
 
-Even a member that occurs twice is noticed in passing: behind every name in the text stands a colon, so the colons are
-at least as many as the members written; if they are not more than the members kept, none was lost to another of its
-name.
+Duplicate keys are detected by counting. A colon follows each name in the text, so there are at least as many colons as
+members. If there are not more colons than members in the result, no member was lost because of a duplicate key.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PlainHeader = tuple[dict[str, Any], tuple[TensorSpec, ...]]
 """The object of a header, and its tensors."""
 
 _MEMBERS: Final = 4
-"""Of a plain tensor: name, datatype, shape and parameters."""
+"""Members of a plain tensor: name, datatype, shape and parameters."""
 
 _MOST_MARKS: Final = 16
-"""Objects and members for each tensor: as many as the text has braces and colons, at most. A header with more has other
-things than tensors, and would be parsed for nothing."""
+"""Largest number of braces and colons for each tensor. A header with more of them has other content than tensors, and
+this parser would not accept it."""
 
 _SHORT: Final = 1 << 10
-"""A header of fewer characters is parsed twice without regret."""
+"""Characters of a short header. To parse such a header twice costs little."""
 
 
 def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits) -> PlainHeader | None:
@@ -47,12 +47,12 @@ def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits)
         limits: caps on what it may declare.
 
     Returns:
-        What the strict way would make of the text, and of the tensors in it; the rest is still to be checked. None if
-        the strict way has to decide.
+        The root and its tensors, as the strict parser would return them; the rest of the root is not checked yet. None
+        if the strict parser has to decide.
     """
     try:
         text = str(data, "utf-8").rstrip(WHITE_SPACE)
-        # A header with values in it would be parsed for nothing; an escape could hide any character.
+        # A header with JSON values would not be accepted. An escape could hide any character.
         if "\\" in text or '"data"' in text or _has_others(text) or _is_deep(text, data, limits.max_json_depth):
             return None
         root, end = _DECODER.raw_decode(text)
@@ -80,10 +80,10 @@ def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits)
 
 
 def parse_plain_entries(text: bytes) -> list[dict[str, Any]]:
-    """Parse some entries of the array of tensors, which are not nested too deeply; commas stand between them.
+    """Parse some entries of the array of tensors, with commas between them. They are not nested too deeply.
 
     Returns:
-        The entries, as the strict way would return them; none if that has to decide.
+        The entries, as the strict parser would return them; an empty list if the strict parser has to decide.
     """
     if b"\\" in text or NEGATIVE_ZERO.search(text):  # which this parser reads as 0
         return []
@@ -134,14 +134,14 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
 
 
 def _has_others(text: str) -> bool:
-    """Whether there is much more in a long header than tensors, as far as can be told without parsing it."""
+    """Whether a long header seems to have much other content than tensors; it is not parsed for this."""
     if len(text) < _SHORT:
         return False
     return text.count(":") + text.count("{") > _MOST_MARKS * (1 + text.count('"shape"'))
 
 
 def _is_deep(text: str, data: bytes | bytearray | memoryview, limit: int) -> bool:
-    """Tell whether a text nests deeper; where there are few brackets, without looking where they are."""
+    """Tell whether a text nests deeper than `limit`. If it has few brackets, their places are not searched."""
     return text.count("[") + text.count("{") > limit and too_deep_at(data, limit) is not None
 
 

@@ -1,6 +1,6 @@
 """A second reader of frames, written from `docs/frame.md` alone, with nothing but `struct` and `json`.
 
-It has a whole stream in memory, and says of it what was accepted and what was skipped.
+It has a whole stream in memory, and returns which parts were accepted and which were skipped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a programmer who made a mistake is told, word for word: what was wrong, and where it helps, what to do.
+"""The texts of local errors, word for word: what is wrong, and where it helps, what to do.
 
-`test_refusals` has the words for what a peer has sent.
+`test_refusals` has the texts of remote errors.
 """
 
 from __future__ import annotations
@@ -150,11 +150,11 @@ COMPLAINTS: Final[list[tuple[str, Callable[[], object]]]] = [
     ("a length is negative", lambda: request_decoder(header_length=-1, body_length=None)),
     ("a length is negative", lambda: request_decoder(header_length=None, body_length=-1)),
     (
-        "the limits of a decoder must be those that its remembered headers have been checked against",
+        "the limits of a decoder must be the limits of its header cache",
         lambda: _decoder(headers=HEADERS, limits=Limits()),
     ),
     (
-        "headers are remembered for the limits that they were checked against, and for no others",
+        "the limits must be those that the header cache was made with",
         lambda: HEADERS.parse(b"{}", Limits()),
     ),
     ("tensors 'x' and 'y' were given memory that overlaps", _share),
@@ -190,7 +190,7 @@ COMPLAINTS: Final[list[tuple[str, Callable[[], object]]]] = [
     ("an encoding is gzip or deflate, not 'br'", lambda: Inflater("br", Limits())),
     ("the message is compressed already, with gzip", _compress_twice),
     (
-        "a message that is streamed cannot be compressed: its length has to be known before its bytes are made",
+        "a streamed message cannot be compressed: its length must be known before its bytes are made",
         lambda: compress_message(encode_request([Tensor(name="x", array=Rows("INT8", (1,), []))]), "gzip"),
     ),
     (

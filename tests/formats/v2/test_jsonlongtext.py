@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamcodec import DEFAULT_LIMITS, Limits, RemoteProtocolError, parse_request_header
 from streamcodec.engine.json.longtext import LongText
 from streamcodec.formats.v2 import jsonslices
-from streamcodec.formats.v2.header import RequestStream
+from streamcodec.formats.v2.header import long_request_header
 from streamcodec.testing import ErrorDescription
 from tests.effort import examples
 from tests.formats.v2.test_jsonstream import ACCEPTED, REFUSED, assert_same, in_blocks, whole, with_data
@@ -162,7 +162,7 @@ def test_what_is_held_is_told() -> None:
     start = b'{"inputs":[{"name":"x","datatype":"BYTES","shape":[2],"data":['
     late = b'{"inputs":[{"data":['
     for beginning in (start, late):
-        stream, held = RequestStream(DEFAULT_LIMITS), 0
+        stream, held = long_request_header(DEFAULT_LIMITS), 0
         for text in (beginning + b'"', *[b"x" * 1_000] * 50, b'"', b","):
             for _ in stream.feed(text):
                 pass

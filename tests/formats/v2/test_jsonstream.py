@@ -31,7 +31,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.engine.json.scan import LONG_BYTES
-from streamcodec.formats.v2.header import RequestStream, ResponseStream
+from streamcodec.formats.v2.header import long_request_header, long_response_header
 from streamcodec.testing import ErrorDescription, describe_error, describe_header
 from tests.corpus.notation import read_bytes
 from tests.corpus.reading import Case, read_corpus
@@ -58,7 +58,7 @@ def in_blocks(
     text: bytes, size: int, *, is_response: bool = False, limits: Limits = DEFAULT_LIMITS, is_known: bool = True
 ) -> Any:  # noqa: ANN401
     """Describe what it comes to when it is read in blocks of a size."""
-    make = ResponseStream if is_response else RequestStream
+    make = long_response_header if is_response else long_request_header
     stream = make(limits, start=len(text) if is_known else None)
     try:
         for start in range(0, len(text), size):
@@ -354,7 +354,7 @@ def test_tensors_are_counted_as_they_come() -> None:
     assert known.path == unknown.path == "$.inputs[1998]"
 
 
-@pytest.mark.parametrize(("key", "make"), [("inputs", RequestStream), ("outputs", ResponseStream)])
+@pytest.mark.parametrize(("key", "make"), [("inputs", long_request_header), ("outputs", long_response_header)])
 def test_what_does_not_fit_the_message_is_refused_before_the_header_has_ended(key: str, make: Any) -> None:  # noqa: ANN401
     text = json.dumps({key: [binary("INT8", [9], 9)], "parameters": {}}).encode()
     stream = make(Limits(max_message_bytes=len(text) + 8), start=len(text))
@@ -504,7 +504,7 @@ def test_plain_tensors_of_a_long_header_are_read_like_those_of_a_short_one() -> 
 def test_outputs_of_a_long_header_by_the_hundred() -> None:
     outputs = [{"name": f"output{index}", "parameters": {"binary_data": True}} for index in range(1_000)]
     text = json.dumps({"inputs": [], "outputs": outputs}).encode()
-    stream = RequestStream(DEFAULT_LIMITS, start=len(text))
+    stream = long_request_header(DEFAULT_LIMITS, start=len(text))
     turns = sum(1 for start in range(0, len(text), 30_000) for _ in stream.feed(text[start : start + 30_000]))
     assert turns >= 1_000 // 64
     assert in_blocks(text, 30_000) == describe_header(parse_request_header(text, DEFAULT_LIMITS))

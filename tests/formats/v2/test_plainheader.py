@@ -1,4 +1,4 @@
-"""Plain headers: what is read at a glance is what the strict way makes of it, and what is unusual is left to that."""
+"""Plain headers: the fast parser has the results of the strict parser, and leaves unusual headers to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quick parser ends the process where it gets no memory: so it is used only where there is enough."""
+"""The quick parser ends the process if it gets no memory, so it is used only if there is enough."""
 
 from __future__ import annotations
 
