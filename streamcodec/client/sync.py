@@ -89,7 +89,7 @@ class Client:
 
         Raises:
             LocalProtocolError: the URL is not that of an HTTP server, a field cannot be sent, there is no such
-            compression or media type, or no certificates can be read.
+                compression or media type, or no certificates can be read.
         """
         self._common = Common(
             url,

@@ -53,7 +53,7 @@ class ClientConnection:
         Args:
             limits: bound the heads of responses.
             paced: whether `next_event` asks for turns (`NEED_TURN`) instead of doing long work at once. An event loop
-            needs this, because other connections wait meanwhile.
+                needs this, because other connections wait meanwhile.
         """
         self._limits = limits
         self._h11 = h11.Connection(h11.CLIENT)

@@ -85,7 +85,7 @@ class ServerConnection:
         work: do a piece of long work after `next_event` has returned `NEED_TURN`; see `Incoming.work`.
         incoming: the receiving half, with its counters.
         has_unread_body: whether the connection is to be closed although the client may still be sending. Closing it at
-        once would reset it, and the response could be lost.
+            once would reset it, and the response could be lost.
 
     Example:
         >>> connection = ServerConnection()

@@ -60,7 +60,7 @@ def message_reply(message: EncodedMessage, media_type: str | None = None) -> Rep
     Args:
         message: the response.
         media_type: of the request, if it gives the header's length: the reply has the same. Triton answers Vertex AI's
-        media type with the usual field, and clients may look for it. So that reply has both.
+            media type with the usual field, and clients may look for it. So that reply has both.
     """
     headers = message.headers if media_type is None else message.headers_with(media_type)
     if media_type == VERTEX_AI_MEDIA_TYPE and message.header_length is not None:

@@ -46,7 +46,7 @@ class Service:
         limits: of every request.
         is_ready: the answer to readiness checks; a server that shuts down sets it to False.
         pool: reuses the memory of tensors; None if there is none. A server counts its idle memory in its budget, and
-        gives it back before a request has to wait. So a pool belongs to one server.
+            gives it back before a request has to wait. So a pool belongs to one server.
     """
 
     def __init__(
