@@ -1,9 +1,9 @@
-"""Accepting: new connections, several in each turn of the event loop.
+"""Accepting: accepts new connections, several in each turn of the event loop.
 
-On asyncio the event loop calls whenever there are some. A call that fails for want of memory loses nothing, since the
-loop calls again; a task that waits for them is not woken again by a wait that was half over. What may be lost is asked
-for anew a few times a second. So is it where no connection can be accepted (no descriptors), and nobody listens until
-then: others will give some back.
+On asyncio the event loop calls this room whenever there are new connections. If a call fails because there is no
+memory, nothing is lost: the loop calls again. A task that waits for connections might not be woken again after such a
+failure. What may be lost is requested again a few times a second. The same is done if no connection can be accepted
+because there are no descriptors. Nobody listens meanwhile; other connections will give some back.
 """
 
 from __future__ import annotations

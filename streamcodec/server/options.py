@@ -1,6 +1,6 @@
 """Options: how a server uses its machine, and how long it waits.
 
-All are finite, and each has its reason beside it, and what a client is answered that goes beyond.
+All limits are finite. Each has its reason beside it, and the answer to a client that exceeds it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ServerOptions:
     """How a server uses its machine, and how long it waits; times in seconds.
 
     Raises:
-        LocalProtocolError: a value is no number, or none that can be meant.
+        LocalProtocolError: a value is not a number, or is out of range.
     """
 
     max_connections: int = 512
