@@ -40,7 +40,7 @@ STRICTER_MESSAGES: Final = {
     "the field Host is missing": "h11 asks 1.1 alone for it",
     "the line in front of a chunk is not its size": "h11 takes 20 digits, white space, and anything for an extension",
     "this is no proxy": "h11 takes CONNECT, and what follows its head is then no request",
-    "behind the last chunk stands a line that is no field": "h11 takes bare line feeds and folded lines in trailers",
+    "the line after the last chunk is not a header field": "h11 takes bare line feeds and folded lines in trailers",
 }
 """Beginnings of the messages of `invalid-http` with which more is refused than by h11."""
 USUAL_LIMITS: Final = {

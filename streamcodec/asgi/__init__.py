@@ -1,4 +1,4 @@
-"""The V2 service for ASGI servers, and its decoder for endpoints of one's own."""
+"""The V2 service for ASGI servers, and its decoder for your own endpoints."""
 
 from streamcodec.asgi.app import App
 from streamcodec.asgi.endpoint import pieces, receive_request, send_response

@@ -1,4 +1,4 @@
-"""App: the V2 service as an ASGI 3 application, wherever it is mounted."""
+"""App: the V2 service as an ASGI 3 application, which can be mounted at any path."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from streamcodec.service.replies import complete_headers
 logger: Final = logging.getLogger(__name__)
 
 _CLOSING_VERSIONS: Final = {"1.0", "1.1"}
-"""Of HTTP, in which a connection can be closed by a field."""
+"""Versions of HTTP in which a field can close the connection."""
 
 
 class App:
-    """The V2 service for uvicorn, hypercorn, granian and whatever else speaks ASGI 3.
+    """The V2 service for uvicorn, hypercorn, granian and other ASGI 3 servers.
 
-    Requests are received, answered, bounded and refused as by the bundled server. The server's own limits come on top:
-    it keeps the connections, and reads the heads.
+    Requests are received, answered, limited and refused as by the bundled server. The ASGI server keeps the connections
+    and reads the heads; its limits apply too.
 
     Attributes:
-        frontend: has the memory and the threads of all requests.
+        frontend: holds the memory and the threads of all requests.
     """
 
     def __init__(
@@ -38,14 +38,15 @@ class App:
         """Prepare to serve.
 
         Args:
-            service: what is served.
-            options: how; those about connections and heads have no effect.
-            observer: is told of all requests; or several, which are told in turn. Bytes are those of bodies.
+            service: what to serve.
+            options: how to serve it; options about connections and heads have no effect.
+            observer: one observer or several, which are told about all requests in turn. Byte counts are those of
+                bodies.
         """
         self.frontend: Frontend = Frontend(service, options, observer=observer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or follow the life of the server."""
+        """Answer one request, or handle the lifespan of the server."""
         if scope["type"] == "http":
             await self._answer(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -92,19 +93,19 @@ class App:
     ) -> None:
         try:
             await self.frontend.handle(head, peer, observation, reply)
-        except (OSError, MessageError) as error:  # the client has left, takes nothing, or fails its own answer
+        except (OSError, MessageError) as error:  # the client has left or stopped reading, or the answer failed
             logger.debug("request broken off: %s", error)
-            return  # a server closes the connection of an answer that has no end
+            return  # the server closes the connection of an incomplete answer
         await peer.end()
 
 
 class AsgiPeer:
-    """One request of an ASGI server's."""
+    """One request of an ASGI server."""
 
     is_decoded = False
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Begin before its body."""
+        """Begin before the body."""
         self._receive = receive
         self._send = send
         self._has_ended = False
@@ -112,7 +113,7 @@ class AsgiPeer:
         self.can_close: bool = scope.get("http_version", "1.1") in _CLOSING_VERSIONS
 
     def take_back(self, message: Message) -> None:
-        """Begin with a message that has been received already."""
+        """Begin with a message that has already been received."""
         self._taken_back = message
 
     async def receive(self) -> bytes | None:
@@ -141,7 +142,7 @@ class AsgiPeer:
         await self._send({"type": "http.response.start", "status": status, "headers": encoded(headers)})
 
     async def send(self, data: memoryview) -> None:
-        """Send a piece of it. Servers keep what they are given, so it is copied."""
+        """Send a piece of the answer. It is copied, because servers keep what they are given."""
         await self._send({"type": "http.response.body", "body": bytes(data), "more_body": True})
 
     async def end(self) -> None:
@@ -158,7 +159,7 @@ def _whole_body(message: Message) -> bytes:
 
 
 async def _send_at_once(send: Send, reply: Reply) -> None:
-    """Send a reply that is all there."""
+    """Send a reply that is complete."""
     await send({"type": "http.response.start", "status": reply.status, "headers": encoded(complete_headers(reply))})
     await send({"type": "http.response.body", "body": b"".join(cast("tuple[bytes, ...]", reply.buffers))})
 

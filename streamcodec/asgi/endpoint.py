@@ -1,4 +1,4 @@
-"""Endpoint: receive an inference request and send its answer within an ASGI application of one's own."""
+"""Endpoint: receives an inference request and sends its answer within your own ASGI application."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamcodec.service.replies import Reply, complete_headers
 from streamcodec.transports.vectors import async_batches
 
 READ_TIMEOUT: Final = 30.0
-"""Seconds without a byte: networks recover within that time or not at all."""
+"""Seconds without a byte: a network recovers within that time or not at all."""
 
 
 async def receive_request(
@@ -30,20 +30,24 @@ async def receive_request(
     limits: Limits = DEFAULT_LIMITS,
     timeout: float | None = READ_TIMEOUT,
 ) -> ReceivedRequest:
-    """Receive an inference request while it comes, each tensor in its final memory.
+    """Receive an inference request while it arrives, each tensor in its final memory.
 
     Args:
-        scope: of the request; of Starlette and FastAPI `request.scope`.
-        receive: `request.receive` there. Nobody may have asked for the body before.
-        check: is called when the JSON header has come, before memory is taken for tensors; what it raises refuses.
-        place: says whose memory a tensor goes to; by default that of a pool, to which it returns with its last array.
-        limits: caps on everything that is read.
+        scope: of the request; `request.scope` in Starlette and FastAPI.
+        receive: `request.receive` there. The body must not have been read before.
+        check: called when the JSON header has arrived, before memory is taken for tensors. If it raises, the request is
+            refused.
+        place: chooses the memory of a tensor; by default a pool, to which the memory returns with its last array.
+        limits: bound everything that is read.
         timeout: seconds without a byte; None waits for ever.
 
+    Returns:
+        The request, with all of its tensors.
+
     Raises:
-        RemoteProtocolError: the request is refused; `status_hint` is the status to answer with. Its code is
+        RemoteProtocolError: the request is refused; `status_hint` is the status of the answer. Its code is
             `connection-closed` if the client has left.
-        OutOfMemoryError: as above, for want of memory.
+        OutOfMemoryError: the same, because there is no memory.
     """
     reception = Reception(head_of(scope, limits), limits=limits, check=check, place=place, paced=True)
     return await receive_from(AsgiPeer(scope, receive, _no_send), reception, timeout)
@@ -53,8 +57,8 @@ async def send_response(send: Send, reply: Reply) -> None:
     """Send the answer to an inference request, tensor after tensor.
 
     Args:
-        send: as ASGI gives it.
-        reply: by `ReceivedRequest.reply`; or by `error_reply`, of what `receive_request` has raised.
+        send: the ASGI callable.
+        reply: from `ReceivedRequest.reply`; or from `error_reply`, for an error of `receive_request`.
     """
     await send({"type": "http.response.start", "status": reply.status, "headers": encoded(complete_headers(reply))})
     async with aclosing(pieces(reply)) as coming:
@@ -64,7 +68,7 @@ async def send_response(send: Send, reply: Reply) -> None:
 
 
 async def pieces(reply: Reply) -> AsyncGenerator[bytes, None]:
-    """Yield the body of a reply in pieces of at most 256 KiB, as `StreamingResponse` of Starlette wants it."""
+    """Yield the body of a reply in pieces of at most 256 KiB, for Starlette's `StreamingResponse`."""
     async with aclosing(async_batches(reply.buffers)) as coming:
         async for batch in coming:
             for view in batch:
@@ -73,4 +77,4 @@ async def pieces(reply: Reply) -> AsyncGenerator[bytes, None]:
 
 
 async def _no_send(_: Message) -> None:
-    """Send nothing: an endpoint answers by itself."""
+    """Send nothing: an endpoint sends its own answer."""

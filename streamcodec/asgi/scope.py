@@ -1,4 +1,4 @@
-"""Scope: what an ASGI server says of a request, as the head of a request (ASGI 3.0, "HTTP Connection Scope")."""
+"""Scope: turns the ASGI scope of a request into the head of a request (ASGI 3.0, "HTTP Connection Scope")."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def head_of(scope: Scope, limits: Limits) -> RequestHead:
-    """Return the head of a request; its target begins below the path that the application is mounted at.
+    """Return the head of a request; its target begins below the path at which the application is mounted.
 
     Raises:
-        MessageError: a connection of the bundled server would refuse this head, too.
+        MessageError: a connection of the bundled server would refuse this head too.
     """
     fields = [(bytes(name), bytes(value)) for name, value in scope["headers"]]
     version: str = scope.get("http_version", "1.1")
@@ -29,7 +29,7 @@ def head_of(scope: Scope, limits: Limits) -> RequestHead:
 
 
 def client_of(scope: Scope) -> str:
-    """Return address and port of the client; empty where the server does not know them."""
+    """Return address and port of the client; empty if the server does not know them."""
     host, port, *_ = scope.get("client") or ("", None)
     if not host or port is None:
         return str(host)
@@ -42,7 +42,7 @@ def _target(scope: Scope) -> str:
     raw: bytes = scope.get("raw_path") or quote(path).encode("ascii")
     root: str = scope.get("root_path", "").rstrip("/")
     if root and (path == root or path.startswith(root + "/")):
-        # By segments: a character may be percent-encoded in one of the two and not in the other.
+        # The path is split into segments, because a character may be percent-encoded in only one of the two.
         segments = raw.split(b"/")[1 + root.count("/") :]
         raw = b"/" + b"/".join(segments)
     query: bytes = scope.get("query_string", b"")
@@ -50,9 +50,10 @@ def _target(scope: Scope) -> str:
 
 
 def key_of(scope: Scope) -> bytes:
-    """Return all that a head says to the service, so that equal keys mean the same; fields that mean nothing are out.
+    """Return everything in a head that the service uses. Heads with equal keys mean the same.
 
-    A character may be percent-encoded or not, so both forms of the path belong to the key.
+    Fields that mean nothing to the service are left out. A character may be percent-encoded or not, so both forms of
+    the path belong to the key.
     """
     fields = [part for field in scope["headers"] if bytes(field[0]) in MEANINGFUL_FIELDS for part in field]
     path: str = scope["path"]

@@ -1,10 +1,11 @@
 """Command line: `streamcodec serve`, `streamcodec infer`, `streamcodec demo`, `streamcodec fuzz`.
 
-`main` runs a command; `program` is the process around it, which has two more concerns. The one is Ctrl-C: at any moment
-it ends the program with status 130 and without a word. While modules are imported there is nothing to be put in order,
-and the process ends at once. While a command runs, it gets a `KeyboardInterrupt`. So nothing heavy is imported here.
+`main` runs a command. `program` is the process around it, and handles two more cases. The first is Ctrl-C: at any
+moment it ends the program with status 130 and without a message. While modules are imported there is nothing to clean
+up, so the process ends at once. A running command gets a `KeyboardInterrupt`. So no slow module is imported here.
 
-The other are readers who have had enough, as `head`: then the program ends as one that SIGPIPE has ended, status 141.
+The second case is a reader of the output that closes the pipe, such as `head`. Then the program ends like a program
+that SIGPIPE has ended, with status 141.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ from typing import Final, NoReturn
 from streamcodec.cli.statuses import INTERRUPTED
 
 _ORDER_SECONDS: Final = 1.0
-"""For a command to put things in order after Ctrl-C. Until then another Ctrl-C has no effect, then it ends all."""
+"""Time for a command to clean up after Ctrl-C. Another Ctrl-C has no effect before it is over, and ends all after
+it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status.
 
     Raises:
-        SystemExit: help was asked for, or arguments are wrong.
+        SystemExit: help was requested, or arguments are wrong.
     """
-    from streamcodec.cli import commands  # noqa: PLC0415 - it takes time, in which `program` minds Ctrl-C
+    from streamcodec.cli import commands  # noqa: PLC0415 - slow to import; `program` already handles Ctrl-C
 
     return commands.run(commands.parse(arguments))
 
 
 def program() -> NoReturn:
     """Run a command as the whole of this process, and end it."""
-    # A shell may have SIGINT ignored by what it starts in the background.
+    # A shell may start background processes with SIGINT ignored.
     minds_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if minds_interrupts:
         signal.signal(signal.SIGINT, _leave)
@@ -63,7 +65,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - 
 
 
 class _Interruption:
-    """A handler that interrupts once: what puts things in order then is left alone, but where that hangs."""
+    """A signal handler that interrupts once. It leaves the clean-up alone, unless that takes too long."""
 
     def __init__(self) -> None:
         self._end = 0.0

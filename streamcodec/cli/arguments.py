@@ -30,14 +30,14 @@ def count(text: str) -> int:
 def number(text: str) -> int:
     """Read an integer that may be 0."""
     if not _is_number(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of 0 or more")
     return int(text)
 
 
 def size(text: str) -> int:
     """Read a number of bytes, in units of 1024."""
     if not (nbytes := size_or_0(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer above 0, perhaps with K, M, G or T")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer above 0, optionally with K, M, G or T")
     return nbytes
 
 
@@ -45,12 +45,12 @@ def size_or_0(text: str) -> int:
     """Read a number of bytes that may be 0, in units of 1024."""
     digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in _UNITS else (text, "")
     if not _is_number(digits):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer, perhaps with K, M, G or T")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer, optionally with K, M, G or T")
     return int(digits) << _UNITS.get(unit, 0)
 
 
 def size_text(nbytes: int) -> str:
-    """Write a number of bytes as `size` reads it."""
+    """Write a number of bytes in the form that `size` reads."""
     for unit, power in reversed(_UNITS.items()):
         if nbytes % (1 << power) == 0:
             return f"{nbytes >> power}{unit}"
@@ -58,7 +58,7 @@ def size_text(nbytes: int) -> str:
 
 
 def seconds(text: str) -> float:
-    """Read a time that sockets can wait."""
+    """Read a time in seconds that sockets can wait."""
     value = _real(text)
     if not 0 < value <= threading.TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
@@ -66,7 +66,7 @@ def seconds(text: str) -> float:
 
 
 def rate(text: str) -> float:
-    """Read how often something may happen in a second, with pauses that somebody could wait for."""
+    """Read a rate per second; very low rates are refused because of their long pauses."""
     value = _real(text)
     if not _LOWEST_RATE <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate: a number per second, {_LOWEST_RATE} or more")

@@ -1,7 +1,7 @@
-"""Commands: which there are, and what becomes of how they end.
+"""Commands: the list of commands, and the exit status for each way in which they end.
 
-Each command is a module with `add_arguments` and `run`, which is imported if the command is called. What goes wrong in
-it is one line and an exit status: 1 for a failure, 2 for wrong arguments.
+Each command is a module with `add_arguments` and `run`. Only the called command is imported. A failure prints one line
+and gives an exit status: 1 for a failure, 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMMANDS: Final = {
     "demo": "show what streaming a tensor costs, on this machine",
     "fuzz": "examine a server with malformed requests",
 }
-"""What each does; its module has the same name."""
+"""The description of each command; its module has the same name."""
 
 _EPILOG: Final = """\
 examples:
@@ -33,19 +33,19 @@ examples:
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy
   streamcodec fuzz http://127.0.0.1:8000 --model identity
 
-Each command has a --help of its own. The exit status is 0 for success, 1 for a failure, 2 for wrong arguments, 130
-after Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
+Each command has its own --help. The exit status is 0 for success, 1 for a failure, 2 for wrong arguments, 130 after
+Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
 """
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the arguments; import the command that they call.
+    """Parse the arguments, and import the called command.
 
     Args:
         arguments: None for those of the process.
 
     Raises:
-        SystemExit: help was asked for, or they are wrong.
+        SystemExit: help was requested, or the arguments are wrong.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def status_of(end: SystemExit) -> int:
-    """Return the exit status that is meant; say what else is."""
+    """Return the exit status; print the message, if the exception has one instead of a status."""
     if isinstance(end.code, str):
         complain(end.code)
         return 1
@@ -87,15 +87,15 @@ def status_of(end: SystemExit) -> int:
 
 
 def finished(status: int) -> int:
-    """Write out what was printed; return the exit status, which is another one if only that fails."""
+    """Flush the output; return the exit status, which changes if only the flush fails."""
     try:
         flush(sys.stdout)
     except BrokenPipeError:
         status = status or BROKEN_PIPE
     except OSError as error:
-        if not status:  # else it has been said
+        if not status:  # else an error has been printed already
             complain(str(error))
         status = status or 1
-    with suppress(OSError):  # there is nowhere left to say so
+    with suppress(OSError):  # there is no output left to report it
         flush(sys.stderr)
     return status

@@ -1,7 +1,7 @@
-"""`streamcodec demo`: tensors over a real socket to a real server and back, checked, timed and weighed.
+"""`streamcodec demo`: sends tensors over a real socket to a real server and back; checks them, and measures the costs.
 
-Every figure is measured in this run. The server is a process of its own, a fresh one for each row, so that its peak
-memory belongs to that row alone.
+Every figure is measured in this run. The server is a separate process, a new one for each measurement, so that its peak
+memory belongs to that measurement only.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _IMAGES: Final = (8, 224, 224, 3)
 _LARGE: Final = (64, 1024, 1024)
 _BINARY_RUNS: Final = 3
 _JSON_ROWS: Final = 2
-"""Of the large tensor as JSON only so many rows are sent, since all of them would take minutes."""
+"""Rows of the large tensor that are sent as JSON; all of them would take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one tensor's way to the server and back has cost."""
+    """The costs of sending one tensor to the server and back."""
 
     nbytes: int
     """Bytes of the tensor."""
@@ -45,7 +45,7 @@ class Measurement:
     copied: int
     """Bytes of the answer that were copied in user space on receipt, in this process."""
     extra: int | None
-    """Peak memory of the server above its idle state and above the tensor; None where the system does not tell."""
+    """Peak memory of the server above its idle state and above the tensor; None if the system does not report it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,13 +84,13 @@ def _measure(tensor: np.ndarray[Any, Any], *, is_binary: bool) -> Measurement:
         times = [_round_trip(client, tensor, is_binary=is_binary) for _ in range(_BINARY_RUNS if is_binary else 1)]
         peak = _memory(pid, "VmHWM")
         copied = (client.received_copied - counted) // len(times)
-    # Idle memory can hold some that the first request gave back, and that the next one uses again.
+    # The idle memory may include memory that the first request has freed and the next one uses again.
     extra = None if idle is None or peak is None else max(0, peak - idle - tensor.nbytes)
     return Measurement(nbytes=tensor.nbytes, seconds=median(times), copied=copied, extra=extra)
 
 
 def _round_trip(client: Client, tensor: np.ndarray[Any, Any], *, is_binary: bool) -> float:
-    """Return how many seconds the tensor took; stop if it comes back changed."""
+    """Return how many seconds the round trip took; stop if the tensor comes back changed."""
     start = time.perf_counter()
     back = client.infer("identity", {"x": tensor}, is_binary=is_binary)["x"]
     seconds = time.perf_counter() - start
@@ -101,7 +101,7 @@ def _round_trip(client: Client, tensor: np.ndarray[Any, Any], *, is_binary: bool
 
 @contextmanager
 def _server() -> Iterator[tuple[str, int]]:
-    """Run the demo server in a process of its own; yield its URL and process id."""
+    """Run the demo server as a separate process; yield its URL and process id."""
     command = [sys.executable, "-m", "streamcodec", "serve", "--port", "0", "--no-access-log"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own program
         try:
@@ -115,7 +115,7 @@ def _server() -> Iterator[tuple[str, int]]:
 
 
 def _memory(pid: int, field: str) -> int | None:
-    """Return a figure of a process's memory in bytes, where the system has /proc."""
+    """Return a memory figure of a process in bytes; None if the system has no /proc."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

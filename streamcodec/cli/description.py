@@ -1,4 +1,4 @@
-"""Description: what a server serves, in words for the operator, a line for each model."""
+"""Description: describes the served models for the operator, one line for each model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_TENSORS: Final = 4
 
 
 def describe(models: ModelRegistry) -> Iterator[str]:
-    """Describe models, and of very many, the first."""
+    """Describe the models; only the first ones if there are very many."""
     yield from (f"  {_description(model)}" for model in islice(models, _MAX_MODELS))
     if others := sum(1 for _ in islice(models, _MAX_MODELS, None)):
         yield f"  and {others} more"

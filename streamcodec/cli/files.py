@@ -1,8 +1,8 @@
-"""Files: outputs as .npy files that are whole or not there.
+"""Files: writes outputs as .npy files that are always complete.
 
-An output is written under a name of its own in the folder where it belongs, and gets its name when it is complete. So
-neither Ctrl-C nor a full disk leaves half a file, and what had the name before is not lost to a failure. SIGTERM and
-SIGHUP would end the process on the spot; while a file is written, they remove it first, and then do so.
+An output is written under a temporary name in its target folder, and renamed when it is complete. So neither Ctrl-C nor
+a full disk leaves an incomplete file, and a failure does not destroy an existing file. SIGTERM and SIGHUP would end the
+process at once. While a file is being written, they first remove it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import TensorReceived
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-"""What file systems answer that have no hard links, as those of memory cards."""
+"""Errors of file systems without hard links, as on memory cards."""
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a process unless it says otherwise: from a service manager, and from a terminal that is closed."""
+"""Signals that end a process by default: from a service manager, and from a terminal that is closed."""
 
 
 def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
@@ -37,11 +37,11 @@ def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
 
     Args:
         path: of the file.
-        array: what numpy can write without pickling.
-        replaces: whether the file may be there already.
+        array: of a dtype that numpy can write without pickling.
+        replaces: whether to replace an existing file.
 
     Raises:
-        FileExistsError: it is there, and may not be.
+        FileExistsError: the file exists, and must not be replaced.
         OSError: it cannot be written.
     """
     check_free(path, replaces=replaces)
@@ -57,15 +57,15 @@ def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
 
 @contextmanager
 def _removed_at_the_end(path: Path) -> Iterator[None]:
-    """Remove a file when the block ends, or with the process if a signal ends that before."""
+    """Remove a file when the block ends, or when a signal ends the process before that."""
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
         path.unlink(missing_ok=True)
         signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)  # so whoever waits for the process learns which signal has ended it
+        os.kill(os.getpid(), number)  # the parent process learns which signal has ended it
 
     is_main = threading.current_thread() is threading.main_thread()  # no other thread may have handlers
-    # What nohup has ignored stays ignored, and what a program has handlers for is its own affair.
+    # A signal that nohup ignores stays ignored, and handlers of the program are not replaced.
     minded = [number for number in _ENDING if is_main and signal.getsignal(number) is signal.SIG_DFL]
     try:
         for number in minded:
@@ -78,15 +78,15 @@ def _removed_at_the_end(path: Path) -> Iterator[None]:
 
 
 def check_free(path: Path, *, replaces: bool) -> None:
-    """Raise FileExistsError if there is a file that may not be replaced."""
+    """Raise FileExistsError if the file exists and must not be replaced."""
     if not replaces and os.path.lexists(path):
         raise _exists(path)
 
 
 def _give_new_name(file: Path, path: Path) -> None:
-    """Give a file a name that no other has, also if another program takes it right now."""
+    """Rename a file to an unused name, even if another program creates that name at this moment."""
     try:
-        path.hardlink_to(file)  # unlike a renaming, this replaces nothing
+        path.hardlink_to(file)  # unlike a rename, this never replaces a file
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
@@ -96,14 +96,14 @@ def _give_new_name(file: Path, path: Path) -> None:
 
 
 def _exists(path: Path) -> FileExistsError:
-    return FileExistsError(f"{path} is there already; --force replaces it")
+    return FileExistsError(f"{path} exists already; --force replaces it")
 
 
 def savable(tensor: TensorReceived, max_padded_bytes: int) -> np.ndarray[Any, Any]:
-    """Return what a .npy file can hold without pickling.
+    """Return an array that a .npy file can hold without pickling.
 
     Raises:
-        LocalProtocolError: there is no such thing, or it is too large.
+        LocalProtocolError: there is no such array, or it is too large.
     """
     if tensor.spec.datatype.is_bytes:
         return _padded(tensor.elements, max_padded_bytes)
@@ -111,12 +111,13 @@ def savable(tensor: TensorReceived, max_padded_bytes: int) -> np.ndarray[Any, An
 
 
 def _padded(elements: Elements, max_bytes: int) -> np.ndarray[Any, Any]:
-    """Return BYTES elements as items of one length, which is that of the longest.
+    """Return BYTES elements as items of one length, that of the longest.
 
-    Both is settled before there are any: one long element among many short ones makes a small answer a huge array.
+    The length and the total size are checked before the array is made: one long element among many short ones makes a
+    huge array from a small answer.
 
     Raises:
-        LocalProtocolError: an element ends in NUL, which padding cannot be told from, or all would be too large.
+        LocalProtocolError: an element ends in NUL, which cannot be told from padding, or the array would be too large.
     """
     ends = elements.offsets[1:]
     lengths = np.diff(elements.offsets) - PREFIX_BYTES

@@ -1,4 +1,4 @@
-"""`streamcodec fuzz`: send malformed and boundary requests to a V2 server, and say what it did wrong."""
+"""`streamcodec fuzz`: sends malformed and boundary requests to a V2 server, and reports what it did wrong."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from streamcodec.client.address import Address
 from streamcodec.engine.errors import LocalProtocolError
 
 _DESCRIPTION = """\
-Send malformed and boundary requests to a server of the V2 inference protocol, one at a time, and report what it
-accepted silently, refused without need, answered with 5xx or not at all, and what brought it down.
+Send malformed and boundary requests to a server of the V2 inference protocol, one at a time. Report the requests that
+it accepted silently, refused without need, answered with 5xx or did not answer, and those that brought it down.
 
-Only for servers that are yours. Some fall, and what they were doing falls with them: never point it at one that others
-use. After each request the server is asked for its health and for the answer to a good request.
+Use it only for your own servers. A server may crash, and its other requests are then lost. So never examine a server
+that others use. After each request, the server is asked for its health and for the answer to a good request.
 """
 
 _EPILOG: Final = """\
@@ -48,7 +48,7 @@ examples:
   streamcodec fuzz http://127.0.0.1:8000 --model mine --only 'json/*' --all
   streamcodec fuzz http://127.0.0.1:8000 --model mine --input x:FP32:-1,3 --junit fuzz.xml
 
-The exit status is 0 if nothing was found, 1 if something was, 2 if something, or all, could not be examined, 130 after
+The exit status is 0 if nothing was found, 1 if something was found, 2 if something could not be examined, 130 after
 Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
 """
 
@@ -56,7 +56,7 @@ _FOUND: Final = 1
 _CANNOT: Final = 2
 _LOOK_SECONDS: Final = 2.0
 _PATH: Final = re.compile(r"[!-~]*")
-"""What may stand in the first line of a request."""
+"""Characters that may be in the first line of a request."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("url", nargs="?", metavar="URL", help="of the server, as http://127.0.0.1:8000")
     parser.add_argument(
-        "--model", type=_name, metavar="MODEL", help="name of the model; one that echoes its inputs shows most"
+        "--model", type=_name, metavar="MODEL", help="name of the model; one that returns its inputs shows most"
     )
     parser.add_argument(
         "--model-version", type=_name, metavar="VERSION", help="of the model (default: the server's choice)"
@@ -77,13 +77,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_input,
         metavar="NAME:DATATYPE:SHAPE",
-        help="an input of a model whose metadata does not tell, as x:FP32:-1,3, where -1 is any size; one for each "
-        "(default: what the metadata says, or x:FP32:-1 and s:BYTES:-1)",
+        help="an input of a model whose metadata do not say it, as x:FP32:-1,3, where -1 is any size; one for each "
+        "(default: from the metadata, or x:FP32:-1 and s:BYTES:-1)",
     )
     parser.add_argument(
         "--i-own-this-host",
         action="store_true",
-        help="let the address be another one than of this machine itself (loopback)",
+        help="permit an address other than that of this machine (loopback)",
     )
     _add_choices(parser)
     _add_bounds(parser)
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Examine and report; the exit status tells what was found."""
+    """Examine and report; the exit status says what was found."""
     if options.list:
         print(*report.probes_table(probe for probe in PROBES if _is_chosen(probe.name, options)), sep="\n")
         return
@@ -101,9 +101,9 @@ def run(options: argparse.Namespace) -> None:
         options.fail("URL and --model are required unless --list is given")
     _check_choice(options)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # servers say what terminals cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")  # servers may send characters that the terminal cannot show
     try:
-        with ExitStack() as files:  # opened before anything is sent, for there may be no second time
+        with ExitStack() as files:  # opened before anything is sent, because the run may not be repeatable
             results = _examine(options, _opened(files, options.json), _opened(files, options.junit))
     except BrokenPipeError:  # nobody reads what is printed
         raise
@@ -116,16 +116,14 @@ def run(options: argparse.Namespace) -> None:
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose probes."""
-    parser.add_argument(
-        "--list", action="store_true", help="show the probes, what each tests and why, and send nothing"
-    )
-    parser.add_argument("--all", action="store_true", help="show what passed, too, and what was not run")
+    parser.add_argument("--list", action="store_true", help="show the probes, what each tests and why; send nothing")
+    parser.add_argument("--all", action="store_true", help="also show the probes that passed or were not run")
     parser.add_argument("--only", action="append", metavar="NAME", help="run only these, as 'sizes/*'; may be repeated")
     parser.add_argument("--skip", action="append", default=[], metavar="NAME", help="leave these out; may be repeated")
     parser.add_argument(
         "--heavy",
         action="store_true",
-        help="also send what is large, up to 16 MiB, or has brought servers down before",
+        help="also send requests that are large, up to 16 MiB, or have brought servers down before",
     )
 
 
@@ -140,7 +138,7 @@ def _add_bounds(parser: argparse.ArgumentParser) -> None:
         type=count,
         default=10_000,
         metavar="COUNT",
-        help="to send at most; a probe takes three (default: %(default)s)",
+        help="the most requests to send; a probe takes three (default: %(default)s)",
     )
     parser.add_argument(
         "--max-rate", type=rate, default=100.0, metavar="RATE", help="requests per second (default: %(default)g)"
@@ -152,12 +150,12 @@ def _add_bounds(parser: argparse.ArgumentParser) -> None:
         "--recovery",
         type=seconds,
         default=5.0,
-        help="seconds in which a server that went down or broke may be started anew (default: %(default)g)",
+        help="seconds in which a server that crashed or broke may be restarted (default: %(default)g)",
     )
 
 
 def _examiner(options: argparse.Namespace) -> Examiner:
-    """Learn what has to be known of the server, or end with the reason why it cannot be examined."""
+    """Learn about the server, or end with the reason why it cannot be examined."""
     try:
         address = _address(options.url)
         pacer = Pacer(max_requests=options.max_requests, max_rate=options.max_rate)
@@ -187,20 +185,20 @@ def _learned(options: argparse.Namespace, address: Address, wire: Wire) -> Exami
 
 
 def _address(url: str) -> Address:
-    """Take the URL apart; raise CannotExamineError if its path cannot stand in a request."""
+    """Parse the URL; raise CannotExamineError if its path cannot be part of a request."""
     address = Address.of(url)
     if address.is_secure or address.credentials is not None:
-        raise CannotExamineError("plain HTTP only, without credentials, is spoken here")
+        raise CannotExamineError("only plain HTTP without credentials is supported")
     if not _PATH.fullmatch(address.prefix):
         raise CannotExamineError(f"the path of {url!r} has characters that must be percent-encoded")
     return address
 
 
 def _checked_host(address: Address, *, is_owned: bool) -> str:
-    """Resolve the host once, and return that address.
+    """Resolve the host once, and return its address.
 
     Raises:
-        CannotExamineError: there is no such host, or it is not this machine and nobody has said that it is theirs.
+        CannotExamineError: there is no such host, or it is not this machine and `--i-own-this-host` is missing.
     """
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
@@ -214,7 +212,7 @@ def _checked_host(address: Address, *, is_owned: bool) -> str:
 
 
 def _is_open(host: str, port: int) -> bool:
-    """Tell whether something listens there: a name may have addresses of which the server knows one."""
+    """Tell whether a server listens there: a name may have several addresses, and the server may use only one."""
     try:
         with socket.create_connection((host, port), _LOOK_SECONDS):
             return True
@@ -228,24 +226,24 @@ def _is_chosen(name: str, options: argparse.Namespace) -> bool:
 
 
 def _check_choice(options: argparse.Namespace) -> None:
-    """End if a name given with `--only` is that of no probe, or if nothing is left to be run."""
+    """End if a name given with `--only` matches no probe, or if no probe is left."""
     for pattern in options.only or ():
         if not any(fnmatchcase(name, pattern) for name in _names(options)):
             is_heavy = any(fnmatchcase(probe.name, pattern) for probe in PROBES)
-            words = "is only sent with --heavy" if is_heavy else "is the name of no probe; --list shows them"
+            words = "is only sent with --heavy" if is_heavy else "matches no probe; --list shows them"
             options.fail(f"--only {pattern!r}: {words}")
     if not any(_is_chosen(name, options) for name in _names(options)):
-        options.fail("--skip leaves no probe to be run")
+        options.fail("--skip leaves no probe to run")
 
 
 def _names(options: argparse.Namespace) -> Iterator[str]:
-    """Return the names of all that could be run."""
+    """Return the names of all probes that could be run."""
     named = (probe.name for probe in PROBES if options.heavy or not probe.is_heavy)
     return chain(named, names(options.seed, options.mutations))
 
 
 def _probes(options: argparse.Namespace, target: Target) -> Iterator[Probe]:
-    """Make the probes that are to be run, each when its turn has come; the heavy ones come last."""
+    """Make the chosen probes one by one, each when it is its turn; the heavy ones come last."""
     chosen = [probe for probe in PROBES if _is_chosen(probe.name, options)]
     yield from (probe for probe in chosen if not probe.is_heavy)
     for name in names(options.seed, options.mutations) if target.has_binary else ():
@@ -255,14 +253,14 @@ def _probes(options: argparse.Namespace, target: Target) -> Iterator[Probe]:
 
 
 def _examine(options: argparse.Namespace, json_file: TextIO | None, junit_file: TextIO | None) -> list[Result]:
-    """Run the probes; whatever ends that, what has been found until then is shown and written."""
+    """Run the probes. If something ends the run early, the results so far are still shown and written."""
     examiner = _examiner(options)
     probes = _probes(options, examiner.target)
     results: list[Result] = []
     try:
         if not (options.inputs or examiner.target.is_declared):
             inputs = " ".join(f"--input {each}" for each in examiner.target.inputs)
-            print(f"The model declares no inputs, and takes what it is given: {inputs}\n")
+            print(f"The model declares no inputs, and accepts these: {inputs}\n")
         print(report.row(report.HEADING), report.rule(), sep="\n", flush=True)
         for result in examiner.examine(probes):
             results.append(result)
@@ -285,7 +283,7 @@ def _summary(results: list[Result]) -> str:
     text = f"{found or 'no'} {'finding' if found == 1 else 'findings'}"
     if not_run:
         return f"{text}; {len(not_run)} probes were not run: {not_run[0]}"
-    return text if _has_run(results) else f"{text}, for no probe has a meaning for this model"
+    return text if _has_run(results) else f"{text}, because no probe applies to this model"
 
 
 def _has_run(results: list[Result]) -> bool:
@@ -314,7 +312,7 @@ def _write(
 
 
 def _given_up(reason: str) -> SystemExit:
-    """Say why nothing can be examined; return the end."""
+    """Print why nothing can be examined; return the exception that ends the program."""
     complain(reason)
     return SystemExit(_CANNOT)
 
@@ -329,7 +327,7 @@ def _name(text: str) -> str:
 
 
 def _input(text: str) -> Input:
-    """Read `NAME:DATATYPE:SHAPE`; a name may hold colons."""
+    """Read `NAME:DATATYPE:SHAPE`; a name may contain colons."""
     parts = _name(text).rsplit(":", 2)
     expected = 3
     if len(parts) != expected or not parts[0] or parts[1] not in DATATYPES:
@@ -339,5 +337,5 @@ def _input(text: str) -> Input:
     except ValueError:
         shape = (-2,)
     if min(shape, default=0) < -1:
-        raise argparse.ArgumentTypeError(f"{parts[2]!r} is not a shape: sizes with commas, -1 for any")
+        raise argparse.ArgumentTypeError(f"{parts[2]!r} is not a shape: sizes separated by commas, -1 for any")
     return Input(name=parts[0], datatype=DATATYPES[parts[1]], shape=shape)

@@ -1,4 +1,4 @@
-"""`streamcodec infer`: send arrays from files to a model, and show its outputs or write them to files."""
+"""`streamcodec infer`: sends arrays from files to a model, and shows its outputs or writes them to files."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0-\x08\n-\
 """A field of HTTP: a token, a colon, and a value without control characters (RFC 9110, 5.1 and 5.5)."""
 
 _DESCRIPTION = """\
-Send arrays from .npy files to a model of any V2 server, and show what its outputs begin with; with --output-dir, write
-each whole output to OUTPUT_DIR/NAME.npy. No file is replaced without --force, and none is ever there by half.
+Send arrays from .npy files to a model of any V2 server, and show the first values of its outputs. With --output-dir,
+write each whole output to OUTPUT_DIR/NAME.npy. No file is replaced without --force, and no file is ever incomplete.
 
-Inputs are memory-mapped, so a tensor may be larger than memory; arrays of strings are BYTES. Of the outputs, BYTES are
-written as numpy's fixed-width byte strings, and BF16 as its bits in UINT16. An output that cannot be written keeps none
-of the others from being written.
+Inputs are memory-mapped, so a tensor may be larger than memory; arrays of strings are BYTES. BYTES outputs are written
+as numpy's fixed-width byte strings, BF16 outputs as their bits in UINT16. If an output cannot be written, the others
+still are.
 """
 
 _EPILOG = """\
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_request(parser: argparse.ArgumentParser) -> None:
-    """Add what is asked."""
+    """Add the options about the request."""
     group = parser.add_argument_group("request")
     group.add_argument(
         "--input",
@@ -78,11 +78,11 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         dest="outputs",
         action="append",
         metavar="NAME",
-        help="an output that is wanted; give one for each (default: all there are)",
+        help="a requested output; give one for each (default: all)",
     )
     group.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
     group.add_argument("--id", dest="request_id", metavar="ID", help="of the request, for the server's log")
-    group.add_argument("--json", dest="is_json", action="store_true", help="have tensors travel as JSON, both ways")
+    group.add_argument("--json", dest="is_json", action="store_true", help="send tensors as JSON, in both directions")
     group.add_argument(
         "--header",
         dest="headers",
@@ -95,41 +95,41 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--media-type",
         choices=_MEDIA_TYPES,
-        help="say the length of the JSON header in Content-Type, as gateways of Amazon SageMaker or Vertex AI want it "
+        help="give the length of the JSON header in Content-Type, for gateways of Amazon SageMaker or Vertex AI "
         "(default: in Inference-Header-Content-Length)",
     )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
-    """Add what becomes of the outputs."""
+    """Add the options about the outputs."""
     group = parser.add_argument_group("files")
     group.add_argument("--output-dir", type=Path, metavar="DIR", help="where to write (default: write no files)")
-    group.add_argument("--force", action="store_true", help="replace files that are there already")
+    group.add_argument("--force", action="store_true", help="replace files that exist already")
     group.add_argument(
         "--max-padded",
         dest="max_padded_bytes",
         type=size,
         default=_MAX_PADDED_BYTES,
         metavar="SIZE",
-        help="bytes of one BYTES output with each element padded to the longest; a number, or one with K, M, G or T "
-        f"(default: {size_text(_MAX_PADDED_BYTES)})",
+        help="most bytes of one BYTES output, with each element padded to the longest; optionally with K, M, G "
+        f"or T (default: {size_text(_MAX_PADDED_BYTES)})",
     )
 
 
 def _add_transfer(parser: argparse.ArgumentParser) -> None:
-    """Add how long it may take, and in which form it travels."""
+    """Add the options about time and form of the transfer."""
     group = parser.add_argument_group("transfer")
     group.add_argument("--timeout", type=seconds, default=60.0, help="seconds without progress (default: %(default)g)")
     group.add_argument(
         "--total-timeout",
         type=seconds,
         default=3600.0,
-        help="seconds for all of it, even where something moves now and then (default: %(default)g)",
+        help="seconds for the whole call, even with progress (default: %(default)g)",
     )
     group.add_argument(
         "--request-compression",
         choices=ENCODINGS,
-        help="compress the request, where that makes it smaller, in memory; for slow networks (default: do not)",
+        help="compress the request in memory, if that makes it smaller; for slow networks (default: do not)",
     )
     group.add_argument(
         "--response-compression",
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> None:
         raise LocalProtocolError("an input is given twice")
     if options.output_dir is not None:
         options.output_dir.mkdir(parents=True, exist_ok=True)
-        for name in options.outputs or ():  # better now than when the model has worked for nothing
+        for name in options.outputs or ():  # check now, and not after the model has done its work
             check_free(_path(name, options), replaces=options.force)
     client = Client(
         options.url,
@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _write_all(tensors: Mapping[str, TensorReceived], options: argparse.Namespace) -> None:
-    """Write all outputs; what is said of it waits, since who reads that may go away at any time."""
+    """Write all outputs first and report afterwards, because the reader of the output may leave at any time."""
     lines = [_write(name, tensor, options) for name, tensor in tensors.items()]
     written = [line for line in lines if line is not None]
     say(*written)
@@ -181,7 +181,7 @@ def _write_all(tensors: Mapping[str, TensorReceived], options: argparse.Namespac
 
 
 def _write(name: str, tensor: TensorReceived, options: argparse.Namespace) -> str | None:
-    """Write an output to its file, and return what to say of it; others may be written if this one cannot be."""
+    """Write an output to its file, and return the line to report; if it fails, the others are still written."""
     path = _path(name, options)
     try:
         save(path, savable(tensor, options.max_padded_bytes), replaces=options.force)
@@ -192,7 +192,7 @@ def _write(name: str, tensor: TensorReceived, options: argparse.Namespace) -> st
 
 
 def _path(name: str, options: argparse.Namespace) -> Path:
-    """Return the file of an output. The server chooses the names: encoded, they can name no other folder."""
+    """Return the file of an output. The server chooses the names; encoded, they cannot lead to another folder."""
     path: Path = options.output_dir / f"{quote(name, safe=' ')}.npy"
     return path
 
@@ -202,7 +202,7 @@ def _name(name: str, tensor: TensorReceived) -> str:
 
 
 def _values(tensor: TensorReceived) -> str:
-    """Return the first values as texts."""
+    """Return the first values as text."""
     if tensor.spec.datatype.is_bytes:
         elements = tensor.elements
         shown = [_element(elements[number]) for number in range(min(len(elements), _SHOWN_VALUES))]
@@ -210,7 +210,7 @@ def _values(tensor: TensorReceived) -> str:
     else:
         values = tensor.array.reshape(-1)
         count, values = values.size, values[:_SHOWN_VALUES]
-        if tensor.spec.datatype.name == "BF16":  # which are the first half of FP32
+        if tensor.spec.datatype.name == "BF16":  # its bits are the first half of FP32
             values = (values.view("<u2").astype("<u4") << 16).view("<f4")
         shown = [str(value) for value in values]
     return ", ".join([*shown, "..."] if count > _SHOWN_VALUES else shown) or "no values"

@@ -1,7 +1,7 @@
-"""Loading: the user's module, and what it has to be served.
+"""Loading: imports the user's module, and makes what it serves.
 
-What cannot be found is told in one line that says where it was looked for. What fails in the user's own code is told
-with its traceback, in which the user's frames are all that is shown: not those of Python's import system, nor ours.
+If something cannot be found, one line says where it was looked for. If the user's own code fails, its traceback is
+shown. It contains only the user's frames, and none of Python's import system or of this package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.service import Model, ModelRegistry, Service
 
 USUAL_NAMES: Final = ("service", "app", "MODELS", "models")
-"""What is looked for in a module, in this order, if nobody says which of its objects is to be served."""
+"""Names that are looked for in a module, in this order, if the user names no object."""
 
 _HIDDEN: Final = ("<frozen importlib", str(importlib.__file__), __file__)
 """Files whose frames are not the user's."""
@@ -36,30 +36,30 @@ class LoadingError(LocalProtocolError):
     """The user's code cannot be loaded.
 
     Attributes:
-        files: where that may be mended.
+        files: the files where the error may be corrected.
     """
 
     def __init__(self, words: str, files: Iterable[str]) -> None:
-        """Keep what is the matter, and where."""
+        """Keep the message and the files."""
         super().__init__(words)
         self.files: tuple[str, ...] = tuple(files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What is to be served."""
+    """The object to serve."""
 
     served: Served
     source: str
-    """Where it comes from, in words."""
+    """Where it comes from, for messages."""
 
 
 def load(text: str) -> Loaded:
-    """Import what `MODULE:OBJECT`, or `MODULE` alone, names; a path of a file may stand for a module.
+    """Import the object that `MODULE:OBJECT` or `MODULE` names; the path of a file may replace the module.
 
     Raises:
-        LoadingError: there is no such module, or the user's code has failed, whose traceback has been shown by then.
-        LocalProtocolError: there is no such object in it, or it is nothing that can be served.
+        LoadingError: there is no such module, or the user's code has failed; its traceback has then been shown.
+        LocalProtocolError: the module has no such object, or the object cannot be served.
     """
     name, separator, path = text.partition(":")
     module = _module(name)
@@ -83,7 +83,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _module_of_file(path: Path) -> ModuleType:
-    """Import a file as the module that it is in its folder, or in the package that this is a part of."""
+    """Import a file as a module of its folder, or of the package that contains it."""
     if not path.is_file():
         raise LoadingError(f"there is no file {str(path)!r} in {Path.cwd()}", [str(path)])
     folder, names = path.resolve().parent, [path.stem]
@@ -93,7 +93,7 @@ def _module_of_file(path: Path) -> ModuleType:
     module = _imported(".".join(names))
     origin = getattr(module, "__file__", None)
     if origin is None or not path.samefile(origin):
-        raise LocalProtocolError(f"{str(path)!r} has the name of another module, {origin}; give it its own")
+        raise LocalProtocolError(f"{str(path)!r} has the name of another module, {origin}; rename it")
     return module
 
 
@@ -113,7 +113,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def _usual_name(module: ModuleType, name: str) -> str:
-    """Return the first of the usual names that the module has; a module of its own, as `models.py`, is none."""
+    """Return the first of the usual names in the module; a submodule, such as `models.py`, does not count."""
     for each in USUAL_NAMES:
         if not isinstance(getattr(module, each, module), ModuleType):
             return each
@@ -123,9 +123,9 @@ def _usual_name(module: ModuleType, name: str) -> str:
 
 
 def _made(factory: Any, text: str) -> object:  # noqa: ANN401 - whatever the user's module has
-    """Call what makes that which is to be served."""
+    """Call the function that makes the object to serve."""
     try:
-        with suppress(ValueError):  # of some, nobody knows
+        with suppress(ValueError):  # some callables have no known signature
             signature(factory).bind()
     except TypeError as error:
         raise LocalProtocolError(f"{text!r} cannot be called without arguments: {error}") from None
@@ -148,7 +148,7 @@ def _served(found: object, text: str) -> Served:
 
 
 def _failed(error: BaseException, words: str) -> LoadingError:
-    """Show where the user's code has failed; return the end of the command."""
+    """Show where the user's code has failed; return the error that ends the command."""
     shown = traceback.TracebackException.from_exception(error)
     files = set(_keep_theirs(shown))
     sys.stderr.write("".join(shown.format()))
@@ -156,7 +156,7 @@ def _failed(error: BaseException, words: str) -> LoadingError:
 
 
 def _keep_theirs(shown: traceback.TracebackException) -> Iterator[str]:
-    """Leave frames out that are not the user's, also where one exception has led to another; return the files."""
+    """Drop frames that are not the user's, in chained exceptions too; return the files."""
     shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(_HIDDEN)]
     yield from (frame.filename for frame in shown.stack)
     if (of_syntax := getattr(shown, "filename", None)) is not None:

@@ -1,6 +1,6 @@
-"""Logs of `streamcodec serve`: its own messages, and a line for each request, both on standard error.
+"""Logs of `streamcodec serve`: the server's messages, and a line for each request, both on standard error.
 
-Standard output has what the command says of itself, which programs read.
+Standard output has only the lines about the server itself, which programs read.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
         "--log-level",
         choices=_LEVELS,
         default="info",
-        help="the least important messages that are logged; the access log is of level info (default: %(default)s)",
+        help="the lowest level of messages that are logged; the access log has level info (default: %(default)s)",
     )
     group.add_argument(
         "--access-log",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="log a line for each request to standard error: time, client, method, path, model, version, id, "
-        "status, bytes in and out, seconds, and the code of a refusal; without it, the statistics of models are not "
+        "status, bytes in and out, seconds, and the code of a refusal; without it, model statistics are not "
         "counted either",
     )
     group.add_argument(
         "--access-log-format",
         choices=("text", "json"),
         default="text",
-        help="form of these lines; json has one document a line (default: %(default)s)",
+        help="form of these lines; json writes one document per line (default: %(default)s)",
     )
 
 
 def set_up_logging(options: argparse.Namespace) -> None:
-    """Set up what is logged, before anything is."""
+    """Set up logging, before anything is logged."""
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     logging.getLogger("streamcodec").setLevel(options.log_level.upper())
 
 
 @contextmanager
 def access_log(options: argparse.Namespace) -> Iterator[list[AccessLog]]:
-    """Return the access log, if there is to be one, whose last lines are written at the end.
+    """Return the access log, if it is enabled; its last lines are written at the end.
 
-    A module that has given the logger `streamcodec.access` a handler gets the lines there.
+    If a module has added a handler to the logger `streamcodec.access`, the lines go to that logger.
     """
     logger = logging.getLogger("streamcodec.access")
     if not options.access_log or not logger.isEnabledFor(logging.INFO):

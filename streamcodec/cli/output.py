@@ -1,10 +1,11 @@
-"""Output: what commands print, which may repeat what a server has chosen: names, errors, descriptions.
+"""Output: what commands print. It may contain text from a server: names, errors, descriptions.
 
-A terminal obeys control characters, and marks of direction make a text look like another; so whatever is printed is
-escaped, on one line each. What the terminal has no character for is escaped, too, and ends no command.
+A terminal obeys control characters, and direction marks can make a text look like another one. So everything that is
+printed is escaped, each on one line. Characters that the terminal does not have are escaped too, so they end no
+command.
 
-Output may end anywhere: in a pipe that nobody reads any more, on a disk that is full, or nowhere, if a shell has closed
-it. Python would complain about that when it ends, too, with a traceback and a status of its own.
+Output may fail at any point: in a pipe that nobody reads any more, on a full disk, or because a shell has closed it.
+Python would then print a traceback at its end and set its own exit status.
 """
 
 from __future__ import annotations
@@ -19,30 +20,30 @@ from streamcodec.engine.errors import printable
 
 
 def say(*lines: str) -> None:
-    """Print lines, at once."""
+    """Print lines, without buffering."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     text = "".join(f"{printable(line)}\n" for line in lines)
     print(text.encode(encoding, "backslashreplace").decode(encoding), end="", flush=True)
 
 
 def complain(line: str) -> None:
-    """Print a line about what went wrong, if anybody can read it."""
+    """Print a line about an error, if anybody can read it."""
     with suppress(AttributeError, OSError):
         sys.stderr.write(f"streamcodec: {printable(line)}\n")
 
 
 def is_read(stream: TextIO) -> bool:
-    """Tell whether somebody may read what is written, which is not so at the end of a broken pipe."""
+    """Tell whether somebody may read the output; False for a broken pipe."""
     poll = select.poll()
     try:
         poll.register(stream.fileno(), 0)
-    except (AttributeError, OSError, ValueError):  # it is closed, or no file of the system's
+    except (AttributeError, OSError, ValueError):  # it is closed, or has no file descriptor
         return True
     return not poll.poll(0)
 
 
 def flush(stream: TextIO | None) -> None:
-    """Write out what is waiting; if that fails, drop it.
+    """Write the buffered output; if that fails, drop it.
 
     Raises:
         OSError: it could not be written.
@@ -57,7 +58,7 @@ def flush(stream: TextIO | None) -> None:
 
 
 def drop(stream: TextIO) -> None:
-    """Have what is waiting, and all that is still printed, go nowhere."""
+    """Discard the buffered output, and everything that is still printed."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

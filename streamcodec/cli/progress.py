@@ -1,7 +1,7 @@
-"""Progress: how far a transfer has come, on a terminal, from its second second on.
+"""Progress: shows the progress of a transfer on a terminal, after its first second.
 
-A client counts the bytes that it moves, so a thread asks it now and then, and the transfer is the same with and without
-a terminal.
+A client counts the bytes that it moves, and a thread reads the counters from time to time. So the transfer is the same
+with and without a terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WIDTH: Final = 70
 
 @contextmanager
 def shown_progress(client: Client) -> Iterator[None]:
-    """Show what a client has moved, until the block ends."""
+    """Show how much a client has moved, until the block ends."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
@@ -50,7 +50,7 @@ def _show(client: Client, has_ended: threading.Event) -> None:
 
 
 def _write(text: str) -> None:
-    """Put a text in the place of the last one; the cursor is at its beginning, where other output would begin."""
+    """Overwrite the last text. The cursor stays at its beginning, where other output would start."""
     with suppress(OSError):
         sys.stderr.write(f"\r{text:{_WIDTH}}\r")
         sys.stderr.flush()

@@ -1,12 +1,12 @@
-"""Reloading: a server that is started anew when the user's code has changed.
+"""Reloading: restarts the server when the user's code has changed.
 
-There are two processes, since modules cannot be replaced in one that has used them. The first starts the second, with
-the same arguments, and starts it anew when that says that a file has changed. The second serves, and watches the files
-itself: it alone knows what it has imported, also when a model imports more later. If the user's code cannot be loaded,
-it waits for a change all the same.
+There are two processes, because a process cannot replace the modules that it uses. The first process starts the second
+one with the same arguments, and restarts it when it reports a changed file. The second process serves, and watches the
+files itself, because only it knows its imported modules, including those that a model imports later. If the user's code
+cannot be loaded, the second process still waits for a change.
 
-A socket joins the two. The second process knows by it that it is the second, and each, when it ends, that the other is
-gone.
+A socket connects the two processes. It tells the second process that it is the second one. It tells each of them when
+the other has ended.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from typing import Final, NoReturn
 from streamcodec.cli.output import say
 
 _CHANNEL: Final = "STREAMCODEC_RELOAD_CHANNEL"
-"""Environment variable with the number of the socket, for the second process alone."""
+"""Environment variable with the number of the socket, only for the second process."""
 
 _INTERVAL: Final = 0.3
-"""Seconds between two looks at the files, each of which takes a millisecond."""
+"""Seconds between two checks of the files; a check takes a millisecond."""
 
 _ORDERLY_SECONDS: Final = 1.0
-"""For the second process to end by itself after Ctrl-C, which a terminal sends to both."""
+"""Time for the second process to end by itself after Ctrl-C, which a terminal sends to both."""
 
 _RESTART_SECONDS: Final = 3.0
-"""For requests under way when a file has changed."""
+"""Time for requests in progress when a file has changed."""
 
 _OTHERS: Final = (
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     str(Path(__file__).parents[1]) + os.sep,
 )
-"""Folders whose files are not the user's."""
+"""Folders whose files do not belong to the user."""
 
 Stamp = tuple[int, int] | None
-"""Time of the last change and size of a file; None if there is none."""
+"""Time of the last change, and size of a file; None if it does not exist."""
 
 
 def supervise() -> int:
-    """Run the program of this process in another one, anew after each change; return the exit status of the last."""
+    """Run this program in a second process, again after each change; return the exit status of the last run."""
     signal.signal(signal.SIGTERM, _interrupt)
     while (status := _status_of_run()) is None:
         pass
@@ -58,7 +58,7 @@ def supervise() -> int:
 
 
 def joined() -> socket.socket | None:
-    """Return the socket that joins this process to the first one; None if this is the first."""
+    """Return the socket that connects this process to the first one; None if this is the first."""
     number = os.environ.pop(_CHANNEL, None)
     if number is None:
         return None
@@ -68,34 +68,34 @@ def joined() -> socket.socket | None:
 
 
 class Watcher:
-    """Watches the files of the user's modules in a thread of its own, from before they are imported."""
+    """Watches the files of the user's modules in a separate thread, from before their import."""
 
     def __init__(self, channel: socket.socket) -> None:
-        """Begin; changes are told to the first process, which ends this one then."""
+        """Begin. Changes are reported to the first process, which then ends this one."""
         self._channel = channel
         self._stamps: dict[str, Stamp] = {}
         self._others: Iterable[str] = ()
         self._thread = threading.Thread(target=self._watch, name="streamcodec reload", daemon=True)
-        # Of two changes within a second, Python's caches on disk would not notice the second.
+        # With two changes within one second, Python's bytecode cache would not notice the second one.
         sys.dont_write_bytecode = True
         self._thread.start()
 
     def look(self, others: Iterable[str] = ()) -> None:
-        """Have every change from now on noticed, also of files that are in no module."""
+        """Notice every change from now on, also in files that belong to no module."""
         self._others = tuple(others)
         self._changed()
 
     def _watch(self) -> None:
         while (changed := self._changed()) is None:
-            if select.select([self._channel], [], [], _INTERVAL)[0]:  # the first process is gone
+            if select.select([self._channel], [], [], _INTERVAL)[0]:  # the first process has ended
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
-        with suppress(OSError):  # nobody reads that
+        with suppress(OSError):  # nobody reads the output
             say(f"{changed} has changed")
         self._channel.sendall(b"changed")
 
     def _changed(self) -> str | None:
-        """Return a file that is not as it was when it was first seen; one that is gone may be about to be replaced."""
+        """Return a changed file, or None. A missing file does not count, because it may be about to be replaced."""
         for path in (*_files_of_modules(), *self._others):
             stamp = _stamp(path)
             if stamp is not None and self._stamps.get(path, stamp) != stamp:
@@ -111,9 +111,9 @@ def wait() -> NoReturn:
 
 
 def _files_of_modules() -> Iterator[str]:
-    """Return the files of the modules that are imported now and neither Python's, a package's nor ours."""
+    """Return the files of the imported modules that belong neither to Python, nor to a package, nor to us."""
     for module in list(sys.modules.values()):
-        path = getattr(module, "__dict__", {}).get("__file__")  # to ask it for an attribute may load it
+        path = getattr(module, "__dict__", {}).get("__file__")  # a plain attribute access may load a lazy module
         if isinstance(path, str) and not path.startswith(_OTHERS):
             yield path
 
@@ -127,7 +127,7 @@ def _stamp(path: str) -> Stamp:
 
 
 def _status_of_run() -> int | None:
-    """Run the second process until it ends; return its exit status, or None if it shall be started anew."""
+    """Run the second process until it ends; return its exit status, or None if it must be restarted."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -142,7 +142,7 @@ def _status_of_run() -> int | None:
             except KeyboardInterrupt:
                 _end_orderly(process)
             status = process.wait()
-    return status if status >= 0 else 128 - status  # as a shell says it
+    return status if status >= 0 else 128 - status  # the convention of shells
 
 
 def _end_orderly(process: subprocess.Popen[bytes]) -> None:

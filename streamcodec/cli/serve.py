@@ -1,7 +1,7 @@
-"""`streamcodec serve`: serve models over HTTP.
+"""`streamcodec serve`: serves models over HTTP.
 
-An option belongs to the service, or to the server around it. Who brings a `Service` has made all choices of the first
-kind, so such options are refused then: to ignore them would be to pretend.
+An option belongs either to the service, or to the server around it. A user who passes a `Service` has already
+configured it. So options of the first kind are then refused, and not silently ignored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.service import MAX_POOL_BYTES
 
 _MUCH_MEMORY_BYTES: Final = 1 << 30
-"""With a budget from this on, 64 MiB that the C library keeps do not matter, and models that use them again do."""
+"""From this budget on, the 64 MiB that the C library keeps do not matter, but it matters that models reuse them."""
 
 _M_MMAP_THRESHOLD: Final = -3
 """The name of this parameter in <malloc.h>."""
@@ -45,23 +45,23 @@ _UNKNOWN_HOST: Final = {
     getattr(socket, name, None)
     for name in ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN", "EAI_FAIL", "EAI_ADDRFAMILY", "EAI_FAMILY")
 } - {None}
-"""What `socket.create_server` makes of the errors of a look-up: their numbers."""
+"""The error numbers of `socket.create_server` for a failed look-up of a name."""
 
 _LARGE_BLOCK_BYTES: Final = 1 << 20
 
 _THREADS_SECONDS: Final = 1.0
-"""For threads to end, when the server has; those that answer requests take a moment."""
+"""Time for threads to end after the server; threads that answer requests take a moment."""
 
 _DESCRIPTION = f"""\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
 
 MODULE:OBJECT names what to serve: a Model, a list of Models, a ModelRegistry, a Service, or a function that returns one
 of these. MODULE alone stands for the first of {", ".join(USUAL_NAMES)} in it. The module is looked for in the current
-directory first; the path of a file, as models.py, will do. Without it two demo models are served: 'identity' answers
-its inputs, 'sink' answers the number of tensor bytes it received.
+directory first; the path of a file, such as models.py, works too. Without it, two demo models are served: 'identity'
+returns its inputs, 'sink' returns the number of tensor bytes that it received.
 
-When it is ready it prints where, "listening on http://HOST:PORT", and then what it serves. So a program that starts it
-needs to read one line.
+When the server is ready, it prints its address, "listening on http://HOST:PORT", and then what it serves. So a program
+that starts it needs to read only one line.
 """
 
 _EPILOG = """\
@@ -85,35 +85,35 @@ _SERVICE = {
     "allow_headerless": "--no-headerless",
     "max_pool_bytes": "--pool-memory",
 }
-"""Arguments of `Service` that are options, with their flags. Only those that are given are in the namespace."""
+"""Arguments of `Service` that are options, with their flags. Only options that are given are in the namespace."""
 
 _SIZES: Final = {
-    "max_memory_bytes": "memory of all request bodies in flight, and of what is kept for the next ones; requests "
-    "wait for it, then get 503; by default half of what this process' control group has, or the machine if that is "
-    "less; set it to what models leave",
-    "max_message_bytes": "a whole request body; larger ones get 413, as of the next two",
+    "max_memory_bytes": "memory of all request bodies in progress, and of the idle memory for the next ones; requests "
+    "wait for it, then get 503; by default half of the memory of this process' control group, or of the machine if "
+    "that is less; set it to what the models leave free",
+    "max_message_bytes": "a whole request body; larger ones get 413, as for the next two options",
     "max_tensor_bytes": "one binary tensor",
-    "max_header_bytes": "the JSON header, with the tensors that come as JSON; parsing takes up to 48 times as much "
-    "memory, and holds up other requests for 10 ms per MB",
+    "max_header_bytes": "the JSON header, including tensors that come as JSON; parsing takes up to 48 times as much "
+    "memory, and delays other requests by 10 ms per MB",
 }
-"""Bounds in bytes, and what to say of them."""
+"""Limits in bytes, with their help texts."""
 
 _COUNTS: Final = {
     "max_connections": "connections served at once; further ones get 503",
     "max_workers": "models called at once in threads",
     "max_windowed_requests": "requests at once to models that take windows in threads; further ones get 503",
-    "max_compression_ratio": "bytes that one byte of a compressed request may come to; more get 413; tensors of "
-    "zeros reach 1032, which is all that these compressions can do",
+    "max_compression_ratio": "decompressed bytes for each byte of a compressed request; more get 413; tensors of "
+    "zeros reach 1032, the most that gzip and deflate can do",
 }
-"""Bounds in numbers of things."""
+"""Limits in numbers of things."""
 
 _TIMES: Final = {
-    "model_timeout": "for a model to answer, then its client gets 504; its thread keeps its place until it returns",
-    "request_timeout": "for a whole request to come, then it gets 408; and again for its answer to be taken",
+    "model_timeout": "for a model to answer, then its client gets 504; its thread stays occupied until it returns",
+    "request_timeout": "for a whole request to arrive, then it gets 408; and again for its answer to be received",
     "idle_timeout": "before a connection without a request is closed",
-    "shutdown_timeout": "for requests under way when the server is stopped",
+    "shutdown_timeout": "for requests in progress when the server is stopped",
 }
-"""Bounds in seconds."""
+"""Limits in seconds."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,8 +126,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reload",
         action="store_true",
-        help="start anew when a file that MODULE imports has changed; for development: a look at the files every third "
-        "of a second, and requests under way have three seconds",
+        help="restart when a file that MODULE imports has changed; for development: checks the files three times a "
+        "second, and gives requests in progress three seconds",
     )
     add_logging(parser)
     _add_answers(parser)
@@ -138,7 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Serve until a signal."""
+    """Serve until a signal ends it."""
     set_up_logging(options)
     loaded = _loaded_anew(options) if options.reload else _loaded(options)
     service = _service(loaded, options)
@@ -150,7 +150,7 @@ def run(options: argparse.Namespace) -> None:
         authority = f"[{host}]" if ":" in host else host
         try:
             say(f"listening on http://{authority}:{number}", f"serving {loaded.source}:", *describe(service.models))
-        except BrokenPipeError:  # nobody reads that, but others may want to be served
+        except BrokenPipeError:  # nobody reads the output, but clients may still use the server
             drop(sys.stdout)
 
     try:
@@ -166,7 +166,7 @@ def run(options: argparse.Namespace) -> None:
     except OSError as error:
         raise _cannot_listen(error, options) from None
     if unfinished:
-        os._exit(0)  # models are still running in threads, for which the interpreter would wait
+        os._exit(0)  # models are still running in threads, and the interpreter would wait for them
     _leave_threads()
 
 
@@ -175,7 +175,7 @@ def _loaded(options: argparse.Namespace) -> Loaded:
 
 
 def _loaded_anew(options: argparse.Namespace) -> Loaded:
-    """Load what is to be served in a process that is started anew when its files change."""
+    """Load what to serve in a process that is restarted when its files change."""
     if options.models is None:
         options.fail("--reload: the demo models do not change; say which MODULE to serve")
     channel = joined()
@@ -193,35 +193,35 @@ def _loaded_anew(options: argparse.Namespace) -> Loaded:
 
 
 def _service(loaded: Loaded, options: argparse.Namespace) -> Service:
-    """Return the service that was loaded, or make one by the options."""
+    """Return the loaded service, or make one with the options."""
     limits, others = _given(options, _LIMITS), _given(options, _SERVICE)
     if not isinstance(loaded.served, Service):
         if "nonfinite" in others:
             others["nonfinite"] = NonFiniteOutput(others["nonfinite"])
         return Service(loaded.served, limits=Limits(**limits), **others)
     if refused := [*(_SERVICE[name] for name in others), *map(_flag, limits)]:
-        options.fail(f"{', '.join(refused)}: {loaded.source} is a Service, which is told such things where it is made")
+        options.fail(f"{', '.join(refused)}: {loaded.source} is a Service; set these where it is made")
     return loaded.served
 
 
 def _cannot_listen(error: OSError, options: argparse.Namespace) -> OSError:
-    """Say what to do about an address that cannot be had; return other errors as they are."""
+    """Return an error that says what to do if the server cannot listen; return other errors unchanged."""
     host, number = options.host, options.port
     if error.errno in _UNKNOWN_HOST:
         words = f"there is no host {host!r}; --host takes a name or an address of this machine, as 0.0.0.0 for all"
     elif error.errno == errno.EADDRINUSE:
-        words = f"port {number} of {host} is in use; stop who has it, or choose another with --port (0 picks one)"
+        words = f"port {number} of {host} is in use; stop its user, or choose another with --port (0 picks one)"
     elif error.errno == errno.EACCES:
-        words = f"you may not listen at port {number}; choose one from 1024 on, with --port"
+        words = f"you may not listen on port {number}; choose one of 1024 or more with --port"
     elif error.errno == errno.EADDRNOTAVAIL:
-        words = f"{host} is no address of this machine; --host takes one that is, or 0.0.0.0 for all"
+        words = f"{host} is not an address of this machine; --host takes one that is, or 0.0.0.0 for all"
     else:
         return error
     return OSError(words)
 
 
 def _leave_threads() -> None:
-    """End without the threads that models have started themselves, for which the interpreter would wait, too."""
+    """End without waiting for threads that models have started themselves; the interpreter would wait for them."""
     end = time.monotonic() + _THREADS_SECONDS
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
@@ -231,25 +231,25 @@ def _leave_threads() -> None:
 
 
 def _give_freed_memory_back() -> None:
-    """Have large blocks always come from the system, and go back there.
+    """Allocate large blocks always from the system, and return them to it.
 
-    The GNU C library keeps what is freed for the next time: each large block that is freed moves the size from which
-    blocks come from the system up to its own, up to 32 MiB, and twice as much may then stay in each of its heaps.
+    The GNU C library keeps freed memory for the next allocation. Each freed large block raises the size from which
+    blocks come from the system to its own size, up to 32 MiB. Twice as much may then stay in each of its heaps.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another system, or another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def _add_answers(parser: argparse.ArgumentParser) -> None:
-    """Add what is answered; this and the next two are options of the service."""
+    """Add the options about answers; this and the next two groups are options of the service."""
     group = parser.add_argument_group("answers")
     group.add_argument(
         "--nonfinite",
         choices=[choice.value for choice in NonFiniteOutput],
         default=argparse.SUPPRESS,
         help="how NaN and the infinities are written in JSON outputs, which have no form for them: literal (NaN, as "
-        "Triton writes it), null (legal JSON, as KServe writes it, but the value is lost), or error (status 400; such "
-        "an output must be asked for in binary) (default: literal)",
+        "Triton writes it), null (valid JSON, as KServe writes it, but the value is lost), or error (status 400; such "
+        "an output must be requested in binary) (default: literal)",
     )
     group.add_argument(
         "--classification",
@@ -264,35 +264,35 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
         dest="compresses",
         action="store_true",
         default=argparse.SUPPRESS,
-        help="answer compressed (gzip, deflate) where a client's Accept-Encoding prefers it; for slow networks only: "
-        "tensors compress at 30 to 130 MB per second, floats by less than a tenth, and some clients ask unawares",
+        help="compress answers (gzip, deflate) if a client's Accept-Encoding prefers it; for slow networks only: "
+        "tensors compress at 30 to 130 MB/s, floats by less than a tenth, and some clients ask for it without need",
     )
 
 
 def _add_requests(parser: argparse.ArgumentParser) -> None:
-    """Add which forms of requests are refused."""
+    """Add the options about forms of requests that are refused."""
     group = parser.add_argument_group("requests")
     group.add_argument(
         "--no-compression",
         dest="decompresses",
         action="store_false",
         default=argparse.SUPPRESS,
-        help="refuse compressed requests, with status 415: to decompress takes a thread's time, up to a thousand times "
-        "as much as their size says",
+        help="refuse compressed requests, with status 415: decompression occupies a thread up to a thousand times as "
+        "long as an uncompressed request of the same size",
     )
     group.add_argument(
         "--no-headerless",
         dest="allow_headerless",
         action="store_false",
         default=argparse.SUPPRESS,
-        help="refuse requests with binary tensors that do not say where they begin, in the field "
-        "Inference-Header-Content-Length; some clients leave it out, and without this option the end of their JSON "
-        "is searched for",
+        help="refuse requests with binary tensors and without the field Inference-Header-Content-Length, which says "
+        "where the tensors begin; some clients leave it out, and without this option the server searches for the end "
+        "of their JSON",
     )
 
 
 def _add_clients(parser: argparse.ArgumentParser) -> None:
-    """Add who may ask."""
+    """Add the options about the permitted clients."""
     group = parser.add_argument_group("clients")
     group.add_argument(
         "--cors-origin",
@@ -301,8 +301,8 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         type=_origin,
         metavar="ORIGIN",
-        help="let web pages of this origin call the server from a browser, as https://app.example or "
-        "http://localhost:3000; give one for each, or '*' for every page there is (default: none may)",
+        help="permit web pages of this origin to call the server from a browser, as https://app.example or "
+        "http://localhost:3000; give one for each, or '*' for every page (default: none)",
     )
     group.add_argument(
         "--allowed-host",
@@ -311,18 +311,18 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         type=_host,
         metavar="HOST",
-        help="answer requests for this host only, and others with 421, as localhost, 127.0.0.1 or '[::1]:8000'; give "
-        "one for each name that clients use; keeps out web pages whose own name leads to this machine (DNS rebinding) "
-        "(default: any host)",
+        help="answer only requests for this host, as localhost, 127.0.0.1 or '[::1]:8000', and others with 421; give "
+        "one for each name that clients use; protects against web pages whose own name leads to this machine (DNS "
+        "rebinding) (default: any host)",
     )
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add what an operator would bound; each is a field of `Limits` or `ServerOptions` of the same name."""
+    """Add the limits for operators; each is a field of `Limits` or `ServerOptions` with the same name."""
     group = parser.add_argument_group(
         "limits",
-        "What one client may take from the others. All are finite without these options, too;\nthese are the ones that "
-        "depend on the machine, its models and its clients.\nSIZE is a number of bytes, or one with K, M, G or T.",
+        "How much one client may take from the others. All limits are finite without these options too;\nthese "
+        "depend on the machine, its models and its clients. SIZE is a number of bytes,\noptionally with K, M, G or T.",
     )
     for kind, metavar, options in ((size, "SIZE", _SIZES), (count, "N", _COUNTS), (seconds, "SECONDS", _TIMES)):
         for name, text in options.items():
@@ -336,7 +336,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         type=size_or_0,
         default=argparse.SUPPRESS,
         metavar="SIZE",
-        help="kept of --max-memory for the next tensors while nobody needs it: new memory costs more than a copy; "
+        help="idle part of --max-memory that is kept for the next tensors: new memory costs more than a copy; "
         f"0 to keep none (default: {size_text(MAX_POOL_BYTES)})",
     )
 
@@ -360,7 +360,7 @@ def _origin(text: str) -> str:
 
 
 def _host(text: str) -> str:
-    """Read a host, perhaps with a port."""
+    """Read a host with an optional port."""
     try:
         HostPolicy.of([text])
     except LocalProtocolError as error:

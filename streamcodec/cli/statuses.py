@@ -1,11 +1,11 @@
-"""Statuses: how commands end that somebody has ended. What a shell says of programs that a signal has ended."""
+"""Statuses: the exit statuses of interrupted commands, as a shell reports them for programs ended by a signal."""
 
 from __future__ import annotations
 
 from typing import Final
 
 INTERRUPTED: Final = 130
-"""By Ctrl-C: SIGINT."""
+"""Ended by Ctrl-C: SIGINT."""
 
 BROKEN_PIPE: Final = 141
-"""By a reader of the output who has gone: SIGPIPE."""
+"""Ended because the reader of the output has gone: SIGPIPE."""

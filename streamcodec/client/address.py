@@ -1,4 +1,4 @@
-"""Address: what a server's URL says. Its credentials are kept apart, and nothing that is printed shows them."""
+"""Address: the parts of a server's URL. Credentials are kept separately, and nothing that is printed shows them."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from streamcodec.http.heads import is_host
 
 _PORTS: Final = {"http": 80, "https": 443}
 _CREDENTIALS: Final = re.compile(r"//.*@", re.DOTALL)
-"""Also those with characters that should have been percent-encoded."""
+"""Matches credentials even if they contain characters that should have been percent-encoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a server is."""
+    """The address of a server."""
 
     host: str
     """Name or address."""
     port: int
-    """Of TCP."""
+    """TCP port."""
     authority: str
     """Value of the `Host` field."""
     prefix: str
-    """Path in front of `/v2`, without a slash at its end."""
+    """Path before `/v2`, without a slash at its end."""
     is_secure: bool
-    """Whether it is to be spoken to by TLS."""
+    """Whether to use TLS."""
     credentials: tuple[str, str] | None = field(default=None, repr=False)
     """User and password, if the URL has them."""
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Take a URL apart.
+        """Parse a URL.
 
         Args:
             url: as `http://127.0.0.1:8000` or `https://user:password@example.org`, with a path if the service is not at
@@ -44,14 +44,14 @@ class Address:
             LocalProtocolError: not an `http` or `https` URL with a host.
         """
         shown = _CREDENTIALS.sub("//***@", url)
-        if set(url) & set("\t\r\n"):  # which urlsplit would take out without a word
+        if set(url) & set("\t\r\n"):  # urlsplit would remove these silently
             raise LocalProtocolError(f"{shown!r} is not a URL: it has a line end or a tab")
         try:
             parts = urlsplit(url)
             port = parts.port
             (parts.hostname or "").encode("idna")
-        except ValueError:  # whose text may quote a password
-            raise LocalProtocolError(f"{shown!r} is not a URL: its host or port is none") from None
+        except ValueError:  # its text may quote a password
+            raise LocalProtocolError(f"{shown!r} is not a URL: its host or port is invalid") from None
         if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
             raise LocalProtocolError(
                 f"a server's URL looks like http://127.0.0.1:8000 or https://example.org, unlike {shown!r}"

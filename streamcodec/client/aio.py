@@ -1,7 +1,7 @@
 """AsyncClient: a client of V2 servers for anyio programs, on asyncio (uvloop included) and trio.
 
-It differs from `Client` in nothing but the waiting, and in that it works off an answer in turns with the other tasks of
-its event loop: whatever a server sends, no stretch of that is long.
+It differs from `Client` in two points. It waits without blocking. It processes an answer in short pieces, in turns with
+the other tasks of its event loop, whatever a server sends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from streamcodec.formats.v2.model import Event, RequestedOutput
 
 
 class AsyncClient:
-    """An asynchronous client, for as many tasks of one event loop as like to call it.
+    """An asynchronous client. Any number of tasks of one event loop may use it at once.
 
     Example::
 
@@ -92,10 +92,9 @@ class AsyncClient:
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> InferResult:
-        """Have a model compute its outputs; arguments, result and errors are those of `Client.infer`.
+        """Run a model's inference; arguments, result and errors are those of `Client.infer`.
 
-        The windows of `Rows` may come asynchronously. Where they do not, they are made on the event loop, so each
-        should be quick.
+        The windows of `Rows` may be asynchronous. Otherwise they are made on the event loop, so each should be quick.
         """
         times = self._common.times(timeout, total_timeout)
         exchange = self._common.calls.infer(
@@ -128,10 +127,11 @@ class AsyncClient:
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> AsyncIterator[AsyncIterator[Event]]:
-        """Have a model compute its outputs, and take them as they come; see `Client.stream`.
+        """Run a model's inference, and receive its outputs as they arrive; see `Client.stream`.
 
-        The request is sent in the background, from the beginning of the `async with` block. That itself waits for the
-        first bytes of the answer where they show that a kept connection has not died.
+        The request is sent in the background, from the beginning of the `async with` block. On a kept connection, the
+        beginning of the block waits for the first bytes of the answer, because they show that the connection has not
+        died.
 
         Example::
 
@@ -166,7 +166,7 @@ class AsyncClient:
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> InferResult:
-        """Have a model of one input compute its outputs, by a raw binary request; see `Client.infer_raw`."""
+        """Run the inference of a model with one input by a raw binary request; see `Client.infer_raw`."""
         times = self._common.times(timeout, total_timeout)
         exchange = self._common.calls.infer_raw(model, tensor, version=version, headers=headers)
         return (await self._call(exchange, times)).infer_result()
@@ -226,20 +226,20 @@ class AsyncClient:
         return await self._is_success(f"{model_path(model, version)}/ready", headers, timeout, total_timeout)
 
     def close(self) -> None:
-        """Close all connections, those that calls are using at the end of these; the next call makes a new one."""
+        """Close all connections; those in use are closed when their calls end. The next call makes a new one."""
         self._common.pool.close()
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of requests, heads and all, that the system has taken so far: of all calls, those under way included.
+        """Bytes of requests, heads included, that the system has taken so far, in all calls, running ones included.
 
-        What TLS adds does not count. Any thread may ask at any time, to show how far a long call has come.
+        The overhead of TLS does not count. Any thread may ask at any time, to show the progress of a long call.
         """
         return self._common.pool.traffic.sent
 
     @property
     def received_bytes(self) -> int:
-        """Bytes of answers, heads and all, that have come so far: of all calls, as with `sent_bytes`."""
+        """Bytes of answers, heads included, that have arrived so far, in all calls, as for `sent_bytes`."""
         return self._common.pool.traffic.received
 
     @property
@@ -278,7 +278,7 @@ class AsyncClient:
         return True
 
     async def _compress(self, exchange: Exchange, times: Times) -> None:
-        if self._common.compresses:  # which may take seconds; the event loop goes on meanwhile
+        if self._common.compresses:  # this may take seconds; the event loop runs meanwhile
             with within(times.limit):
                 await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
 

@@ -1,4 +1,4 @@
-"""Awaiting: how `AsyncClient` gets the answer to an exchange, which is all of it that waits, but for threads."""
+"""Awaiting: exchanges a request for its answer in a task; all of `AsyncClient` that waits, except for threads."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from streamcodec.transports.timelimit import TimeLimit
 from streamcodec.transports.tls import TlsSocket
 
 _EVENTS_IN_A_ROW: Final = 64
-"""After so many, other tasks have their turn."""
+"""After this many events, other tasks get their turn."""
 
 
 class Awaiting:
-    """Waits in the task of whoever calls, while others run."""
+    """Waits in the calling task, while other tasks run."""
 
     def __init__(self, common: Common) -> None:
         """Work for one client."""
@@ -56,7 +56,7 @@ class Awaiting:
     async def _duplex(
         self, connection: Connection, exchange: Exchange, times: Times
     ) -> AsyncIterator[AsyncDuplex[HttpEvent]]:
-        """Begin an exchange on a connection, sending in the background, and give that back at the end."""
+        """Begin an exchange on a connection, send in the background, and give the connection back at the end."""
         duplex: AsyncDuplex[HttpEvent] | None = None
         try:
             duplex = AsyncDuplex(
@@ -75,10 +75,10 @@ class Awaiting:
     async def _first_event(
         self, connection: Connection, exchange: Exchange, duplex: AsyncDuplex[HttpEvent], times: Times
     ) -> HttpEvent | None:
-        """Wait for the first event where the connection may have died, since then the request goes out once more.
+        """Wait for the first event if the connection may have died, because then the request is sent once more.
 
         Raises:
-            _DiedError: it has.
+            _DiedError: the connection has died.
         """
         if not (connection.is_kept and exchange.is_repeatable):
             return None
@@ -102,7 +102,7 @@ class Awaiting:
             for number in count(1):
                 if exchange.has_ended:
                     break
-                if number % _EVENTS_IN_A_ROW == 0:  # all of which may have come with one read
+                if number % _EVENTS_IN_A_ROW == 0:  # one read may have brought all of them
                     await checkpoint()
                 if first is None:
                     with within(times.limit):
@@ -149,7 +149,7 @@ class Awaiting:
 
 
 async def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times: Times) -> TlsSocket:
-    """Put TLS over a connection, as `secure`, while other tasks run."""
+    """Start TLS on a connection, while other tasks run."""
     with tls_over(sock, context, host) as tls:
         while awaited := tls.handshake():
             with anyio.fail_after(times.timeout.connect):
@@ -158,15 +158,15 @@ async def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times
 
 
 class _DiedError(Exception):
-    """A kept connection turns out to have died before anything came of an answer."""
+    """A kept connection had died before any byte of an answer arrived."""
 
 
 @contextmanager
 def within(limit: TimeLimit) -> Iterator[None]:
-    """Wait no longer than the call may take.
+    """Limit the body of the `with` to the time that is left for the call.
 
     Raises:
-        TimeoutError: it has taken all its time.
+        TimeoutError: the call has used all its time.
     """
     with anyio.move_on_after(limit.left) as scope:
         yield

@@ -1,4 +1,4 @@
-"""Blocking: how `Client` gets the answer to an exchange, which is all of it that waits."""
+"""Blocking: exchanges a request for its answer by blocking; the only part of `Client` that waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamcodec.transports.tls import TlsSocket
 
 
 class Blocking:
-    """Waits in the thread of whoever calls."""
+    """Waits in the calling thread."""
 
     def __init__(self, common: Common) -> None:
         """Work for one client."""
@@ -50,7 +50,7 @@ class Blocking:
 
     @contextmanager
     def _duplex(self, connection: Connection, exchange: Exchange, times: Times) -> Iterator[Duplex[HttpEvent]]:
-        """Begin an exchange on a connection, and give that back at the end."""
+        """Begin an exchange on a connection, and give the connection back at the end."""
         duplex: Duplex[HttpEvent] | None = None
         try:
             duplex = Duplex(
@@ -86,7 +86,7 @@ class Blocking:
             pool.leave()
 
     def _connections(self, times: Times) -> Iterator[Connection]:
-        """Yield a kept connection, if there is one, and then a new one, for whoever finds that the first has died."""
+        """Yield a kept connection, if there is one, and then a new one, in case the first has died."""
         kept = self._common.take_kept()
         if kept is not None:
             yield kept
@@ -98,11 +98,11 @@ class Blocking:
 
 
 def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times: Times) -> TlsSocket:
-    """Put TLS over a connection, blocking; the socket is closed if that fails.
+    """Start TLS on a connection, blocking; the socket is closed if that fails.
 
     Raises:
-        TimeoutError: the server says nothing.
-        OSError: TLS has failed, or the connection.
+        TimeoutError: the server does not answer in time.
+        OSError: TLS or the connection has failed.
     """
     with tls_over(sock, context, host) as tls:
         while awaited := tls.handshake():

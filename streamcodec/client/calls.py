@@ -1,7 +1,7 @@
-"""Calls: what can be asked of a V2 server, as exchanges that are ready to start.
+"""Calls: makes exchanges for everything that a client can ask a V2 server.
 
-Every inference request has an id, since KServe's server cannot answer in JSON without one. Where the caller gives none,
-it is the same for all requests of a client: then equal requests have equal headers, which servers may remember.
+Every inference request has an id, because KServe's server cannot answer in JSON without one. If the caller gives no id,
+all requests of a client have the same one. Then equal requests have equal headers, which servers may cache.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streamcodec.formats.v2.model import RequestedOutput
 
 
 class Calls:
-    """What can be asked of one server."""
+    """Makes the exchanges with one server."""
 
     def __init__(
         self,
@@ -37,7 +37,15 @@ class Calls:
         compression: Compression,
         media_type: str | None,
     ) -> None:
-        """Ask the server at an address, with these fields, within these limits, with this media type for tensors."""
+        """Keep the properties of all requests to one server.
+
+        Args:
+            address: of the server.
+            fields: for every request.
+            limits: bound every answer.
+            compression: of requests and answers.
+            media_type: for requests with tensors; None for the usual one.
+        """
         self._prefix = address.prefix
         self._fields = fields
         self._limits = limits
@@ -46,7 +54,7 @@ class Calls:
         self._request_id = secrets.token_hex(4)
 
     def get(self, path: str, headers: Headers | None) -> Exchange:
-        """Ask for a document, or for a status alone."""
+        """Ask for a document, or only for a status."""
         return Exchange("GET", self._prefix + path, self._fields.of_call(headers), None, self._limits)
 
     def infer(
@@ -62,7 +70,7 @@ class Calls:
         placing: Placing,
         headers: Headers | None,
     ) -> Exchange:
-        """Ask a model; see `Client.infer` for the arguments."""
+        """Ask for inference; see `Client.infer` for the arguments."""
         tensors = [Tensor(name=name, array=_array(value), is_binary=is_binary) for name, value in inputs.items()]
         requested = [_with_form(output, is_binary=is_binary) for output in outputs or ()]
         message = encode_request(
@@ -74,8 +82,8 @@ class Calls:
         return self._post(model, version, headers, message, placing)
 
     def infer_raw(self, model: str, tensor: Values, *, version: str | None, headers: Headers | None) -> Exchange:
-        """Ask a model with a raw binary request; see `Client.infer_raw` for the arguments."""
-        # Its length is all that says what the tensor is; so nobody calls `compress`.
+        """Ask for inference with a raw binary request; see `Client.infer_raw` for the arguments."""
+        # The server deduces the tensor from the length of the body, so the body is never compressed.
         return self._post(model, version, headers, encode_raw_request(_array(tensor)), Placing())
 
     def _post(
@@ -97,7 +105,7 @@ def model_path(model: str, version: str | None) -> str:
     """Return the path of a model, or of one of its versions.
 
     Raises:
-        LocalProtocolError: the name or version has a lone surrogate, or means another path: it is empty, or dots.
+        LocalProtocolError: the name or version has a lone surrogate, or gives another path: it is empty, `.` or `..`.
     """
     try:
         path = f"/v2/models/{_segment(model)}"
@@ -107,7 +115,7 @@ def model_path(model: str, version: str | None) -> str:
 
 
 def _segment(name: str) -> str:
-    """Percent-encode a name; of dots alone, servers and proxies make a step upwards, encoded or not."""
+    """Percent-encode a name. Servers and proxies interpret `.` and `..` as path steps, even if encoded."""
     if name in {"", ".", ".."}:
         raise LocalProtocolError(f"{name!r} as the name or version of a model would be another path")
     return quote(name, safe="")
@@ -118,7 +126,7 @@ def _array(values: Values) -> np.ndarray[Any, Any] | Rows | Elements:
 
 
 def _with_form(output: str | RequestedOutput, *, is_binary: bool) -> RequestedOutput:
-    """Let an output say its form: KServe and Triton ignore `binary_data_output` when outputs are listed."""
+    """Give an output an explicit form: KServe and Triton ignore `binary_data_output` if outputs are listed."""
     if not isinstance(output, RequestedOutput):
         return RequestedOutput(name=output, binary_data=is_binary)
     return output if output.binary_data is not None else replaced(output, binary_data=is_binary)

@@ -1,4 +1,4 @@
-"""Common: what both clients are made of, which is everything but the waiting."""
+"""Common: the parts that both clients share, which is everything except waiting."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from streamcodec.transports.tls import Socket, client_context
 
 
 class Common:
-    """What a client is told when it is made; the arguments are those of `Client`.
+    """The configuration and state of a client; the arguments are those of `Client`.
 
     Attributes:
         address: of the server.
-        context: for TLS; None where the server is spoken to without.
-        calls: what can be asked of the server.
+        context: for TLS; None for a server without TLS.
+        calls: makes exchanges with the server.
         pool: the connections.
-        compresses: whether requests are to be compressed.
+        compresses: whether to compress requests.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Common:
         """Prepare; nothing is sent yet.
 
         Raises:
-            LocalProtocolError: an argument has no meaning.
+            LocalProtocolError: an argument is invalid.
         """
         self.address: Address = Address.of(url)
         self.context: ssl.SSLContext | None = _context(self.address, ssl_context, verify=verify)
@@ -69,7 +69,7 @@ class Common:
         self._is_paced = is_paced
 
     def times(self, timeout: float | Timeout | None, total_timeout: float | None) -> Times:
-        """Return the times of a call that begins now; None stands for what the client was told.
+        """Return the times of a call that begins now; None stands for the client's own values.
 
         Raises:
             LocalProtocolError: a timeout is not greater than 0.
@@ -80,7 +80,7 @@ class Common:
         )
 
     def take_kept(self) -> Connection | None:
-        """Return a connection that was used before and is alive, if there is one."""
+        """Return a connection that was used before and is still alive, if there is one."""
         return self.pool.take(monotonic())
 
     def connection(self, sock: Socket) -> Connection:
@@ -94,7 +94,7 @@ class Common:
         self.pool.give_back(connection, monotonic(), is_good=exchange.is_answered and is_sent)
 
     def no_place(self, times: Times) -> TimeoutError:
-        """Return the error for who has waited in vain until a connection is free."""
+        """Return the error for a call that has waited too long for a free connection."""
         if times.limit.is_over:
             return times.limit.exceeded()
         return TimeoutError(
@@ -106,10 +106,10 @@ class Common:
 def _context(
     address: Address, ssl_context: ssl.SSLContext | None, *, verify: bool | str | Path
 ) -> ssl.SSLContext | None:
-    """Return who is trusted, if that is asked.
+    """Return the TLS context, if the server uses TLS.
 
     Raises:
-        LocalProtocolError: it is said twice, or no certificates can be read.
+        LocalProtocolError: both arguments are given, or no certificates can be read.
     """
     if ssl_context is not None and verify is not True:
         raise LocalProtocolError("verify and ssl_context both say who is trusted; give one of them")

@@ -1,7 +1,7 @@
-"""Connecting: a blocking connection to a server, within the time of a call.
+"""Connecting: makes a blocking connection to a server, within the time of a call.
 
-Looking up a name has no time limit of its own anywhere: with name servers that do not answer, the system takes as long
-as it is configured to. So a thread does it, and who waits for the thread does so only as long as its call may take.
+The look-up of a name has no time limit: if the name servers do not answer, it takes as long as the system is configured
+to wait. So a thread does the look-up, and the caller waits for the thread only as long as its call may take.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _Addresses = list[tuple[Any, ...]]
 
 
 def connect(host: str, port: int, *, timeout: float | None, limit: TimeLimit) -> socket.socket:
-    """Open a connection to the first address of a host that takes it; the socket is non-blocking.
+    """Open a connection to the first address of a host that accepts it; the socket is non-blocking.
 
     Args:
         host: a name or an address.
         port: of the server.
-        timeout: seconds for the name, and for each address; None for no such limit.
+        timeout: seconds for the look-up of the name, and for each address; None for no such limit.
         limit: for all of it.
 
     Raises:
         TimeoutError: the name was not found in time, or the last address did not answer in time.
-        OSError: the name is unknown, or no address took the connection.
+        OSError: the name is unknown, or no address accepted the connection.
     """
     failure = OSError(f"{host!r} has no address")
     for family, kind, protocol, _, address in _look_up(host, port, timeout, limit):
@@ -46,7 +46,7 @@ def connect(host: str, port: int, *, timeout: float | None, limit: TimeLimit) ->
 
 
 def _look_up(host: str, port: int, timeout: float | None, limit: TimeLimit) -> _Addresses:
-    """Return the addresses of a host; what is an address already needs no thread."""
+    """Return the addresses of a host; a numeric address needs no thread."""
     with suppress(socket.gaierror):
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     found: queue.SimpleQueue[_Addresses | Exception] = queue.SimpleQueue()
@@ -54,7 +54,7 @@ def _look_up(host: str, port: int, timeout: float | None, limit: TimeLimit) -> _
     def ask() -> None:
         try:
             found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except Exception as error:  # noqa: BLE001 - raised by who has asked
+        except Exception as error:  # noqa: BLE001 - raised by the calling thread
             found.put(error)
 
     threading.Thread(target=ask, name="streamcodec look-up", daemon=True).start()

@@ -1,8 +1,8 @@
-"""Documents: JSON that a server has answered, read without keeping an event loop waiting.
+"""Documents: parses a server's JSON answers without blocking an event loop.
 
-What C reads holds the interpreter's lock until its end: the worst megabyte, of nested arrays, for 260 ms, in whichever
-thread. So an event loop reads only what is short, and leaves the rest to a thread that reads it in Python, twenty times
-as slowly, and lets others have the lock.
+Python's C parser holds the interpreter's lock until it is done, in every thread. The worst megabyte, of nested arrays,
+takes 260 ms. So an event loop parses only short texts. A thread parses longer texts with the pure Python parser. It is
+twenty times slower, but lets other threads run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from json import decoder, scanner
 from typing import Any, Final, cast
 
 MAX_QUICK_BYTES: Final = 16 << 10
-"""Of JSON that an event loop may read at once: the worst there is takes 2 to 4 ms."""
+"""Size of JSON that an event loop may parse at once: the worst case takes 2 to 4 ms."""
 
 _IN_C: Final = json.JSONDecoder()
 
@@ -22,19 +22,19 @@ class _InPython(json.JSONDecoder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parse_string = cast("Any", decoder).py_scanstring  # which its types do not mention
+        self.parse_string = cast("Any", decoder).py_scanstring  # missing in its type stubs
         self.scan_once = cast("Any", scanner).py_make_scanner(self)
 
 
 def read_object(text: str, *, in_thread: bool = False) -> dict[str, Any] | None:
-    """Read a JSON object; None if it is none.
+    """Parse a JSON object; None if the text is something else.
 
     Args:
-        text: to be read.
-        in_thread: whether other threads should run meanwhile.
+        text: to be parsed.
+        in_thread: whether other threads should be able to run meanwhile.
     """
     try:
         document = (_InPython() if in_thread else _IN_C).decode(text)
-    except (ValueError, RecursionError):  # the server chooses how deep it is nested
+    except (ValueError, RecursionError):  # the server may nest the text as deep as it likes
         return None
     return document if isinstance(document, dict) else None

@@ -1,4 +1,4 @@
-"""Errors: what a server has answered instead of what it was asked for."""
+"""Errors: the error answers of a server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from streamcodec.engine.errors import ErrorCode, RemoteProtocolError, printable
 _REDIRECTION: Final = range(300, 400)
 _MAX_LOCATION: Final = 200
 _TITLE: Final = re.compile(r"\s*<.*?<title>\s*([^<]{1,200}?)\s*</title>", re.DOTALL | re.IGNORECASE)
-"""What a proxy's page says in one line."""
+"""The title of a proxy's HTML page."""
 
 
 class Headers(Mapping[str, str]):
-    """The fields of an answer by their names, in any letter case. Several of one name are joined by commas."""
+    """The fields of an answer by name, in any letter case. Several fields with one name are joined by commas."""
 
     def __init__(self, fields: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Keep the fields of a head."""
@@ -40,20 +40,20 @@ class Headers(Mapping[str, str]):
 class ServerError(RemoteProtocolError):
     """The server answered with an error status, or with a redirection, which is not followed.
 
-    What it prints as is fit for a log or a terminal, whatever the server has said, and of a page of HTML, as proxies
-    answer, just the title; `text` is as it came.
+    The message is safe for a log or a terminal, whatever the server has sent. For an HTML page, as from a proxy, it
+    contains only the title. `text` is unchanged.
 
-    `code` is `error-response`: V2 servers have no codes of their own. `status_hint` is 502, for a proxy that passes it
-    on: to the proxy's own client, the fault is behind it.
+    `code` is `error-response`: V2 servers have no codes of their own. `status_hint` is 502, for a proxy that passes the
+    error on: its own client should see that the fault is behind the proxy.
 
     Attributes:
         status: HTTP status code of the answer.
-        text: the server's own words, as they came: they may hold control characters.
+        text: the server's text, unchanged: it may contain control characters.
         headers: fields of the answer, as `headers["Retry-After"]`, in any letter case.
     """
 
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
-        """Keep the status, the server's own words, and the fields of the answer."""
+        """Keep the status, the server's text, and the fields of the answer."""
         self.headers: Mapping[str, str] = Headers() if headers is None else headers
         page = _TITLE.match(text)
         words = page[1] if page else text

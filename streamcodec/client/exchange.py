@@ -1,7 +1,7 @@
-"""Exchange: one call to a V2 server, sans-IO. What is sent, what the answer means; shared by both clients.
+"""Exchange: one call to a V2 server: what is sent, and what the answer means. Sans-IO; shared by both clients.
 
-A client drives it: it sends what `start` returns, hands every event of the connection to `receive` until the exchange
-`has_ended`, and then asks for the result. Whoever wants the arrays hands on the events to `keep`.
+A client sends what `start` returns. It passes every event of the connection to `receive` until the exchange
+`has_ended`, and then asks for the result. To keep the arrays for the result, it passes the returned events to `keep`.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class InferResult:
     tensors: Mapping[str, TensorReceived]
     """The outputs by name, in the order of the answer, as they were received."""
     header: ResponseHeader
-    """All else that the answer said: model, version, id, parameters."""
+    """The rest of the answer: model, version, id, parameters."""
 
     @property
     def outputs(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Arrays by name, in the order of the answer: writable, and yours. BYTES are object arrays of `bytes`."""
+        """Writable arrays by name, in the order of the answer; you own them. BYTES are object arrays of `bytes`."""
         return {name: tensor.array for name, tensor in self.tensors.items()}
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """Return the output of that name."""
+        """Return the output with that name."""
         return self.tensors[name].array
 
     def elements(self, name: str) -> Elements:
@@ -73,15 +73,15 @@ class InferResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """How inference requests are compressed, and how their answers may be."""
+    """How inference requests are compressed, and how their answers may be compressed."""
 
     request: str | None = None
     """One of `ENCODINGS`; None for plain bodies."""
     response: str | None = None
-    """One of `ENCODINGS`, which the server may use or not; None if it is not asked to."""
+    """One of `ENCODINGS`, which the server may use; None to ask for plain bodies."""
 
     def __post_init__(self) -> None:
-        """Refuse encodings that are not understood.
+        """Refuse unknown encodings.
 
         Raises:
             LocalProtocolError: one of the two is not in `ENCODINGS`.
@@ -92,29 +92,29 @@ class Compression:
 
 
 class Placing:
-    """Whose memory the outputs go to."""
+    """Chooses the memory for the outputs."""
 
     def __init__(self, out: Mapping[str, np.ndarray[Any, Any]] | None = None, place: Place | None = None) -> None:
-        """Receive outputs into the arrays of `out`, and place the others by `place`."""
+        """Receive outputs into the arrays of `out`, and place the others with `place`."""
         self._out = out or {}
         self._others = place or new_array
 
     def place(self, spec: TensorSpec) -> Placement:
-        """Decide for one output."""
+        """Choose the memory for one output."""
         array = self._out.get(spec.name)
         return self._others(spec) if array is None else Into(array)
 
     def check(self, header: ResponseHeader) -> None:
-        """Refuse an answer that leaves an array as it was.
+        """Refuse an answer that would not fill an array of `out`.
 
         Raises:
-            LocalProtocolError: an output of `out` is not there, or is BYTES, which have no memory to be received into.
+            LocalProtocolError: an output of `out` is missing, or is BYTES, which cannot be received into an array.
         """
         if not self._out:
             return
         placed = {spec.name for spec in header.tensors if not spec.datatype.is_bytes}
         if missing := [name for name in self._out if name not in placed]:
-            raise LocalProtocolError(f"the answer has no output {missing[0]!r} that could be received into an array")
+            raise LocalProtocolError(f"the answer has no output {missing[0]!r} that can be received into an array")
 
 
 class Exchange:
@@ -136,7 +136,7 @@ class Exchange:
         placing: Placing | None = None,
         media_type: str | None = None,
     ) -> None:
-        """Prepare a call; `fields` are those that the message does not bring with it."""
+        """Prepare a call; `fields` do not include those of the message."""
         self._method = method
         self._target = target
         self._fields = fields
@@ -153,25 +153,25 @@ class Exchange:
         self.has_ended: bool = False
 
     def compress(self) -> None:
-        """Compress what is to be sent, if it shall and can be; comes before `start`.
+        """Compress the message, if requested and possible; call it before `start`.
 
-        It needs no connection, and for large tensors it takes time: a program with an event loop does it in a thread.
+        It needs no connection. It takes long for large tensors, so a program with an event loop calls it in a thread.
         """
         if self._message is not None and self._compression.request is not None and self._message.is_compressible:
             self._message = compress_message(self._message, self._compression.request)
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it can be started again: not if it sends what can be made once only, as a generator's windows."""
+        """Whether it can be started again: not if some parts can be made only once, such as a generator's windows."""
         parts = () if self._message is None else self._message.parts
         return not any(isinstance(part, Rows) and isinstance(part.windows, Iterator | AsyncIterator) for part in parts)
 
     def start(self, connection: ClientConnection, *, paced: bool = False) -> list[Part]:
-        """Begin on a connection, of which nothing has been received yet; return what is to be sent.
+        """Begin on a connection on which nothing has been received yet; return the parts to send.
 
         Args:
-            connection: on which no other exchange is under way.
-            paced: whether the answer is decoded in turns; the connection should be paced, too.
+            connection: without another exchange in progress.
+            paced: whether to decode the answer in turns; the connection should then be paced too.
         """
         self._paced = paced
         fields = [*self._fields]
@@ -185,7 +185,7 @@ class Exchange:
         return connection.send_request(self._method, self._target, fields, parts)
 
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
-        """Take an event of the connection; return it if it belongs to the answer that was hoped for."""
+        """Take an event of the connection; return it if it belongs to a successful answer."""
         match event:
             case ResponseHead():
                 self._head = event
@@ -210,18 +210,18 @@ class Exchange:
             case TensorReceived(spec=spec):
                 self._outputs[spec.name] = event
             case WindowReceived(spec=spec):
-                raise LocalProtocolError(f"output {spec.name!r} comes in windows, which only stream() can deliver")
+                raise LocalProtocolError(f"output {spec.name!r} comes in windows; only stream() can deliver them")
             case _:
                 pass
 
     @property
     def is_answered(self) -> bool:
-        """Whether the connection can go on. After a status of the 500s, some servers close it without a word."""
+        """Whether the connection can be used again. After a status of 5xx, some servers close it without notice."""
         return self.has_ended and self._head is not None and self._head.status not in _FAILURE
 
     @property
     def is_success(self) -> bool:
-        """Whether the answer has a status of the 200s."""
+        """Whether the answer has a status of 2xx."""
         return self._head is not None and self._head.status in _SUCCESS
 
     def infer_result(self) -> InferResult:
@@ -236,22 +236,22 @@ class Exchange:
 
     @property
     def is_quick(self) -> bool:
-        """Whether `document` takes so little time that an event loop can do it."""
+        """Whether `document` is quick enough for an event loop."""
         return self._collector is None or len(self._collector.data) <= MAX_QUICK_BYTES
 
     def document(self, *, in_thread: bool = False) -> dict[str, Any]:
-        """Return the JSON document that was answered.
+        """Return the JSON document of the answer.
 
         Args:
-            in_thread: whether other threads should run meanwhile; it takes twenty times as long then.
+            in_thread: whether other threads should be able to run meanwhile; it then takes twenty times as long.
 
         Raises:
-            LimitExceededError: `max_document_bytes`.
+            LimitExceededError: the document is larger than `max_document_bytes`.
             RemoteProtocolError: the answer is not a JSON object.
         """
         if self._collector is not None and self._collector.offset > len(self._collector.data):
             most = self._limits.max_document_bytes
-            msg = f"the document is of {self._collector.offset} bytes, {most} are allowed"
+            msg = f"the document has {self._collector.offset} bytes, {most} are allowed"
             raise LimitExceededError(msg, limit="max_document_bytes", offset=most)
         document = read_object(self._text(), in_thread=in_thread)
         if document is None:
@@ -264,7 +264,7 @@ class Exchange:
         except MessageError as error:
             if self.is_success:
                 raise
-            # That it has failed matters more than that its words cannot be read.
+            # The failure of the request matters more than that its text cannot be read.
             raise self._error(head, f"no text that can be read: {error.message}") from None
 
     def _receiver(self, head: ResponseHead) -> Receiver:
@@ -281,19 +281,19 @@ class Exchange:
         return self._collector
 
     def check_status(self) -> None:
-        """Raise what the server has answered, if that is an error.
+        """Raise the server's answer if it is an error.
 
         Raises:
-            ServerError: in the server's own words.
+            ServerError: with the server's text.
         """
         if (refusal := self.refusal()) is not None:
             raise refusal
 
     def refusal(self, error: Exception | None = None) -> ServerError | None:
-        """Return what the server has answered, if that is an error, as far as it has come.
+        """Return the server's answer as an error, if it is one, as far as it has arrived.
 
         Args:
-            error: with which its coming ended early; that the server refuses matters more, as with `receive`.
+            error: the error that ended the answer early, as in `receive`. A refusal of the server matters more.
         """
         if isinstance(error, ServerError):
             return error
@@ -309,6 +309,6 @@ class Exchange:
 
 
 def _error_text(text: str) -> str:
-    """Return the server's own words: the `error` member, or else the first bytes of the body."""
+    """Return the server's text: the `error` member, or else the first bytes of the body."""
     error = (read_object(text) or {}).get("error")
     return (error if isinstance(error, str) else text)[:_MAX_ERROR_TEXT] or "no further text"

@@ -1,8 +1,8 @@
-"""Fields: what the head of a request says besides what belongs to its message. The user's word comes first.
+"""Fields: the fields of a request that do not belong to its message. The user's values have precedence.
 
-Whoever is asked later knows more: a call's `headers` win over the client's, those over `auth`, and `auth` over
-credentials in the URL. What the message itself needs, its lengths and its form, is not the user's to say; two answers
-to where a request ends are how requests are smuggled. Nothing here quotes a value, as it may be a secret.
+A later value wins: a call's `headers` over the client's `headers`, these over `auth`, and `auth` over credentials in
+the URL. The user cannot set the fields that the message needs, such as its lengths and its form. Two different lengths
+of one request would allow request smuggling. Nothing here quotes a value, because it may be a secret.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 """Fields of a request, as a mapping or in pairs."""
 
 Auth = tuple[str, str] | str | Callable[[], str]
-"""A user and a password; or a bearer token; or what returns the token that is valid now."""
+"""User and password; or a bearer token; or a function that returns the current token."""
 
 Field = tuple[str, str]
 
@@ -40,17 +40,17 @@ _OURS: Final = {
     "transfer-encoding": "",
     "upgrade": "",
 }
-"""Names of fields that the client says itself, or cannot keep the promise of, and who has a say in them."""
+"""Fields that only the client may set, or whose promise it cannot keep; and the argument that controls each."""
 
 
 class RequestFields:
     """The fields of all requests to one server."""
 
     def __init__(self, address: Address, headers: Headers | None = None, auth: Auth | None = None) -> None:
-        """Keep what every request says.
+        """Keep the fields of every request.
 
         Raises:
-            LocalProtocolError: a field that cannot be sent, or credentials that are none.
+            LocalProtocolError: a field cannot be sent, or the credentials are invalid.
         """
         self._headers = _checked(headers)
         self._auth = address.credentials if auth is None else auth
@@ -63,8 +63,8 @@ class RequestFields:
         """Return the fields of one request.
 
         Raises:
-            LocalProtocolError: a field that cannot be sent, or a token that is none.
-            Exception: whatever `auth` raises when it is asked for a token.
+            LocalProtocolError: a field cannot be sent, or a token is invalid.
+            Exception: any exception that `auth` raises.
         """
         return self._of_call(headers) if headers or self._usual is None else self._usual
 
@@ -77,43 +77,43 @@ class RequestFields:
 
 
 def _is_behind_host(field: Field) -> bool:
-    return field[0].lower() != "host"  # which should be the first (RFC 9110, section 7.2)
+    return field[0].lower() != "host"  # it should be the first (RFC 9110, section 7.2)
 
 
 def _override(fields: list[Field], winners: list[Field]) -> list[Field]:
-    """Put fields behind others, and leave out those of the others that have their names."""
+    """Append fields to others, and drop the others with the same names."""
     names = {name.lower() for name, _ in winners}
     return [field for field in fields if field[0].lower() not in names] + winners
 
 
 def _checked(headers: Headers | None) -> list[Field]:
-    """Return fields in pairs.
+    """Return fields as pairs.
 
     Raises:
-        LocalProtocolError: they are none, or not for the user to say.
+        LocalProtocolError: they are invalid, or only the client may set them.
     """
     try:
         fields = [(name, value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers or ())]
     except (TypeError, ValueError):
-        raise LocalProtocolError("headers are a mapping of names to values, or pairs of them") from None
+        raise LocalProtocolError("headers must be a mapping of names to values, or pairs of them") from None
     for name, value in fields:
         if not (type(name) is type(value) is str):
-            raise LocalProtocolError("names and values of headers are str")
+            raise LocalProtocolError("names and values of headers must be str")
         if (reason := _OURS.get(name.lower())) is not None:
-            msg = f"the field {shown(name)} is for the client to say"
+            msg = f"only the client may set the field {shown(name)}"
             raise LocalProtocolError(f"{msg}; {reason}" if reason else msg)
         check_field(name, value)
     hosts = [value for name, value in fields if name.lower() == "host"]
     if len(hosts) > 1 or not all(host and is_host(host) for host in hosts):
-        raise LocalProtocolError("the field Host is one name or address of a host, in ASCII, perhaps with a port")
+        raise LocalProtocolError("the field Host must be one name or address of a host in ASCII, with an optional port")
     return fields
 
 
 def _authorization(auth: tuple[str, str] | str) -> Field:
-    """Return the field that credentials make (RFC 7617, RFC 6750).
+    """Return the field for credentials (RFC 7617, RFC 6750).
 
     Raises:
-        LocalProtocolError: they are no text, or have characters that they may not have.
+        LocalProtocolError: they are not text, or have characters that are not allowed.
     """
     match auth:
         case str(token):
@@ -122,7 +122,7 @@ def _authorization(auth: tuple[str, str] | str) -> Field:
             field = ("Authorization", "Basic " + b64encode(f"{user}:{password}".encode()).decode())
         case _:
             raise LocalProtocolError(
-                "auth is a pair of user (without a colon) and password, or a token, or what returns a token"
+                "auth must be a pair of user (without a colon) and password, or a token, or a function that returns one"
             )
     check_field(*field)
     return field

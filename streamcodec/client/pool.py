@@ -1,13 +1,14 @@
-"""Pool: how many connections a client has, which one a call gets, and which ones are kept for later. It does not wait.
+"""Pool: manages a client's connections: how many there are, which one a call gets, and which are kept. It never waits.
 
-Each call first needs a *place*, of which there are as many as there may be connections. Who comes when all are taken
-queues up, and gets the place of somebody who leaves: in the order of their coming, so that nobody starves while others
-call in a loop. Who has a place takes the connection that was used last, if one is kept, or makes a new one. A
-connection comes back before its place is left. So there are never more connections than places, kept ones included.
+Each call first needs a *place*; there are as many places as permitted connections. If all places are taken, a call
+waits in a queue, and gets the place of a call that leaves. The queue is first in, first out, so no call starves while
+others run in a loop. A call with a place takes the kept connection that was used last, or makes a new one. A call gives
+its connection back before it leaves its place. So there are never more connections than places, kept ones included.
 
-What has moved is counted by the connections themselves, for as long as they are open, and summed up when somebody asks.
+Open connections count the bytes that have moved; the pool adds them up on request.
 
-How to wait for a place is up to the client: it is told by `set()` of an event of its own kind, of threads or of tasks.
+The client decides how to wait for a place: the pool calls `set()` of the client's own kind of event, for threads or for
+tasks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Waiter(Protocol):
     """An event that somebody waits for."""
 
     def set(self) -> object:
-        """Wake whoever waits."""
+        """Wake the waiting call."""
         ...
 
 
@@ -33,20 +34,20 @@ WaiterT = TypeVar("WaiterT", bound=Waiter)
 
 
 class Pool:
-    """The connections of one client; its methods may be called by several threads."""
+    """The connections of one client. Several threads may call its methods."""
 
     def __init__(self, max_connections: int, keepalive_expiry: float) -> None:
         """Begin without a connection.
 
         Args:
-            max_connections: at a time.
-            keepalive_expiry: seconds for which a connection is kept that nobody uses.
+            max_connections: at one time.
+            keepalive_expiry: seconds for which an unused connection is kept.
 
         Raises:
-            LocalProtocolError: not even one connection is allowed.
+            LocalProtocolError: `max_connections` is below 1.
         """
         if max_connections < 1:
-            raise LocalProtocolError(f"max_connections is at least 1, not {max_connections}")
+            raise LocalProtocolError(f"max_connections must be at least 1, not {max_connections}")
         self.max_connections = max_connections
         self._expiry = keepalive_expiry
         self._lock = threading.Lock()
@@ -59,20 +60,20 @@ class Pool:
 
     @property
     def traffic(self) -> Traffic:
-        """What has moved so far, on all connections that there are and were."""
+        """The bytes that have moved so far, on all present and past connections."""
         with self._lock:
             return sum((connection.traffic for connection in self._open), self._past)
 
     def add(self, connection: Connection) -> None:
-        """Tell of a new connection, which somebody has a place for; it is given back in any case."""
+        """Add a new connection. The caller has a place for it, and must give it back in any case."""
         with self._lock:
             self._open.add(connection)
 
     def enter(self, make_waiter: Callable[[], WaiterT]) -> WaiterT | None:
-        """Take a place, or queue up for one; who then does not wait to the end calls `give_up`.
+        """Take a place, or wait in the queue for one. A caller that stops waiting must call `give_up`.
 
         Returns:
-            None if there was a place; or else what will be set when there is one.
+            None if a place was free; else the event that is set when one becomes free.
         """
         with self._lock:
             self._is_closed = False
@@ -84,15 +85,15 @@ class Pool:
             return waiter
 
     def give_up(self, waiter: Waiter) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         with self._lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
                 return
-        self.leave()  # it has come in the meantime
+        self.leave()  # the place was granted in the meantime
 
     def leave(self) -> None:
-        """Give a place to whoever has waited for the longest time."""
+        """Give the place to the call that has waited longest."""
         with self._lock:
             if self._waiters:
                 self._waiters.popleft().set()
@@ -113,7 +114,7 @@ class Pool:
                 self._drop(connection)
 
     def give_back(self, connection: Connection, now: float, *, is_good: bool) -> None:
-        """Keep a connection for the next call, if it is good for that."""
+        """Keep a connection for the next call, if it can be used again."""
         with self._lock:
             connection.end()
             self._expire(now)
@@ -124,19 +125,19 @@ class Pool:
                 self._drop(connection)
 
     def close(self) -> None:
-        """Close what is kept, and until the next call begins, what comes back."""
+        """Close kept connections. Until the next call begins, also close those that are given back."""
         with self._lock:
             self._is_closed = True
             while self._kept:
                 self._drop(self._kept.pop()[1])
 
     def _expire(self, now: float) -> None:
-        """Close what was kept for too long."""
+        """Close connections that were kept for too long."""
         while self._kept and now - self._kept[0][0] > self._expiry:
             self._drop(self._kept.popleft()[1])
 
     def _drop(self, connection: Connection) -> None:
-        """Close a connection; what has moved there stays known."""
+        """Close a connection; its traffic stays counted."""
         connection.close()
         self._open.discard(connection)
         self._past += connection.traffic

@@ -1,4 +1,4 @@
-"""Reaching: TLS on a new connection, and what it means if a server cannot be reached, in words that say what to do."""
+"""Reaching: TLS on a new connection, and helpful messages if a server cannot be reached."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _OTHER_NAME: Final = {62, 64}
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
 _NOT_TRUSTED: Final = {18, 19, 20, 21}
-"""A certificate that is its own CA, or whose CA is not known."""
+"""A certificate that is its own CA, or whose CA is unknown."""
 
 _SPOKEN: Final = {None, "http/1.1"}
-"""Choices of a server (ALPN): one that makes none speaks HTTP/1.1, too."""
+"""Permitted choices of a server (ALPN); a server that makes no choice speaks HTTP/1.1 too."""
 
 _NOT_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
-"""What OpenSSL, of one version or another, makes of a server that answers in plain HTTP."""
+"""Errors of different OpenSSL versions for a server that answers in plain HTTP."""
 
 
 @contextmanager
 def tls_over(sock: socket.socket, context: ssl.SSLContext, host: str) -> Iterator[TlsSocket]:
-    """Put TLS over a connected socket, for a handshake in the body of the `with`; it is closed if anything fails.
+    """Start TLS on a connected socket. The body of the `with` does the handshake. The socket is closed on any failure.
 
     Raises:
-        LocalProtocolError: the server has chosen a protocol that this client was made to offer, and does not speak.
+        LocalProtocolError: the server has chosen a protocol that `ssl_context` offered and this client does not speak.
     """
     tls = TlsSocket.over(sock, context, host)
     try:
@@ -45,17 +45,17 @@ def tls_over(sock: socket.socket, context: ssl.SSLContext, host: str) -> Iterato
 def _check_protocol(tls: TlsSocket, host: str) -> None:
     if tls.protocol not in _SPOKEN:
         raise LocalProtocolError(
-            f"ssl_context offers {tls.protocol!r}, which {host} has chosen, and this client speaks HTTP/1.1 only: "
+            f"ssl_context offers {tls.protocol!r}, {host} has chosen it, and this client speaks HTTP/1.1 only: "
             'call ssl_context.set_alpn_protocols(["http/1.1"])'
         )
 
 
 @contextmanager
 def reaching(address: Address, times: Times) -> Iterator[None]:
-    """Make errors of connecting say where to, and what to do about them.
+    """Add the address, and advice, to the errors of connecting.
 
     Raises:
-        TimeoutError: the time of the call is over, or no connection within the time for that.
+        TimeoutError: the call has used all its time, or there was no connection within the connect timeout.
         ssl.SSLError: TLS has failed; `ssl.SSLCertVerificationError`: the server is not trusted.
         OSError: any other error, of the same class.
     """
@@ -80,17 +80,17 @@ def reaching(address: Address, times: Times) -> Iterator[None]:
 
 
 def _again(error: OSError, text: str) -> OSError:
-    """Return an error of the same class and number that says more."""
+    """Return an error of the same class and number with a better text."""
     return type(error)(text) if error.errno is None else type(error)(error.errno, text)
 
 
 def _untrusted(error: ssl.SSLCertVerificationError, address: Address) -> ssl.SSLCertVerificationError:
-    """Return the error for a certificate, with what to do."""
+    """Return the error for a certificate, with advice."""
     text = f"the certificate of {address.place} is refused: {error.verify_message}"
     if error.verify_code in _OTHER_NAME:
-        text += "; the URL has to have the name that the certificate is for"
+        text += "; the URL must have the name that the certificate is for"
     elif error.verify_code in _NOT_TRUSTED:
-        text += "; if its CA is one of your own, verify=PATH names a file with the CA's certificate"
+        text += "; for a CA of your own, verify=PATH names a file with the CA's certificate"
     refusal = ssl.SSLCertVerificationError(error.errno, text)
     refusal.verify_code, refusal.verify_message = error.verify_code, error.verify_message
     return refusal
@@ -101,9 +101,9 @@ def _hung_up(address: Address) -> str:
 
 
 def _tls_trouble(error: ssl.SSLError, address: Address) -> str:
-    """Return what has gone wrong in a handshake."""
+    """Return the message for a failed handshake."""
     if is_cut(error):
         return _hung_up(address)
     if error.reason in _NOT_TLS:
-        return f"{address.place} does not speak TLS there; for a plain server, the URL begins with http://"
+        return f"{address.place} does not speak TLS; for a plain server, the URL begins with http://"
     return f"TLS with {address.place} has failed: {error.reason or error}"

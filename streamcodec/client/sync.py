@@ -25,10 +25,11 @@ from streamcodec.formats.v2.model import Event, RequestedOutput
 
 
 class Client:
-    """A blocking client, for as many threads as like to call it: each call has a connection of its own meanwhile.
+    """A blocking client. Any number of threads may use it at once; each call uses its own connection.
 
-    Tensors of a request are sent from the arrays' own memory; those of an answer are received straight into theirs. The
-    client reads while it sends, so a refusal ends the sending, and a server may answer row by row.
+    Tensors of a request are sent from the memory of the arrays. Tensors of an answer are received straight into the
+    memory of the result. The client reads while it sends. So a refusal stops the sending, and a server may answer row
+    by row.
 
     Example::
 
@@ -58,35 +59,37 @@ class Client:
 
         Args:
             url: as `http://127.0.0.1:8000` or `https://example.org`. A user and a password in it are sent as Basic
-                authentication, and shown nowhere.
-            headers: fields for every request, as a mapping or in pairs; `Host` may be among them. What the message
-                needs, such as `Content-Length`, is not.
+                authentication, and never shown.
+            headers: fields for every request, as a mapping or in pairs; `Host` is allowed. Fields that the message
+                needs, such as `Content-Length`, are not allowed.
             auth: a pair of user and password; or a bearer token; or a function without arguments that returns the
-                token, called for each request. An `Authorization` among `headers` wins over it.
-            verify: True to trust the certificates that the system trusts; the path of a file or folder of others to be
-                trusted instead; False to trust everybody, who then can read and change everything.
-            ssl_context: says that and more, as a certificate of the client. If it offers protocols (ALPN), it should
-                offer HTTP/1.1 only, by `set_alpn_protocols(["http/1.1"])`: a server that chooses `h2` is an error.
+                token, called for each request. An `Authorization` in `headers` has precedence.
+            verify: True to trust the certificates that the system trusts. A path of a file or folder to trust its
+                certificates instead. False to trust every server: whoever is on the way can then read and change
+                everything.
+            ssl_context: replaces `verify`, and may do more, such as give a certificate of the client. If it offers
+                protocols (ALPN), it should offer HTTP/1.1 only, with `set_alpn_protocols(["http/1.1"])`: a server that
+                chooses `h2` is an error.
             timeout: seconds without progress before giving up, in each phase of a call: waiting for a connection,
-                connecting, sending and receiving; or a `Timeout`, which tells them apart. None waits for ever.
-            total_timeout: seconds for a whole call, whatever moves meanwhile: waiting for a connection, looking up the
-                server's name, connecting, sending, and receiving the answer. It ends what `timeout` does not, as an
-                answer of which a byte comes now and then. None for no such limit. Of `stream`, what the caller does
-                between two events does not count.
-            max_connections: at a time. Further calls wait until one is free.
-            keepalive_expiry: seconds for which a connection that nobody uses is kept for the next call; None for ever.
-            limits: caps on every answer.
-            request_compression: `gzip` or `deflate` to compress inference requests, where that makes them smaller.
-                It pays on slow networks only: of tensors, 30 to 130 MB are compressed in a second.
-            response_compression: `gzip` or `deflate` to ask for inference responses like that. A server need not do
-                it; what it sends is understood in any case.
-            media_type: `SAGEMAKER_MEDIA_TYPE` or `VERTEX_AI_MEDIA_TYPE`, to say the length of a request's JSON header
-                in `Content-Type`, for gateways that pass on no other field; None for
-                `Inference-Header-Content-Length`. Answers in either form are understood in any case.
+                connecting, sending and receiving; or a `Timeout` with one value for each phase. None waits for ever.
+            total_timeout: seconds for a whole call, even with progress: waiting for a connection, looking up the
+                server's name, connecting, sending, and receiving the answer. It also ends an answer of which only a
+                byte arrives from time to time, which `timeout` does not. None for no such limit. In `stream`, the time
+                that the caller uses between two events does not count.
+            max_connections: at one time. Further calls wait until one is free.
+            keepalive_expiry: seconds for which an unused connection is kept for the next call; None for ever.
+            limits: bound every answer.
+            request_compression: `gzip` or `deflate` to compress inference requests, if that makes them smaller. This
+                helps on slow networks only: tensors are compressed at 30 to 130 MB/s.
+            response_compression: `gzip` or `deflate` to ask for compressed inference responses. A server need not
+                comply; the client reads both.
+            media_type: `SAGEMAKER_MEDIA_TYPE` or `VERTEX_AI_MEDIA_TYPE`, to give the length of a request's JSON header
+                in `Content-Type`, for gateways that pass on no other field; None for `Inference-Header-Content-Length`.
+                The client reads answers in both forms.
 
         Raises:
-            LocalProtocolError: the URL is none of an HTTP server, a field cannot be sent, there is no such compression
-                or media type, or no certificates can be read.
+            LocalProtocolError: the URL is not that of an HTTP server, a field cannot be sent, there is no such
+                compression or media type, or no certificates can be read.
         """
         self._common = Common(
             url,
@@ -122,38 +125,38 @@ class Client:
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> InferResult:
-        """Have a model compute its outputs.
+        """Run a model's inference.
 
         Args:
             model: its name.
-            inputs: arrays by name; the dtype says the datatype, arrays of objects or strings are BYTES. Or `Elements`;
-                or `Rows`, whose windows are asked for while they are sent, and which are never compressed.
-            outputs: the outputs wanted, by name or as `RequestedOutput`, which may say a form of its own; None for all.
-            request_id: to be echoed in the answer; None for one that is the same for all requests of the client.
+            inputs: arrays by name. The dtype gives the datatype; arrays of objects or strings are BYTES. Or `Elements`;
+                or `Rows`, whose windows are requested while they are sent, and which are never compressed.
+            outputs: the requested outputs, by name or as `RequestedOutput`, which may choose a form; None for all.
+            request_id: returned in the answer; None for an id that is the same for all requests of the client.
             parameters: of the request, for the model.
             version: of the model; None for the server's choice.
-            is_binary: whether tensors travel as bytes, both ways, or as JSON.
-            out: arrays by the name of the output that is to be received into them: of its dtype and shape, C-contiguous
-                and writable. They are the outputs in the result then. Not for BYTES. After an error, what they hold is
-                undefined.
-            place: decides whose memory the outputs that are not in `out` go to; None for new arrays. It cannot ask for
-                windows, see `stream`.
-            headers: fields for this request, besides the client's; those of the same names win.
+            is_binary: whether tensors are sent as bytes, in both directions, or as JSON.
+            out: arrays, by output name, to receive outputs into. They must have the dtype and shape of the output, and
+                be C-contiguous and writable. They are then the outputs in the result. Not for BYTES. After an error,
+                their content is undefined.
+            place: chooses the memory for outputs that are not in `out`; None for new arrays. It cannot ask for windows;
+                see `stream`.
+            headers: fields for this request, in addition to the client's; those with the same names win.
             timeout: for this call; None for the client's own, `math.inf` for none.
             total_timeout: seconds for this call; None for the client's own limit, `math.inf` for none.
 
         Returns:
-            The outputs. A server may answer in JSON what was asked for in binary; the arrays are the same.
+            The outputs. A server may answer in JSON although binary was requested; the arrays are the same.
 
         Raises:
             ServerError: the server answered with an error; its text is in the message.
             RemoteProtocolError: the answer breaks the protocol.
-            LocalProtocolError: an input has no form in the protocol, windows are not what was declared, an output does
-                not fit the memory that it was to go to, or `ssl_context` has offered what the client does not speak.
+            LocalProtocolError: an input cannot be sent in this protocol, windows differ from the declaration, an output
+                does not fit its memory, or `ssl_context` has offered a protocol that the client does not speak.
             TimeoutError: no progress for `timeout` seconds, or no end within `total_timeout`.
-            OSError: the connection could not be made, or broke; `ssl.SSLError` is one. A connection that was kept from
-                an earlier call, and breaks before anything of the answer has come, is replaced by a new one, once,
-                unless the request has `Rows` whose windows can be made once only. The server may get it twice then.
+            OSError: the connection could not be made, or broke; `ssl.SSLError` is one. If a kept connection breaks
+                before any byte of the answer has arrived, the request is sent again once on a new connection, and the
+                server may receive it twice. This is not done for `Rows` whose windows can be made only once.
         """
         times = self._common.times(timeout, total_timeout)
         exchange = self._common.calls.infer(
@@ -186,12 +189,12 @@ class Client:
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> Iterator[Iterator[Event]]:
-        """Have a model compute its outputs, and take them as they come.
+        """Run a model's inference, and receive its outputs as they arrive.
 
-        The events are those of a decoder: one `HeaderReceived`, then `TensorReceived` or, where `place` has asked for
-        `Windows`, `WindowReceived`, and one `EndOfMessage`. The request goes out while events are waited for. When the
-        `with` block is left before the last event, the connection is closed, and the server knows that nobody listens.
-        Until it is left, it holds one of the client's connections.
+        The events are those of a decoder: one `HeaderReceived`, then `TensorReceived`, or `WindowReceived` if `place`
+        has asked for `Windows`, and one `EndOfMessage`. The request is sent while the caller waits for events. If the
+        `with` block is left before the last event, the connection is closed, so the server sees that nobody listens.
+        The block holds one of the client's connections until it is left.
 
         Args:
             model: its name.
@@ -201,13 +204,13 @@ class Client:
             parameters: as for `infer`.
             version: as for `infer`.
             is_binary: as for `infer`.
-            place: decides whose memory each output goes to, as for a decoder; None for new arrays.
+            place: chooses the memory for each output, as for a decoder; None for new arrays.
             headers: as for `infer`.
             timeout: as for `infer`.
-            total_timeout: as for `infer`; the time that the caller takes between two events does not count.
+            total_timeout: as for `infer`; the time that the caller uses between two events does not count.
 
         Yields:
-            The events; what `infer` raises, the iterator raises.
+            The events. The iterator raises the errors of `infer`.
 
         Example::
 
@@ -243,23 +246,23 @@ class Client:
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> InferResult:
-        """Have a model of one input compute its outputs, by a raw binary request.
+        """Run the inference of a model with one input by a raw binary request.
 
         Specification, "Raw Binary Request": the body is the tensor and nothing else. The server deduces the rest from
-        the model's metadata and the length, and answers all outputs in binary. Triton can do it, KServe cannot.
+        the model's metadata and the length, and answers all outputs in binary. Triton supports it, KServe does not.
 
         Args:
             model: its name.
-            tensor: the input, of the datatype that the model declares; BYTES of one element.
+            tensor: the input, with the datatype that the model declares; BYTES with one element.
             version: of the model; None for the server's choice.
             headers: as for `infer`.
             timeout: as for `infer`.
             total_timeout: as for `infer`.
 
         Raises:
-            ServerError: the server answered with an error, as when the bytes do not fill the model's input.
-            LocalProtocolError: the tensor has no form in the protocol.
-            RemoteProtocolError: as from `infer`, and so are `TimeoutError` and `OSError`.
+            ServerError: the server answered with an error, for example if the bytes do not fill the model's input.
+            LocalProtocolError: the tensor cannot be sent in this protocol.
+            RemoteProtocolError: as from `infer`; so are `TimeoutError` and `OSError`.
         """
         times = self._common.times(timeout, total_timeout)
         exchange = self._common.calls.infer_raw(model, tensor, version=version, headers=headers)
@@ -320,20 +323,20 @@ class Client:
         return self._is_success(f"{model_path(model, version)}/ready", headers, timeout, total_timeout)
 
     def close(self) -> None:
-        """Close all connections, those that calls are using at the end of these; the next call makes a new one."""
+        """Close all connections; those in use are closed when their calls end. The next call makes a new one."""
         self._common.pool.close()
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of requests, heads and all, that the system has taken so far: of all calls, those under way included.
+        """Bytes of requests, heads included, that the system has taken so far, in all calls, running ones included.
 
-        What TLS adds does not count. Any thread may ask at any time, to show how far a long call has come.
+        The overhead of TLS does not count. Any thread may ask at any time, to show the progress of a long call.
         """
         return self._common.pool.traffic.sent
 
     @property
     def received_bytes(self) -> int:
-        """Bytes of answers, heads and all, that have come so far: of all calls, as with `sent_bytes`."""
+        """Bytes of answers, heads included, that have arrived so far, in all calls, as for `sent_bytes`."""
         return self._common.pool.traffic.received
 
     @property

@@ -1,4 +1,4 @@
-"""Timeouts: how long a call waits without progress, phase by phase, and how long it may take in all."""
+"""Timeouts: how long a call waits without progress in each phase, and how long it may take in all."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.transports.timelimit import TimeLimit
 
 SECONDS: Final = 60.0
-"""Without progress, if nobody says otherwise."""
+"""Default seconds without progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeout:
-    """Seconds without progress before a call gives up, for each of its phases. None is for ever.
+    """Seconds without progress before a call gives up, for each of its phases. None for no limit.
 
     Example::
 
@@ -22,27 +22,30 @@ class Timeout:
     """
 
     connect: float | None = SECONDS
-    """Of looking up the server's name, of connecting to each of its addresses, of each step of the TLS handshake."""
+    """For the look-up of the server's name, for connecting to each of its addresses, and for each step of the TLS
+    handshake."""
     read: float | None = SECONDS
-    """In which nothing of the answer comes, once the request has been sent. A model that thinks for long needs more."""
+    """Without bytes of the answer, once the request has been sent. A slow model needs more."""
     write: float | None = SECONDS
-    """In which nothing moves in either direction, as long as some of the request is to be sent."""
+    """Without progress in either direction, while there is something of the request to send."""
     pool: float | None = SECONDS
-    """Of waiting until one of the client's connections is free, in all."""
+    """Waiting until one of the client's connections is free, in all."""
 
     def __post_init__(self) -> None:
-        """Refuse times that are none.
+        """Refuse invalid times.
 
         Raises:
             LocalProtocolError: one of them is not greater than 0.
         """
         for seconds in astuple(self):
             if seconds is not None and not seconds > 0:
-                raise LocalProtocolError(f"a timeout is a number of seconds greater than 0, or None, not {seconds!r}")
+                raise LocalProtocolError(
+                    f"a timeout must be a number of seconds greater than 0, or None, not {seconds!r}"
+                )
 
     @classmethod
     def of(cls, timeout: float | Timeout | None) -> Timeout:
-        """Take one number for all phases, or a `Timeout`.
+        """Return a `Timeout`; one number stands for all phases.
 
         Raises:
             LocalProtocolError: the number is not greater than 0.
@@ -54,7 +57,7 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The times of one call, which runs."""
+    """The time limits of one running call."""
 
     timeout: Timeout
     """Without progress."""

@@ -1,16 +1,16 @@
-"""Body: the way of one message's body from the connection to whoever receives it.
+"""Body: moves the body of one message from the connection to its receiver.
 
-Three framings (RFC 9112, section 6) and optional compression meet here: a body has `Content-Length`, or comes in
-chunks, or ends with the connection. What is not compressed may be written by the transport straight into the receiver's
-memory, short chunks excepted; all else comes by here once. This room counts and checks lengths, and knows nothing of
-sockets or heads.
+A body ends in one of three ways (RFC 9112, section 6): after `Content-Length` bytes, after the last chunk, or with the
+connection. It may be compressed too. The transport may write uncompressed bytes straight into the receiver's memory,
+except in short chunks. All other bytes pass through this room once. This room counts and checks lengths. It knows
+nothing of sockets or heads.
 
-A receiver that is paused takes nothing until its events have been taken. What has come by then, at most what one read
-gives, *waits* here: pieces that have not been passed on, decompressed no further than the first of them. Until it has
-gone on, nobody brings more.
+A paused receiver takes no bytes until its events have been taken. Bytes that have arrived by then *wait* here: at most
+one read. They are pieces that have not been passed on, and only the first of them has been decompressed. While they
+wait, nobody may bring more.
 
-A *paced* body decompresses nothing on its own account: all that has come of a compressed body waits here, and each
-`work()` does one piece of it. What the receiver has to do by turns is passed on in the same way.
+A *paced* body never decompresses by itself. All compressed bytes wait here, and each call of `work()` processes one
+piece. Receiver work that needs a turn is passed on in the same way.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from streamcodec.formats.v2.model import Event
 from streamcodec.http.chunks import Chunks
 
 _LONG_CHUNK_BYTES: Final = 64 << 10
-"""Where so much of a chunk is still to come, it is read by itself. Less is read together with what follows it: a copy
-costs less than one more read."""
+"""A chunk is read by itself if at least this much of it is still to come. Less is read together with the bytes that
+follow it: a copy costs less than one more read."""
 
 _NOTHING: Final = memoryview(b"")
 _NO_PIECES: Final[Iterator[Buffer]] = iter(())
 
 
 class Receiver(Protocol):
-    """What a body can be received by: a `Decoder`, or a `Collector`."""
+    """The destination of a body: a `Decoder` or a `Collector`."""
 
     @property
     def needs_data(self) -> bool:
@@ -61,15 +61,15 @@ class Receiver(Protocol):
         ...
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
-        """Return that memory and what is known to follow; see `Decoder.get_buffers`."""
+        """Return that memory, and the memory that is known to follow it; see `Decoder.get_buffers`."""
         ...
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Tell that bytes were written there; see `Decoder.buffer_updated`."""
+        """Report that bytes were written there; see `Decoder.buffer_updated`."""
         ...
 
     def work(self) -> object:
-        """Do a piece of the work that `next_event` has asked a turn for; see `Decoder.work`."""
+        """Do one piece of the work for which `next_event` has asked a turn; see `Decoder.work`."""
         ...
 
     def feed(self, chunk: Buffer) -> int:
@@ -77,7 +77,7 @@ class Receiver(Protocol):
         ...
 
     def receive_eof(self) -> None:
-        """Tell that no more bytes will come; see `Decoder.receive_eof`."""
+        """Report that no more bytes will come; see `Decoder.receive_eof`."""
         ...
 
     def next_event(self) -> Event | NeedData | NeedTurn:
@@ -89,10 +89,10 @@ class Body:
     """One body on its way to a receiver.
 
     Attributes:
-        remaining: bytes still to come on the wire; None if the framing does not tell.
-        is_complete: whether no more bytes are wanted: the framing is at its end, or broken.
+        remaining: bytes still to come on the wire; None if the framing does not say.
+        is_complete: whether no more bytes are wanted, because the framing has ended or is broken.
         received_direct: bytes that the transport wrote straight into the receiver's memory.
-        received_copied: bytes that were copied there from somewhere else.
+        received_copied: bytes that were copied there from elsewhere.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class Body:
 
         Args:
             receiver: takes the decompressed bytes.
-            content_length: bytes on the wire; None if they come in `chunks`, or until the connection ends.
+            content_length: bytes on the wire; None if they come in `chunks`, or end with the connection.
             chunks: the framing of a chunked body.
             inflater: undoes the compression.
-            paced: whether that is done in `work()`, and nowhere else.
+            paced: whether to decompress in `work()` only.
         """
         self._receiver = receiver
         self._chunks = chunks
@@ -138,7 +138,7 @@ class Body:
         return self._receiver.get_buffer()[: self._room]
 
     def following_buffers(self) -> list[memoryview]:
-        """Return the memory that follows `get_buffer()`, which must not be None, as far as it is known."""
+        """Return the known memory that follows `get_buffer()`. `get_buffer()` must not be None."""
         buffers = self._receiver.get_buffers()
         room = self._room
         if room is None:
@@ -152,7 +152,7 @@ class Body:
         return fitting[1:]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Tell that the transport wrote bytes to the start of `get_buffer()`."""
+        """Report that the transport wrote bytes to the start of `get_buffer()`."""
         self._receiver.buffer_updated(nbytes)
         self.received_direct += nbytes
         self._count(nbytes)
@@ -163,10 +163,10 @@ class Body:
         return self._inflater is not None
 
     def work(self) -> bool:
-        """Do a piece of the work that `next_event` has asked a turn for; only while it `is_waiting`.
+        """Do one piece of the work for which `next_event` has asked a turn; call it only while `is_waiting`.
 
         Returns:
-            Whether there is more to be done, whatever `next_event` says.
+            Whether there is more work, whatever `next_event` says.
         """
         if self._receiver.is_paused:
             self._receiver.work()
@@ -176,19 +176,19 @@ class Body:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no bytes can be brought before the next event has been taken."""
+        """Whether no bytes can be taken before the next event has been taken."""
         return self._has_waiting or self._receiver.is_paused
 
     @property
     def wants_data(self) -> bool:
-        """Whether bytes can be brought: the framing is not at its end, and nobody has to wait."""
+        """Whether bytes can be taken: the framing has not ended, and nothing waits."""
         return not (self.is_complete or self.is_waiting)
 
     def receive(self, data: memoryview) -> int:
-        """Take bytes from elsewhere, when it `wants_data`; return how many belong to the body.
+        """Take bytes from elsewhere while `wants_data`; return how many of them belong to the body.
 
-        Fewer than there are where it has come to its end, or has to wait; or only so far, and the rest wants to be
-        offered again. The bytes must stay as they are while it is waiting then.
+        The result is smaller than `len(data)` in three cases: the body has ended, it has to wait, or the rest must be
+        offered again. If the body waits, the bytes must not change until it goes on.
         """
         if self._chunks is not None and not self._chunks.room:
             joined, taken = self._chunks.join_short(data)
@@ -198,7 +198,7 @@ class Body:
             return taken
         data = data[: self._room]
         self._receive_data(data)
-        self._count(len(data))  # what a refused message has left is dropped
+        self._count(len(data))  # the rest of a refused message is dropped
         return len(data)
 
     def _receive_data(self, data: bytearray | memoryview) -> None:
@@ -210,7 +210,7 @@ class Body:
                 self._pass_on()
 
     def receive_eof(self) -> None:
-        """Tell that the connection has ended, which is the end of the body if nothing else says where that is."""
+        """Report that the connection has ended. This ends the body if nothing else says where it ends."""
         if self.remaining is None and self._chunks is None:
             self.finish()
         else:
@@ -223,7 +223,7 @@ class Body:
         self.remaining = 0
 
     def finish(self) -> None:
-        """Tell that the framing has come to its end."""
+        """Report that the framing has ended."""
         self.remaining = 0
         self.is_complete = True
         if not self._has_waiting:
@@ -235,13 +235,13 @@ class Body:
         return self._receiver.offset
 
     def next_event(self) -> Event | NeedData | NeedTurn:
-        """Return the receiver's next event; its last one only when the framing, too, is at its end.
+        """Return the receiver's next event. Its last event comes only when the framing has ended too.
 
-        `NEED_TURN` if `work()` comes first.
+        The result is `NEED_TURN` if `work()` must be called first.
 
         Raises:
             RemoteProtocolError: the body breaks a rule.
-            LocalProtocolError: a callback or placement of the receiver misbehaved.
+            LocalProtocolError: a callback or placement of the receiver broke its contract.
         """
         if self._end is None:
             while (event := self._receiver.next_event()) is NEED_DATA and self._has_waiting:
@@ -263,7 +263,7 @@ class Body:
 
     @property
     def _room(self) -> int | None:
-        """Bytes of data that come next with nothing in between; None if all that come are data."""
+        """Bytes of data that come next without framing between them; None if everything that comes is data."""
         return self.remaining if self._chunks is None else self._chunks.room
 
     def _read_framing(self, chunks: Chunks, data: memoryview) -> int:
@@ -278,19 +278,19 @@ class Body:
         return taken
 
     def _fail(self, failure: MessageError) -> None:
-        """The framing itself is broken, so that its end cannot be found."""
-        self._failure = self._failure or failure  # what has come before may already break a rule
+        """Stop: the framing is broken, so the end of the body cannot be found."""
+        self._failure = self._failure or failure  # earlier bytes may have broken a rule already
         self.remaining = None
         self.is_complete = True
 
     def _go_on(self) -> None:
-        """Pass on what has waited, and what has come after it."""
+        """Pass on the bytes that have waited, and end the receiver's message if that was all."""
         self._pass_on()
         if self.is_complete and not self._has_waiting:
             self._finish_receiver()
 
     def _pass_on(self) -> None:
-        """Pass on pieces until there are no more, or the receiver has to wait; where that is work, one piece."""
+        """Pass on pieces until none is left or the receiver has to wait; if the body is paced, only one piece."""
         receiver = self._receiver
         self._has_waiting = False
         try:
@@ -320,7 +320,7 @@ class Body:
         return piece is not None
 
     def _refuse_rest(self) -> None:
-        """What follows a message is an error; what a refused message has left is dropped, and not even decompressed."""
+        """Refuse bytes after a complete message. Drop the rest of a refused message without decompressing it."""
         self._piece, self._pieces = _NOTHING, _NO_PIECES
         if self._receiver.is_complete:
             msg = "the body goes on after the message has ended"

@@ -1,7 +1,7 @@
 """ClientConnection: HTTP/1.1 from the client's end. Sans-IO.
 
-The owner alternates: `send_request()`, then `next_event()` until the response has ended. On a `ResponseHead` it says
-where the body goes, with `receive_body`: an inference response to a decoder, everything else to a collector.
+The owner calls `send_request()`, then `next_event()` until the response has ended. After a `ResponseHead` the owner
+says where the body goes, with `receive_body`: an inference response goes to a decoder, everything else to a collector.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _DECIDE: Final = State.DECIDE
 
 
 class ClientConnection:
-    """One connection, one request after the other.
+    """One connection, with one request after the other.
 
     Attributes:
-        get_buffer: memory for the next bytes, see `Incoming.get_buffer`.
-        get_buffers: the same, and what is known to follow it, see `Incoming.get_buffers`.
-        buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
-        feed: the push face, see `Incoming.feed`.
-        receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
-        work: do a piece of what takes long, when `next_event` has returned `NEED_TURN`, see `Incoming.work`.
+        get_buffer: memory for the next bytes; see `Incoming.get_buffer`.
+        get_buffers: the same, with the memory that is known to follow; see `Incoming.get_buffers`.
+        buffer_updated: report that bytes were written there; see `Incoming.buffer_updated`.
+        feed: copy bytes that have arrived elsewhere; see `Incoming.feed`.
+        receive_eof: report that no more bytes will come; see `Incoming.receive_eof`.
+        work: do a piece of long work after `next_event` has returned `NEED_TURN`; see `Incoming.work`.
         incoming: the receiving half, with its counters.
     """
 
@@ -52,8 +52,8 @@ class ClientConnection:
 
         Args:
             limits: bound the heads of responses.
-            paced: whether `next_event` asks for turns, by `NEED_TURN`, instead of doing at once what takes long: for an
-                event loop, where others wait meanwhile.
+            paced: whether `next_event` asks for turns (`NEED_TURN`) instead of doing long work at once. An event loop
+                needs this, because other connections wait meanwhile.
         """
         self._limits = limits
         self._h11 = h11.Connection(h11.CLIENT)
@@ -82,22 +82,22 @@ class ClientConnection:
         Args:
             method: upper case, as `POST`.
             target: path and query, percent-encoded.
-            headers: fields; `Host` is required, `Content-Length` too if there is a body.
-            parts: the body: byte views or bytes, and `Rows`, which are made while they are sent.
+            headers: fields; `Host` is required, and `Content-Length` if there is a body.
+            parts: the body: byte views, bytes, and `Rows`, which are made while they are sent.
 
         Returns:
-            The head, then the body's parts as they are, to be sent in this order by one of the `transports`. If that
-            fails, the connection is to be closed.
+            The head, then the body's parts unchanged, to be sent in this order by one of the `transports`. If sending
+            fails, close the connection.
 
         Raises:
             LocalProtocolError: the last response has not been read to its end, the connection cannot be used again, the
-                fields are not HTTP, or the method is `CONNECT`.
+                fields are not valid HTTP, or the method is `CONNECT`.
         """
         if not self.is_reusable:
-            msg = "the connection cannot take a request now: read the last response to its end, or make a new one"
+            msg = "the connection cannot take a request now: read the last response to its end, or open another"
             raise LocalProtocolError(msg)
         if method == "CONNECT":
-            msg = "CONNECT asks for a tunnel, and what comes through that is not for this connection"
+            msg = "CONNECT is not supported: it opens a tunnel, and this connection reads only HTTP"
             raise LocalProtocolError(msg)
         self._h11 = h11.Connection(h11.CLIENT)
         try:
@@ -113,7 +113,7 @@ class ClientConnection:
         """Return the next event: a `ResponseHead`, then the events of its body's receiver.
 
         Raises:
-            RemoteProtocolError: the response is refused; the connection is of no further use.
+            RemoteProtocolError: the response is refused; the connection cannot be used any more.
             LocalProtocolError: no request has been sent, or the response's head needs `receive_body` first.
         """
         if self._failure is not None:
@@ -137,7 +137,7 @@ class ClientConnection:
             raise
 
     def receive_body(self, receiver: Receiver) -> None:
-        """Let the body of the response go to a receiver.
+        """Send the body of the response to a receiver.
 
         Args:
             receiver: a `Decoder`, or a `Collector`.
@@ -155,7 +155,7 @@ class ClientConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the next request can be sent here; False also if unexpected bytes have come since the last one."""
+        """Whether the next request can be sent here; False if unexpected bytes have arrived since the last response."""
         return (
             self._method is None
             and self._failure is None
@@ -171,13 +171,13 @@ class ClientConnection:
                 self._head = self._describe(event)
                 return self._head
             if event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
-                msg = "the server switches protocols, which nobody asked for"
+                msg = "the server switches protocols without having been asked"
                 raise invalid_http(msg)
             if self._interim_bytes > self._limits.max_head_bytes:
                 msg = f"the interim responses have more than {self._limits.max_head_bytes} bytes"
                 raise LimitExceededError(msg, limit="max_head_bytes")
             self.incoming.next_cycle()
-            if self._is_paced:  # one read may have brought a thousand
+            if self._is_paced:  # one read may have brought a thousand interim responses
                 return NEED_TURN
         if self.incoming.is_eof:
             msg = "the server closed the connection without an answer"
@@ -186,7 +186,7 @@ class ClientConnection:
 
     def _describe(self, response: h11.Response) -> ResponseHead:
         if response.status_code not in _FINAL:
-            msg = "the status of the response is not one of 100 to 599"
+            msg = "the status of the response is not in the range 100 to 599"
             raise invalid_http(msg)
         fields = Fields(tuple(response.headers))
         if self._method == "HEAD" or response.status_code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):

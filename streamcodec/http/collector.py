@@ -1,4 +1,4 @@
-"""Collector: receives a body that is no inference message, such as metadata or an error, into bounded memory."""
+"""Collector: receives a body that is not an inference message, such as metadata or an error, into bounded memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ class Collector:
     """Keeps the first bytes of a body and counts the rest.
 
     Attributes:
-        data: what was kept, at most `max_bytes`.
+        data: the bytes that were kept, at most `max_bytes`.
         is_complete: whether the body has ended.
-        offset: bytes of the body so far, kept or not.
+        offset: bytes of the body so far, kept or dropped.
     """
 
     def __init__(self, max_bytes: int, *, max_dropped_bytes: int | None = None) -> None:
-        """Keep at most `max_bytes`, and drop what follows; at most `max_dropped_bytes`, of who may send for ever."""
+        """Keep at most `max_bytes` and drop the rest.
+
+        Args:
+            max_bytes: how many bytes to keep.
+            max_dropped_bytes: how many bytes to drop before the body is refused; None for no limit.
+        """
         self._max_bytes = max_bytes
         self._max_dropped_bytes = max_dropped_bytes
         self._block = memoryview(bytearray(_BLOCK_BYTES))
@@ -34,7 +39,7 @@ class Collector:
 
     @property
     def is_paused(self) -> bool:
-        """False: nobody has to wait for this."""
+        """False: a collector never waits."""
         return False
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
@@ -49,11 +54,11 @@ class Collector:
         return [self.get_buffer(sizehint)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Keep what was written to `get_buffer()`, as far as there is room."""
+        """Keep the bytes that were written to `get_buffer()`, as far as there is room."""
         self.feed(self._block[:nbytes])
 
     def work(self) -> None:
-        """Do nothing: there is never more to do than to copy."""
+        """Do nothing: a collector has no work but copying."""
 
     def feed(self, chunk: Buffer) -> int:
         """Keep a chunk, as far as there is room; all of it belongs to the body."""
@@ -62,14 +67,14 @@ class Collector:
         return len(chunk)
 
     def receive_eof(self) -> None:
-        """Tell that the body has ended."""
+        """Report that the body has ended."""
         self.is_complete = True
 
     def next_event(self) -> EndOfMessage | NeedData:
-        """Return the end of the message when it has come.
+        """Return the end of the message when it has arrived.
 
         Raises:
-            LimitExceededError: more was dropped than may be.
+            LimitExceededError: more than `max_dropped_bytes` were dropped.
         """
         if self._is_too_long:
             most = self._max_dropped_bytes or 0

@@ -1,20 +1,19 @@
 """Connection: the receiving half of HTTP/1.1, the same for server and client. Sans-IO.
 
-Theory. A head goes through h11; the bytes of a body never do, since h11 would copy each of them three times. To know
-where the head ends without asking h11, this room looks for the blank line itself, and gives h11 exactly the head: what
-h11 makes of it is then a function of those bytes alone. Where a body ends is found out in `body` and `chunks`.
+h11 reads the heads. It never sees the bytes of a body, because it would copy each of them three times. This room finds
+the end of a head itself, by the blank line, and gives h11 exactly the head. So what h11 makes of a head depends on
+those bytes alone. `body` and `chunks` find the end of a body.
 
-The transport sees two faces. `get_buffer()` is either scratch memory (for heads, short chunks and compressed bodies),
-or, in the middle of a body, the decoder's own target: the socket then writes tensor bytes into the tensor. What is read
-together with the head, or with the line in front of a chunk, is copied out of the scratch, once; so it is at most one
-scratch's size each time. `feed(chunk)` is written on `get_buffer()` and takes what belongs to the messages so far as
-they may proceed: while the connection waits for a decision (where does this body go?) or for the answer to be sent, it
-takes nothing. So nothing is ever buffered without bound, pipelined requests included. The same holds while the body's
-receiver is paused, because a window of a tensor is being consumed: what has come by then stays where it is, and no more
-is taken.
+The transport has two ways to bring bytes. `get_buffer()` returns scratch memory for heads, short chunks and compressed
+bodies. Within other bodies it returns the decoder's own target, so the socket writes tensor bytes into the tensor.
+Body bytes that were read together with a head, or with the line before a chunk, are copied out of the scratch memory
+once; that is at most one scratch buffer each time. `feed(chunk)` is built on `get_buffer()`. It takes only the bytes
+of messages that may go on. While the connection waits for a decision (where does this body go?), or for the answer to
+be sent, it takes nothing. The same holds while the receiver of the body is paused, because a window of a tensor is
+being consumed. So nothing is ever buffered without a bound, pipelined requests included.
 
-A *paced* connection does no more of a body at once than a bounded piece: what is compressed, and a body in very many
-chunks, it goes on with in `work()`, when `next_event` has asked a turn for it. Until then it wants no bytes.
+A *paced* connection does only a bounded piece of the work on a body at once. Decompression, and a body in very many
+chunks, continue in `work()` after `next_event` has asked for a turn. Until then the connection takes no bytes.
 
 States (`State`)::
 
@@ -23,13 +22,12 @@ States (`State`)::
      ^                                       |  ^                                |
      |                                       |  +-- BUSY        the receiver runs, in _settle(), work(), _advance()
      |                                       |  +-- FILLING     its memory is being filled; full, or asked: BUSY
-     |                                       |  +-- NEEDS_TURN  a piece is to be done: work()
+     |                                       |  +-- NEEDS_TURN  a piece of work is due: work()
      |                                       |                                   |
      +------------- next_cycle() ------------+-----------------------------------+
 
-and CLOSED from anywhere, by `close()`. That the peer has ended its half, `is_eof`, may happen in any state. One h11
-connection serves one cycle: a new one costs a microsecond, and h11's own way to the next cycle would demand that it had
-seen the body.
+`close()` leads to CLOSED from every state. The peer may end its half in any state (`is_eof`). Each cycle has its own
+h11 connection: a new one costs a microsecond, and h11 would go to the next cycle only if it had seen the body.
 """
 
 from __future__ import annotations
@@ -52,11 +50,11 @@ from streamcodec.http.heads import check_head, invalid_http
 from streamcodec.http.messages import RequestHead, ResponseHead
 
 SCRATCH_BYTES: Final = 64 << 10
-"""Read at once where bytes may belong to several things; larger only if a head may be larger."""
+"""Size of one read while the bytes may belong to several things. It is larger only if a head may be larger."""
 
 _PIECES: Final = 16
-"""Of framing and data between it, at once in a paced connection: half a millisecond where chunks have a byte each, so
-that what one turn of an event loop reads for sixteen clients is not long either."""
+"""Pieces of framing and data that a paced connection processes at once. They take half a millisecond if each chunk has
+one byte. So one turn of an event loop that reads for sixteen clients is short too."""
 
 _ENDLESS: Final = 1 << 62
 
@@ -73,13 +71,13 @@ class State(Enum):
     DECIDE = auto()
     """A head has been read; its body waits for `read_body`."""
     BODY = auto()
-    """Within a body, and nothing is being done."""
+    """Within a body; nothing is running."""
     FILLING = auto()
-    """Within a body: the receiver's memory is being filled and not full, so that there can be no event."""
+    """Within a body: the receiver's memory is being filled and is not full, so there can be no event."""
     BUSY = auto()
-    """Within a body: the receiver is at work, and its callbacks may be running; perhaps in another thread."""
+    """Within a body: the receiver is working, perhaps in another thread, and its callbacks may be running."""
     NEEDS_TURN = auto()
-    """Within a body: `work` is to do a piece of work before more bytes can be taken."""
+    """Within a body: `work` must be called before more bytes can be taken."""
     DONE = auto()
     """The message has been read to its end; the cycle is not over."""
     CLOSED = auto()
@@ -92,7 +90,7 @@ _BODY: Final = State.BODY
 _FILLING: Final = State.FILLING
 _BUSY: Final = State.BUSY
 _NEEDS_TURN: Final = State.NEEDS_TURN
-"""To look a member up in its class takes as long as three calls, and these are looked up with every request."""
+"""Module constants, because every request uses them: looking a member up in its class takes as long as three calls."""
 
 
 class Incoming:
@@ -100,15 +98,20 @@ class Incoming:
 
     Attributes:
         state: see `State`.
-        is_eof: whether the peer has said that it will send no more.
-        received: bytes that have come, in all.
-        head_bytes: of the last head that was read.
-        received_direct: tensor bytes that the transport wrote straight into their memory.
-        received_copied: bytes of bodies that were copied there from scratch memory.
+        is_eof: whether the peer has ended its half of the connection.
+        received: bytes that have arrived in all.
+        head_bytes: size of the last head that was read.
+        received_direct: body bytes that the transport wrote straight into the receiver's memory.
+        received_copied: body bytes that were copied there from scratch memory.
     """
 
     def __init__(self, limits: Limits, *, paced: bool = False) -> None:
-        """Begin between messages; `paced` to leave long work to `work()`."""
+        """Begin between messages.
+
+        Args:
+            limits: bound heads and bodies.
+            paced: whether to leave long work to `work()`.
+        """
         self._limits = limits
         self._is_paced = paced
         self._pieces = range(_PIECES if paced else _ENDLESS)
@@ -132,12 +135,12 @@ class Incoming:
     # The transport's side
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
-        """Return memory for the next bytes: a tensor's own, or scratch. Never empty.
+        """Return memory for the next bytes: a tensor's own, or scratch memory. It is never empty.
 
-        It stays valid until `buffer_updated` or `feed` is called, or an event ends or begins a message.
+        It stays valid until `buffer_updated` or `feed` is called, or until an event begins or ends a message.
 
         Raises:
-            LocalProtocolError: nothing can be taken now; `next_event` says what is to be done first.
+            LocalProtocolError: no bytes can be taken now; `next_event` says what must be done first.
         """
         if self.state is not _FILLING:
             if not self.wants_data:
@@ -149,7 +152,7 @@ class Incoming:
         return buffer
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
-        """Return memory for the next bytes in several pieces where several are known; see `Decoder.get_buffers`.
+        """Return memory for the next bytes, in several pieces if several are known; see `Decoder.get_buffers`.
 
         Raises:
             LocalProtocolError: as `get_buffer`.
@@ -162,10 +165,10 @@ class Incoming:
         return [buffer, *following]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Tell that bytes were written to the start of the last `get_buffer()`, or of the last `get_buffers()`.
+        """Report that bytes were written to the start of the last `get_buffer()` or `get_buffers()`.
 
         Raises:
-            LocalProtocolError: fewer than 1, or more than the buffers hold.
+            LocalProtocolError: `nbytes` is below 1, or more than the buffers hold.
         """
         if not 0 < nbytes <= self._offered:
             msg = f"{nbytes} bytes cannot have been written to a buffer of {self._offered}"
@@ -183,10 +186,11 @@ class Incoming:
             self._settle()
 
     def feed(self, chunk: Buffer) -> int:
-        """Copy a chunk to where its bytes belong, and return how many were taken.
+        """Copy a chunk to where its bytes belong.
 
-        Fewer than the chunk has when the connection has to wait, for a decision or for an answer to be sent: feed the
-        rest after that.
+        Returns:
+            How many bytes were taken. It is less than `len(chunk)` if the connection has to wait for a decision, or for
+            an answer to be sent. Feed the rest afterwards.
         """
         source = memoryview(chunk).cast("B")
         taken = 0
@@ -199,18 +203,18 @@ class Incoming:
         return taken
 
     def receive_eof(self) -> None:
-        """Tell that the peer will send no more bytes."""
+        """Report that the peer will send no more bytes."""
         self._settle()
         self.is_eof = True
         self._advance()
 
     def work(self) -> bool:
-        """Do a bounded piece of the work that `next_event` has asked a turn for, by `NEED_TURN`, if there is any.
+        """Do a bounded piece of the work for which `next_event` has asked a turn (`NEED_TURN`), if there is any.
 
-        It may be called by another thread, while this one leaves the connection alone.
+        Another thread may call it, while this thread leaves the connection alone.
 
         Returns:
-            Whether there is more to be done at once; whoever has little time may ask for the next event first.
+            Whether more work can be done at once. A caller with little time may ask for the next event first.
 
         Raises:
             LocalProtocolError: the receiver's callbacks are running.
@@ -233,7 +237,7 @@ class Incoming:
 
     @property
     def inflates(self) -> bool:
-        """Whether the body at hand is compressed: then a thread can do its work while others go on."""
+        """Whether the current body is compressed: a thread can decompress it while the event loop serves others."""
         return self._body is not None and self._body.inflates
 
     @property
@@ -247,40 +251,40 @@ class Incoming:
 
     @property
     def is_filling(self) -> bool:
-        """Whether small reads into a large tensor go no further than this room."""
+        """Whether a large tensor is being filled by small reads, so that there can be no event yet."""
         return self.state is _FILLING
 
     @property
     def has_work(self) -> bool:
-        """Whether there is work to be done, or being done: it is not the peer who is waited for."""
+        """Whether work is due or running, so that the connection does not wait for the peer."""
         return self.state is _NEEDS_TURN or self.state is _BUSY
 
     @property
     def has_input(self) -> bool:
-        """Whether bytes have come that no message has claimed yet, or the peer has closed."""
+        """Whether bytes have arrived that belong to no message yet, or the peer has closed."""
         return self._start < self._end or self.is_eof
 
     # The owner's side
 
     @property
     def kept(self) -> int:
-        """Bytes that have come and wait here: for a receiver, or since they are of the next message."""
+        """Bytes that wait here: for a receiver, or because they belong to the next message."""
         return self._end - self._start
 
     @property
     def unsettled(self) -> int:
-        """Bytes that have been written to the receiver's memory without its being told yet."""
+        """Bytes in the receiver's memory that have not been reported to it yet."""
         return self._filled
 
     def read_head(self, *, skips_empty_line: bool = False) -> bytes | None:
-        """Take the next head out of what has come, as far as the blank line; None if it is not complete.
+        """Take the next head, up to and including the blank line; return None if it is not complete.
 
         Args:
             skips_empty_line: whether one empty line may come before it (RFC 9112, section 2.2).
 
         Raises:
-            RemoteProtocolError: these bytes are no head, or the connection ended within it.
-            LimitExceededError: longer than `max_head_bytes`, or more than `max_head_fields`; status 431, or 414 if the
+            RemoteProtocolError: the bytes are not a head, or the connection ended within it.
+            LimitExceededError: the head has more than `max_head_bytes` or `max_head_fields`; status 431, or 414 if the
                 first line alone is too long.
         """
         while self._end and self._scratch[0] < _FIRST_PRINTABLE:
@@ -303,13 +307,13 @@ class Incoming:
         return head
 
     def _skip_empty_line(self, *, is_allowed: bool) -> bool:
-        """Skip an empty line before a head; return whether it has come as a whole.
+        """Skip an empty line before a head; return whether it has arrived completely.
 
-        Some old clients send one behind a body. Nobody takes it for a request, or for a part of one, so that this says
-        nothing else to us than to a proxy; a second one is refused nevertheless.
+        Some old clients send one after a body. No server takes it for a request or for a part of one, so we and a proxy
+        read the same requests. A second empty line is refused.
 
         Raises:
-            RemoteProtocolError: the first character is not printable, for another reason than that.
+            RemoteProtocolError: the first character is not printable, and this is not one permitted empty line.
         """
         begun = self.begun(len(_EMPTY_LINE))
         if self._has_skipped or not (is_allowed and _EMPTY_LINE.startswith(begun)):
@@ -322,7 +326,7 @@ class Incoming:
         return True
 
     def _too_long(self) -> LimitExceededError:
-        """Make the error for a head that is too long; 414 says that its first line, so the target, is."""
+        """Make the error for a head that is too long; status 414 if its first line (so the target) is too long."""
         limit = self._limits.max_head_bytes
         has_line = b"\n" in bytes(self._scratch[: limit + 1])
         status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if has_line else HTTPStatus.REQUEST_URI_TOO_LONG
@@ -330,14 +334,14 @@ class Incoming:
         return LimitExceededError(msg, limit="max_head_bytes", status_hint=int(status))
 
     def begun(self, nbytes: int) -> bytes:
-        """Return the first bytes of the head at hand, or of the next one; fewer where they have not come."""
+        """Return the first bytes of the current or next head; fewer than `nbytes` if they have not arrived."""
         return bytes(self._scratch[: min(nbytes, self._end)])
 
     def peek(self) -> bytes:
-        """Return what has come of the messages that have not begun yet.
+        """Return the bytes of all messages that have not begun yet.
 
-        Nothing where the end of the first head was looked for before, and has not come since: to copy all at every byte
-        of a head that comes in small pieces would take quadratic time.
+        The result is empty if an earlier call did not find the end of the first head, and it has not arrived since.
+        Copying everything for each byte of a head that comes in small pieces would take quadratic time.
         """
         if self.state is not _HEAD:
             return b""
@@ -346,19 +350,19 @@ class Incoming:
         return bytes(self._scratch[: self._end])
 
     def skip(self, nbytes: int) -> None:
-        """Leave out messages that somebody else has read, by `peek`."""
+        """Drop messages that the caller has read with `peek`."""
         self._start = nbytes
         self._keep_room()
 
     def receive_body(self, receiver: Receiver, head: RequestHead | ResponseHead | None) -> None:
-        """Let the body that a head has announced go to a receiver.
+        """Send the body that a head has announced to a receiver.
 
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
             LocalProtocolError: no head is waiting.
         """
         if head is None or self.state is not _DECIDE:
-            msg = "receive_body() answers the head of a message, once"
+            msg = "receive_body() must follow the head of a message, once"
             raise LocalProtocolError(msg)
         encoding = head.fields.encoding_of(head.content_length)
         inflater = None if encoding is None else Inflater(encoding, self._limits)
@@ -374,12 +378,12 @@ class Incoming:
         chunks: Chunks | None = None,
         inflater: Inflater | None = None,
     ) -> None:
-        """Let a body, or what is left of one, go to a receiver.
+        """Send a body, or the rest of one, to a receiver.
 
         Args:
             receiver: takes the decompressed bytes.
-            content_length: bytes on the wire; None if they come in `chunks`, or until the connection ends.
-            chunks: find the data of a chunked body.
+            content_length: bytes on the wire; None if they come in `chunks`, or end with the connection.
+            chunks: the framing of a chunked body.
             inflater: undoes the compression.
         """
         self._body = Body(
@@ -389,14 +393,14 @@ class Incoming:
         self._advance()
 
     def next_body_event(self) -> Event | NeedData | NeedTurn:
-        """Return the next event of the body; the state is DONE with the last one.
+        """Return the next event of the body; the state is DONE after the last one.
 
         Raises:
             RemoteProtocolError: the body breaks a rule; `remaining` bytes of it are unread.
         """
         self._check_idle()
         body = self._current_body()
-        # Where it has gone on, so can what was held back meanwhile.
+        # If the body has gone on, bytes that had to wait can go on too.
         while (event := body.next_event()) is NEED_DATA and self.wants_data and self.has_input:
             self._advance()
         if event is NEED_DATA and self.state is _NEEDS_TURN:
@@ -419,12 +423,12 @@ class Incoming:
         return self._current_body().remaining
 
     def next_cycle(self) -> None:
-        """Go on to the next message."""
+        """Begin the next message."""
         self._forget_body()
         self.state = State.HEAD
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop reading."""
         self._forget_body()
         self.state = State.CLOSED
 
@@ -435,7 +439,7 @@ class Incoming:
         return self._body
 
     def _settle(self) -> None:
-        """Tell the body what has been written to its memory since it was asked for it."""
+        """Report to the body the bytes that were written to its memory."""
         filled = self._filled
         self._target = None
         self._filled = self._offered = self._room = 0
@@ -461,7 +465,7 @@ class Incoming:
         self._keep_room()
 
     def _keep_room(self) -> None:
-        """Move what is left to the front, where the next head begins, so that a whole one fits."""
+        """Move the remaining bytes to the front, where the next head begins, so that a whole head fits."""
         left = self._end - self._start
         if self._start:
             self._scratch[:left] = self._scratch[self._start : self._end]
@@ -470,7 +474,7 @@ class Incoming:
         self._has_skipped = False
 
     def _advance(self) -> None:
-        """Hand what has come to the body."""
+        """Pass the bytes that have arrived to the body."""
         body = self._body
         if self.state is not _BODY or body is None:
             return

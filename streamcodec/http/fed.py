@@ -1,11 +1,11 @@
-"""FedBody: a body that somebody else has taken out of HTTP's framing: a framework's pieces, or its stream. Sans-IO.
+"""FedBody: a body that a framework has already taken out of HTTP's framing, as pieces or as a stream. Sans-IO.
 
-It is an event source, as a connection is. Its owner feeds pieces, or reads straight into the receiver's memory where
-the framework has a `readinto`; the events are those of the receiver. It is the same `Body` as that of a connection.
-So the same is counted, decompressed and refused, however the pieces are cut.
+It is a source of events, as a connection is. Its owner feeds pieces, or reads straight into the receiver's memory if
+the framework has a `readinto`. The events are those of the receiver. A connection uses the same `Body`. So both count,
+decompress and refuse in the same way, however the pieces are cut.
 
-What this room cannot see are the bytes on the wire. So it believes the framework how long the body is and when it has
-ended, and compares that with what the head says.
+This room cannot see the bytes on the wire. It relies on the framework for the length of the body and for its end, and
+compares both with the head.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class FedBody:
     """One body on its way from a framework to a receiver.
 
     Attributes:
-        received: bytes that have come.
-        has_work: whether the last event was that others should have their turn: it is not the peer who is waited for.
-        has_ended: whether nothing is left that could be read.
+        received: bytes that have arrived.
+        has_work: whether the last event was `NEED_TURN`, so that the body does not wait for the peer.
+        has_ended: whether nothing is left to read.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class FedBody:
             head: says how long the body is, and how it is compressed.
             receiver: a `Decoder`, or a `Collector`.
             limits: `max_compression_ratio` applies.
-            is_decoded: whether the framework has decompressed the body; the length on the wire says nothing then.
-            paced: whether long work is left to `work()`, which `next_event` asks for by `NEED_TURN`.
+            is_decoded: whether the framework has decompressed the body. The length on the wire then says nothing.
+            paced: whether long work is left to `work()`, which `next_event` requests with `NEED_TURN`.
 
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
@@ -75,30 +75,30 @@ class FedBody:
 
     @property
     def unsettled(self) -> int:
-        """0: the receiver is told of each byte at once."""
+        """0: each byte is reported to the receiver at once."""
         return 0
 
     @property
     def inflates(self) -> bool:
-        """Whether the body is compressed: then a thread can do its work while others go on."""
+        """Whether the body is compressed: a thread can decompress it while the event loop serves others."""
         return self._body.inflates
 
     @property
     def remaining(self) -> int | None:
-        """Bytes that are still to come; None if nobody has said so."""
+        """Bytes that are still to come; None if that is unknown."""
         return self._body.remaining
 
     def feed(self, chunk: Buffer) -> None:
-        """Take the next piece, after `NEED_DATA`; it has to stay as it is until the next `NEED_DATA`.
+        """Take the next piece, after `NEED_DATA`. The piece must not change until the next `NEED_DATA`.
 
-        What follows a body of known length is no part of it, and is dropped.
+        Bytes after the end of a body of known length do not belong to it, and are dropped.
         """
         self._rest = memoryview(chunk).cast("B")
         self.received += len(self._rest)
         self._advance()
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
-        """Return memory for the next bytes, after `NEED_DATA`: the receiver's own where that is possible."""
+        """Return memory for the next bytes, after `NEED_DATA`: the receiver's own if possible."""
         buffer = self._body.get_buffer()
         self._is_direct = buffer is not None
         if buffer is not None:
@@ -112,7 +112,7 @@ class FedBody:
         return [self.get_buffer(sizehint)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Tell that bytes were written to the start of the last `get_buffer()`."""
+        """Report that bytes were written to the start of the last `get_buffer()`."""
         if self._is_direct:
             self.received += nbytes
             self._body.buffer_updated(nbytes)
@@ -121,19 +121,19 @@ class FedBody:
             self.feed(self._scratch[:nbytes])
 
     def receive_eof(self) -> None:
-        """Tell that the body has ended, or the connection."""
+        """Report that the body or the connection has ended."""
         self.has_ended = True
         self._advance()
 
     def break_off(self) -> None:
-        """Tell that the connection has ended in the middle of the body: where no length says that, nobody else can."""
+        """Report that the connection has ended within the body, for a body whose length is unknown."""
         self.has_ended = True
         self._rest = _NOTHING
         if not self._body.is_complete:
             self._body.truncate()
 
     def work(self) -> bool:
-        """Do a bounded piece of the work that `next_event` has asked a turn for; see `Body.work`."""
+        """Do a bounded piece of the work for which `next_event` has asked a turn; see `Body.work`."""
         return self._body.is_waiting and self._body.work()
 
     def next_event(self) -> Event | NeedData | NeedTurn:
@@ -165,13 +165,13 @@ def fed_head(
     http_version: str = "1.1",
     limits: Limits = DEFAULT_LIMITS,
 ) -> RequestHead:
-    """Return the head of a request that somebody else has parsed, and refuse what a connection would refuse.
+    """Return the head of a request that a framework has parsed. Refuse everything that a connection would refuse.
 
     Args:
         method: as sent.
-        target: still percent-encoded, without the path that the service is mounted at.
+        target: still percent-encoded, without the path at which the service is mounted.
         fields: names in lower case.
-        http_version: `1.0`, `1.1`, `2` or `3`. From 2 on, a body needs no field that says how long it is.
+        http_version: `1.0`, `1.1`, `2` or `3`. From 2 on, a body needs no field for its length.
         limits: `max_head_fields` applies.
 
     Raises:
@@ -189,9 +189,9 @@ def fed_head(
         msg = "the field Host is there more than once" if hosts else "the field Host is missing"
         raise invalid_http(msg)
     if not all(is_host(value.decode("latin-1")) for value in hosts):
-        msg = "the field Host is no host, or more than that"
+        msg = "the field Host is not a valid host"
         raise invalid_http(msg)
     if any(value.lower() != b"chunked" for value in found.values(b"transfer-encoding")):
-        msg = "the only Transfer-Encoding that is understood is chunked"
+        msg = "chunked is the only supported Transfer-Encoding"
         raise invalid_http(msg, status_hint=501)
     return request_head(method, target, found, http_version, default=0 if http_version < "2" else None)

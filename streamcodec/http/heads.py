@@ -1,7 +1,7 @@
-"""Heads: what h11 makes of the head of a message, and what of that is refused here.
+"""Heads: reads the head of a message with h11, and refuses what h11 is too lenient about.
 
-One head is read by one h11 connection, so it is a function of the head's bytes. This room adds what h11 is lenient
-about: ambiguous framing, line ends and control characters that other servers read otherwise, hosts that are none, and
+Each head is read by its own h11 connection, so the result depends on the bytes of the head alone. This room also
+refuses ambiguous framing, line ends and control characters that other servers read differently, invalid hosts, and
 other versions of HTTP.
 """
 
@@ -18,23 +18,23 @@ from streamcodec.engine.limits import Limits
 from streamcodec.http.messages import Fields, RequestHead
 
 _QUOTED: Final = re.compile(r":? (bytearray\()?b['\"].*")
-"""Where a message of h11 begins to quote what the peer has sent: of any size, and cut at random."""
+"""The place where a message of h11 begins to quote the peer's bytes; these may have any size, and any cut."""
 
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _FOLD: Final = re.compile(rb"\r\n[ \t]")
 _HOST: Final = re.compile(
     r"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?", re.ASCII
 )
-"""A name, an IPv4 or IPv6 address, perhaps a port (RFC 9112, section 3.2; RFC 3986, section 3.2.2)."""
+"""A name, an IPv4 address or an IPv6 address, with an optional port (RFC 9112, 3.2; RFC 3986, 3.2.2)."""
 
 _OTHER_LINES: Final = 2
-"""The start line, and the empty one at the end."""
+"""The start line, and the empty line at the end."""
 
 
 def check_head(head: bytes, limits: Limits) -> None:
-    """Refuse a head for its text, of requests and responses alike, before anybody takes it apart.
+    """Refuse a head for its text, before it is parsed; for requests and responses alike.
 
-    h11 takes a bare line feed for a line end, and keeps most control characters in values.
+    h11 accepts a bare line feed as a line end, and most control characters in values.
 
     Raises:
         RemoteProtocolError: `invalid-http`.
@@ -51,7 +51,7 @@ def check_head(head: bytes, limits: Limits) -> None:
 
 
 def check_fields(fields: Fields, limits: Limits) -> None:
-    """Refuse fields that somebody else has parsed as `check_head` refuses their text.
+    """Refuse fields that a framework has parsed, by the same rules as `check_head`.
 
     Raises:
         RemoteProtocolError: `invalid-http`.
@@ -70,15 +70,15 @@ def _check_count(count: int, limits: Limits) -> None:
 
 
 def is_host(text: str) -> bool:
-    """Tell whether a text can be the value of `Host`: empty, too, where a client has no name for the server."""
+    """Tell whether a text can be the value of `Host`. It may be empty: a client may have no name for the server."""
     return _HOST.fullmatch(text) is not None
 
 
 def parse_request(connection: h11.Connection, head: bytes) -> h11.Request:
-    """Have h11 read the head of a request, and refuse what it would let pass.
+    """Parse the head of a request with h11, and refuse what h11 would let pass.
 
-    A folded field is refused, as RFC 9112, section 5.2, permits: who does not know of it reads two lines, and one of
-    them may be the length of the body. Responses may have them.
+    A folded field is refused, as RFC 9112, section 5.2, permits. A server that does not know folding reads two fields,
+    and one of them may be the length of the body. Responses may have folded fields.
 
     Raises:
         RemoteProtocolError: as `parse_head`.
@@ -88,17 +88,17 @@ def parse_request(connection: h11.Connection, head: bytes) -> h11.Request:
         raise invalid_http(msg)
     request = cast("h11.Request", parse_head(connection, head))
     hosts = [value.decode("latin-1") for name, value in request.headers if name == b"host"]
-    if not hosts and request.http_version > b"1.1":  # of 1.1 itself h11 asks for it
+    if not hosts and request.http_version > b"1.1":  # h11 requires it for 1.1 itself
         msg = "the field Host is missing"
         raise invalid_http(msg)
     if not all(map(is_host, hosts)):
-        msg = "the field Host is no host, or more than that"
+        msg = "the field Host is not a valid host"
         raise invalid_http(msg)
     return request
 
 
 def parse_head(connection: h11.Connection, head: bytes) -> h11.Request | h11.InformationalResponse | h11.Response:
-    """Have h11 read exactly one head; from a whole one it makes an event at once.
+    """Parse exactly one whole head with h11; h11 makes an event of it at once.
 
     Raises:
         RemoteProtocolError: `invalid-http`, with the status that h11 suggests; 505 for another version of HTTP.
@@ -108,46 +108,46 @@ def parse_head(connection: h11.Connection, head: bytes) -> h11.Request | h11.Inf
         event = cast("h11.Request | h11.InformationalResponse | h11.Response", connection.next_event())
     except h11.RemoteProtocolError as error:
         raise invalid_http(unquoted(error), status_hint=error.error_status_hint) from None
-    if not event.http_version.startswith(b"1."):  # which h11 takes for 1.1
-        msg = "HTTP/1.1 is spoken here, and no other major version"
+    if not event.http_version.startswith(b"1."):  # h11 would treat it as 1.1
+        msg = "only HTTP/1.x is supported"
         raise invalid_http(msg, status_hint=int(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED))
     return event
 
 
 def request_head(method: str, target: str, fields: Fields, http_version: str, *, default: int | None) -> RequestHead:
-    """Return the head of a request that has been parsed, and refuse what this server does not do.
+    """Return the head of a request that has been parsed, and refuse what this server does not support.
 
     Args:
         method: as sent.
         target: still percent-encoded.
         fields: of the head, validated.
         http_version: `1.0`, `1.1`, `2` or `3`.
-        default: how long a body is of which no field says that; None if only its end will tell.
+        default: the length of a body if no field gives it; None if only its end will tell.
 
     Raises:
         RemoteProtocolError: `method-not-allowed`, `unsupported-expectation`, `ambiguous-framing`.
     """
-    if method == "CONNECT":  # what follows may be meant for the tunnel, and is no request
-        msg = "this is no proxy, and opens no tunnels"
+    if method == "CONNECT":  # the bytes that follow may be meant for the tunnel, and are not a request
+        msg = "CONNECT is not supported: this server is not a proxy"
         raise RemoteProtocolError(msg, code=ErrorCode.METHOD_NOT_ALLOWED, status_hint=501)
     expectations = fields.values(b"expect")
     if expectations and [value.lower() for value in expectations] != [b"100-continue"]:
-        msg = "the only Expect that is understood is 100-continue"
+        msg = "100-continue is the only supported Expect"
         raise RemoteProtocolError(msg, code=ErrorCode.UNSUPPORTED_EXPECTATION, status_hint=417)
     length = framing_length(fields, http_version, default=default)
     return RequestHead(method=method, target=target, fields=fields, content_length=length)
 
 
 def framing_length(fields: Fields, http_version: str, *, default: int | None) -> int | None:
-    """Return how long a body is (RFC 9112, section 6.3); None if only its end will tell.
+    """Return the length of a body (RFC 9112, section 6.3); None if only its end will tell.
 
     Args:
         fields: of the head, validated by h11.
         http_version: of the message.
-        default: what the absence of all fields means.
+        default: the result if no field gives the length.
 
     Raises:
-        RemoteProtocolError: `ambiguous-framing`: what one server reads as one request, another could read as two.
+        RemoteProtocolError: `ambiguous-framing`: one server could read one request where another reads two.
     """
     lengths = fields.values(b"content-length")
     if fields.is_chunked:
@@ -155,7 +155,7 @@ def framing_length(fields: Fields, http_version: str, *, default: int | None) ->
             msg = "Content-Length and Transfer-Encoding exclude each other"
             raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
         if http_version < "1.1":
-            msg = "HTTP/1.0 knows no Transfer-Encoding"
+            msg = "HTTP/1.0 has no Transfer-Encoding"
             raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
         return None
     return int(lengths[0]) if lengths else default
@@ -167,5 +167,5 @@ def invalid_http(message: str, *, status_hint: int = 400, offset: int | None = N
 
 
 def unquoted(error: h11.RemoteProtocolError) -> str:
-    """Return what h11 says of an error, without what the peer has sent."""
+    """Return h11's message for an error, without the peer's bytes."""
     return _QUOTED.sub("", str(error))

@@ -1,7 +1,7 @@
-"""Messages: what an HTTP head says, as events.
+"""Messages: the content of an HTTP head, as events.
 
-The fields of a head are kept as h11 hands them out: names in lower case, values without surrounding white space, both
-as bytes. What the Binary Tensor Data Extension needs to know of them is worked out here, for both directions.
+The fields of a head are kept as h11 returns them: names in lower case, values without surrounding white space, both as
+bytes. This room derives from them what the Binary Tensor Data Extension needs, for requests and responses.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from streamcodec.formats.v2.model import Event
 _HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
 
 _NOT_PARSED: Final = ""
-"""In place of a content coding that nobody has asked for yet."""
+"""Placeholder for a content coding that has not been parsed yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of one head, in their order."""
+    """The fields of one head, in order."""
 
     items: tuple[tuple[bytes, bytes], ...]
     """Pairs of name (lower case) and value."""
@@ -28,17 +28,17 @@ class Fields:
     _content_encoding: str | None = field(default=_NOT_PARSED, init=False, repr=False, compare=False)
 
     def values(self, name: bytes) -> list[bytes]:
-        """Return the values of all fields of that name (lower case), in their order."""
+        """Return the values of all fields of that name (lower case), in order."""
         return [value for key, value in self.items if key == name]
 
     @property
     def is_chunked(self) -> bool:
-        """Whether the body comes in chunks: no other transfer coding gets past the reading of a head."""
+        """Whether the body comes in chunks; a head with any other transfer coding is refused earlier."""
         return bool(self.values(b"transfer-encoding"))
 
     @property
     def header_length(self) -> int | None:
-        """Bytes of the JSON header, by `Inference-Header-Content-Length` or the media type; None if neither says it.
+        """Bytes of the JSON header, from `Inference-Header-Content-Length` or the media type; None if neither gives it.
 
         Raises:
             RemoteProtocolError: `invalid-header-length`.
@@ -47,7 +47,7 @@ class Fields:
 
     @property
     def header_form(self) -> tuple[int | None, str | None]:
-        """The `header_length`, and the media type that says it; None for the one that is not there.
+        """The `header_length`, and the media type that gives it; each is None if it is missing.
 
         Raises:
             RemoteProtocolError: `invalid-header-length`.
@@ -55,14 +55,14 @@ class Fields:
         return header_form(self.values(_HEADER_LENGTH_NAME), self.values(b"content-type"))
 
     def encoding_of(self, content_length: int | None) -> str | None:
-        """Return the compression of a body of so many bytes on the wire, if any; an empty body has none.
+        """Return the compression of a body of `content_length` bytes on the wire, or None; an empty body has none.
 
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
         """
         if content_length == 0:
             return None
-        if self._content_encoding == _NOT_PARSED:  # several rooms ask, each once for every request
+        if self._content_encoding == _NOT_PARSED:  # several rooms ask once for every request
             object.__setattr__(self, "_content_encoding", parse_content_encoding(self.values(b"content-encoding")))
         return self._content_encoding
 
@@ -77,7 +77,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHead:
-    """The head of a request has come; the connection waits to be told where its body goes."""
+    """The head of a request has arrived; the connection waits to be told where its body goes."""
 
     method: str
     """As sent, in any letter case."""
@@ -86,11 +86,11 @@ class RequestHead:
     fields: Fields
     """The head's fields."""
     content_length: int | None
-    """Bytes of the body on the wire; 0 if it has none, None if it is chunked."""
+    """Bytes of the body on the wire; 0 if there is no body, None if it is chunked."""
 
     @property
     def body_length(self) -> int | None:
-        """Bytes of the body for the decoder; None if chunking or compression hides them.
+        """Bytes of the body for the decoder; None if chunking or compression hides the number.
 
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
@@ -100,18 +100,18 @@ class RequestHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseHead:
-    """The head of a response has come; the connection waits to be told where its body goes."""
+    """The head of a response has arrived; the connection waits to be told where its body goes."""
 
     status: int
     """Status code, 200 to 599."""
     fields: Fields
     """The head's fields."""
     content_length: int | None
-    """Bytes of the body on the wire; 0 if it has none, None if it is chunked or ends with the connection."""
+    """Bytes of the body on the wire; 0 if there is no body, None if it is chunked or ends with the connection."""
 
     @property
     def body_length(self) -> int | None:
-        """Bytes of the body for the decoder; None if chunking or compression hides them.
+        """Bytes of the body for the decoder; None if chunking or compression hides the number.
 
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
@@ -121,7 +121,7 @@ class ResponseHead:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """There will be no further message: the peer has closed between two messages, or the last one said so."""
+    """No further message will come: the peer has closed between two messages, or the last message announced it."""
 
 
 HttpEvent = RequestHead | ResponseHead | ConnectionClosed | Event

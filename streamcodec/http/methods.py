@@ -1,6 +1,7 @@
-"""Methods: the types of what a connection has from its receiving half as attributes, since that saves a call each time.
+"""Methods: the types of the methods that a connection takes over from its receiving half as attributes.
 
-They are protocols and no `Callable`, which says neither that an argument may be left out nor what it is called.
+An attribute saves one call each time. The types are protocols because `Callable` can neither make an argument optional
+nor name it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class GetBuffers(Protocol):
     """See `Incoming.get_buffers`."""
 
     def __call__(self, sizehint: int = -1) -> list[memoryview]:
-        """Return that memory and what is known to follow it."""
+        """Return that memory, and the memory that is known to follow it."""
         ...
 
 
@@ -30,7 +31,7 @@ class BufferUpdated(Protocol):
     """See `Incoming.buffer_updated`."""
 
     def __call__(self, nbytes: int) -> None:
-        """Tell that bytes were written there."""
+        """Report that bytes were written there."""
         ...
 
 

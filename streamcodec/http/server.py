@@ -1,9 +1,9 @@
 """ServerConnection: HTTP/1.1 from the server's end. Sans-IO.
 
-The owner alternates: `next_event()` until it has a whole request (each `NEED_DATA` asks the transport for bytes), then
-`send_response()`. On a `RequestHead` it decides, before a byte of the body is read: `receive_body(decoder)` lets it in,
-or a response refuses it. A refusal leaves the connection in a sane state by itself: a short rest of the body is read
-and dropped, a long one closes the connection after the response.
+The owner calls `next_event()` until it has a whole request; each `NEED_DATA` asks the transport for bytes. Then it
+calls `send_response()`. After a `RequestHead` the owner decides, before a byte of the body is read:
+`receive_body(decoder)` accepts the body, and a response refuses it. After a refusal the connection handles the unread
+body by itself: it reads and drops a short rest, and closes the connection after the response if the rest is long.
 
 States (`Cycle`), beside those of the receiving half (`connection.State`)::
 
@@ -19,8 +19,8 @@ States (`Cycle`), beside those of the receiving half (`connection.State`)::
      |                                                        |
      +----------------- the rest has come --------------------+
 
-A request that is refused, by what has come or by `give_up`, stays in its state until it is answered: `next_event` says
-why it was refused, and after the answer the connection is closed.
+A request may be refused because of its bytes, or by `give_up`. It then stays in its state until it is answered.
+`next_event` raises the reason again, and the connection is closed after the answer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Cycle(Enum):
     RECEIVING = auto()
     """Before a request, or within one that has no answer yet."""
     ANSWERING = auto()
-    """A response is being sent of which parts are made meanwhile."""
+    """A response is being sent, and parts of it are still being made."""
     DRAINING = auto()
     """The request has been answered; the short rest of its body is read and dropped."""
 
@@ -70,22 +70,22 @@ _DECIDE: Final = State.DECIDE
 _DONE: Final = State.DONE
 _FILLING: Final = State.FILLING
 _CLOSED: Final = State.CLOSED
-"""To look a member up in its class takes as long as three calls, and these are looked up with every event."""
+"""Module constants, because every event uses them: looking a member up in its class takes as long as three calls."""
 
 
 class ServerConnection:
     r"""One connection, as many requests as the client sends.
 
     Attributes:
-        get_buffer: memory for the next bytes, see `Incoming.get_buffer`.
-        get_buffers: the same, and what is known to follow it, see `Incoming.get_buffers`.
-        buffer_updated: tell that they are there, see `Incoming.buffer_updated`.
-        feed: the push face, see `Incoming.feed`.
-        receive_eof: tell that no more bytes will come, see `Incoming.receive_eof`.
-        work: do a piece of what takes long, when `next_event` has returned `NEED_TURN`, see `Incoming.work`.
+        get_buffer: memory for the next bytes; see `Incoming.get_buffer`.
+        get_buffers: the same, with the memory that is known to follow; see `Incoming.get_buffers`.
+        buffer_updated: report that bytes were written there; see `Incoming.buffer_updated`.
+        feed: copy bytes that have arrived elsewhere; see `Incoming.feed`.
+        receive_eof: report that no more bytes will come; see `Incoming.receive_eof`.
+        work: do a piece of long work after `next_event` has returned `NEED_TURN`; see `Incoming.work`.
         incoming: the receiving half, with its counters.
-        has_unread_body: whether the connection is to be closed although the client may still be sending; closing at
-            once would then reset it, and the response could be lost on the way.
+        has_unread_body: whether the connection is to be closed although the client may still be sending. Closing it at
+            once would reset it, and the response could be lost.
 
     Example:
         >>> connection = ServerConnection()
@@ -103,9 +103,9 @@ class ServerConnection:
         """Begin with the first request.
 
         Args:
-            limits: bound heads, and what is dropped after a refusal.
-            paced: whether `next_event` asks for turns, by `NEED_TURN`, instead of doing at once what takes long: for an
-                event loop, where others wait meanwhile.
+            limits: bound heads, and the bytes that are dropped after a refusal.
+            paced: whether `next_event` asks for turns (`NEED_TURN`) instead of doing long work at once. An event loop
+                needs this, because other connections wait meanwhile.
         """
         self._limits = limits
         self._known_h11: h11.Connection | None = None
@@ -125,8 +125,8 @@ class ServerConnection:
         """Return the next event: a `RequestHead`, then the events of its body's receiver, and so on.
 
         Raises:
-            RemoteProtocolError: the request is refused; `send_response` with its `status_hint` is due.
-            LocalProtocolError: the request that has come needs `receive_body` or `send_response` first.
+            RemoteProtocolError: the request is refused; call `send_response` with its `status_hint`.
+            LocalProtocolError: the request that has arrived needs `receive_body` or `send_response` first.
         """
         if self._failure is not None:
             raise self._failure
@@ -154,22 +154,22 @@ class ServerConnection:
 
     @property
     def missing(self) -> int | None:
-        """Bytes of the current request that have not come; None if that is unknown.
+        """Bytes of the current request that have not arrived; None if that is unknown.
 
         Raises:
-            LocalProtocolError: there is none.
+            LocalProtocolError: there is no current request.
         """
         unread = self._unread()
         return None if unread is None else max(0, unread - self.incoming.kept)
 
     def receive_body(self, receiver: Receiver) -> bytes:
-        """Let the body of the request go to a receiver.
+        """Send the body of the request to a receiver.
 
         Args:
             receiver: a `Decoder`, or a `Collector`.
 
         Returns:
-            Bytes to be sent now: `100 Continue` if the client waits for it, usually nothing.
+            Bytes to send now: `100 Continue` if the client waits for it, usually nothing.
 
         Raises:
             RemoteProtocolError: `unsupported-encoding`.
@@ -187,23 +187,23 @@ class ServerConnection:
         headers: Iterable[tuple[str, str]] = (),
         parts: Iterable[PartT] = (),
     ) -> list[bytes | PartT]:
-        """Answer the request, wholly received or not.
+        """Answer the request, even if it has not been received completely.
 
-        Where a part of the body is made while it is sent, and perhaps of what is still received, the request goes on:
-        its events come as before, until `end_response` is called.
+        If `parts` contain `Rows`, the request goes on while they are made and sent: its events come as before, until
+        `end_response` is called.
 
         Args:
             status: 200 to 599.
             headers: fields; `Content-Length` is added if it is missing, `Connection: close` if it is needed.
-            parts: the body: byte views or bytes, and `Rows`, which are made while they are sent; left out by itself
-                where HTTP allows none.
+            parts: the body: byte views, bytes, and `Rows`, which are made while they are sent. They are left out if
+                HTTP allows no body.
 
         Returns:
-            The head, then the body's parts as they are, to be sent in this order by one of the `transports`. If that
-            fails, the connection is to be closed.
+            The head, then the body's parts unchanged, to be sent in this order by one of the `transports`. If sending
+            fails, close the connection.
 
         Raises:
-            LocalProtocolError: there is no request to be answered, or the fields are not HTTP.
+            LocalProtocolError: there is no request to answer, or the fields are not valid HTTP.
         """
         if self._cycle is _ANSWERING:
             msg = "the request is being answered; end_response() comes before the next response"
@@ -225,7 +225,7 @@ class ServerConnection:
             self._known_h11 = _asked_for_head()
         has_body = status not in _BODILESS and not is_for_head
         declared = [int(value) for name, value in response.headers if name == b"content-length"]
-        if has_body and declared != [length]:  # h11 would say so too late to be of use for another response
+        if has_body and declared != [length]:  # h11 would report this when it is too late for another response
             msg = f"Content-Length is {declared[0]}, the body has {length} bytes"
             raise LocalProtocolError(msg)
         sent = write_message(self._h11, response, body if has_body else [])
@@ -236,15 +236,15 @@ class ServerConnection:
         return sent
 
     def end_response(self) -> None:
-        """Tell that a response has been sent of which parts were made meanwhile; without effect on others."""
+        """Report that a response with `Rows` has been sent; without effect after other responses."""
         if self._cycle is _ANSWERING:
             self._go_on(self._unread())
 
     def interim(self) -> bytes:
-        """Return `100 Continue`, to be sent once more or for the first time; nothing to a client of HTTP/1.0.
+        """Return `100 Continue`, to be sent for the first time or again; nothing for a client of HTTP/1.0.
 
-        Whoever sends it learns whether the client is still there. It says nothing that a client would have to mind (RFC
-        9110, section 15.2: who does not expect it may discard it).
+        Sending it shows whether the client is still there. It does no harm: a client that does not expect it may
+        discard it (RFC 9110, section 15.2).
 
         Raises:
             LocalProtocolError: no request is waiting for its answer.
@@ -255,7 +255,7 @@ class ServerConnection:
         return self._h11.send(_CONTINUE) or b""
 
     def give_up(self, failure: MessageError) -> None:
-        """Refuse the request for a reason of the owner's, such as time; `send_response` then closes the connection."""
+        """Refuse the request for the owner's reason, such as a timeout; `send_response` then closes the connection."""
         self._failure = failure
 
     def _next_head(self) -> RequestHead | ConnectionClosed | NeedData:
@@ -291,7 +291,7 @@ class ServerConnection:
 
     @property
     def _is_for_head(self) -> bool:
-        """Whether it is a `HEAD`, or would have been if it had not been refused: its answer has no body."""
+        """Whether the request is a `HEAD`, even if its head was refused: its answer has no body."""
         if self._head is not None:
             return self._head.method == "HEAD"
         return self.incoming.begun(len(_HEAD_METHOD)) == _HEAD_METHOD
@@ -306,15 +306,15 @@ class ServerConnection:
         is_undecided = self.incoming.state is _DECIDE
         length = self._head.content_length if is_undecided else self.incoming.remaining
         if self._head.content_length is None and self.incoming.state is not _DONE:
-            return None  # though the last chunk may have come: what follows must not depend on the cut
-        # A client that waits for 100 Continue may see the refusal and then not send the body; nobody can tell.
+            return None  # though the last chunk may have arrived: the result must not depend on how the bytes were cut
+        # A client that waits for 100 Continue may see the refusal and then not send the body. Nobody can know.
         return None if length and self._h11.they_are_waiting_for_100_continue else length
 
     def _go_on(self, unread: int | None) -> None:
-        """After a response: close, read and drop what is left of the request, or begin the next cycle."""
+        """After a response: close, read and drop the rest of the request, or begin the next cycle."""
         self._failure = self._head = None
         self._cycle = _RECEIVING
-        # What is unknown because the request was given up meanwhile cannot be skipped either.
+        # An unknown rest cannot be skipped; neither can the rest of a request that was given up meanwhile.
         if self._h11.our_state is h11.MUST_CLOSE or unread is None:
             self.has_unread_body = unread != 0
             self.incoming.close()
@@ -327,9 +327,9 @@ class ServerConnection:
 
 
 def _asked_for_head() -> h11.Connection:
-    """Return an h11 connection that knows of a `HEAD`, for a refusal: of the real one it may not have understood that.
+    """Return an h11 connection that has seen a `HEAD`, to answer a head that the real one may not have understood.
 
-    It asks for the connection to be closed, as every refusal of a head does.
+    Its request asks to close the connection, as every refusal of a head does.
     """
     connection = h11.Connection(h11.SERVER)
     parse_head(connection, b"HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

@@ -1,8 +1,8 @@
-"""Writing: a message to the parts that are sent, for requests and responses alike. h11 writes the head; payload passes.
+"""Writing: turns a message into the parts that are sent, for requests and responses. h11 writes the head only.
 
-h11 counts what passes against `Content-Length`, and for that it needs lengths only. So a part that does not exist yet,
-a tensor given as `Rows`, is counted like any other, and whoever sends has it made when it is its turn. It cannot come
-out at another length: the sender holds its windows against what was declared, and breaks off if they differ.
+h11 counts the body against `Content-Length`, and needs only lengths for this. So a part that does not exist yet (a
+tensor given as `Rows`) is counted like any other. The sender makes it when it is its turn. The sender also compares the
+windows with the declared length, and breaks off if they differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamcodec.engine.rows import Rows
 PartT = TypeVar("PartT", bound=Part)
 
 NOT_HTTP: Final = (h11.LocalProtocolError, UnicodeEncodeError)
-"""What h11 raises when a head is made of fields that are not HTTP."""
+"""The errors of h11 for a head with fields that are not valid HTTP."""
 
 
 class _Counted:
@@ -35,15 +35,15 @@ class _Counted:
 def write_message(
     connection: h11.Connection, head: h11.Request | h11.Response, parts: Iterable[PartT]
 ) -> list[bytes | PartT]:
-    """Return head and body as the parts to be sent; nothing is joined, copied or asked for.
+    """Return head and body as the parts to be sent. Nothing is joined or copied.
 
     Args:
-        connection: of this cycle.
+        connection: the h11 connection of this cycle.
         head: with the `Content-Length` of the parts.
         parts: byte views or bytes, and `Rows`.
 
     Raises:
-        LocalProtocolError: not the time for this message, or the parts do not fill the declared length.
+        LocalProtocolError: the connection is in the wrong state, or the parts do not fill the declared length.
     """
     sent: list[bytes | PartT] = []
     try:
@@ -57,18 +57,18 @@ def write_message(
 
 
 def _passed(connection: h11.Connection, part: PartT) -> list[bytes | PartT]:
-    """Let h11 count a part, and frame it where the body is chunked."""
+    """Let h11 count a part, and frame it if the body is chunked."""
     data: Any = _Counted(part) if isinstance(part, Rows) else part  # h11 documents that any sized object passes
     passed: Any = connection.send_with_data_passthrough(h11.Data(data=data))
     return [part if item is data else item for item in passed]
 
 
 def check_field(name: str, value: str) -> None:
-    """Refuse a field that no head can have, without quoting its value, which may be a secret.
+    """Refuse an invalid field, without quoting its value, which may be a secret.
 
     Raises:
-        LocalProtocolError: the name is no token, or the value has a line end, another control character, a character
-            beyond ASCII, or white space at one of its ends.
+        LocalProtocolError: the name is not a token; or the value has a line end, another control character, a character
+            outside ASCII, or white space at its start or end.
     """
     try:
         h11.InformationalResponse(status_code=100, headers=[(name, "")])
@@ -76,8 +76,8 @@ def check_field(name: str, value: str) -> None:
         msg = f"{shown(name)} cannot be the name of a field"
         raise LocalProtocolError(msg) from None
     if not _is_value(name, value):
-        msg = f"the value of the field {shown(name)} has what none may have: a line end, perhaps its last character, "
-        msg += "another control character, white space at an end, or a character beyond ASCII"
+        msg = f"the value of the field {shown(name)} is not allowed: it has a line end (perhaps its last character), "
+        msg += "another control character, white space at its start or end, or a character outside ASCII"
         raise LocalProtocolError(msg)
 
 
@@ -90,5 +90,5 @@ def _is_value(name: str, value: str) -> bool:
 
 
 def length_of(parts: Iterable[Part]) -> int:
-    """Return how many bytes the parts of a body have, also those that do not exist yet."""
+    """Return the bytes of the parts of a body, including parts that do not exist yet."""
     return sum(part.nbytes if isinstance(part, Rows | memoryview) else len(part) for part in parts)

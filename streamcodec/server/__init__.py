@@ -1,4 +1,4 @@
-"""The bundled server: the V2 service on sockets, by one call (`run`) or in a program's own event loop (`Server`)."""
+"""The bundled server: the V2 service on sockets, as one call (`run`) or in your own event loop (`Server`)."""
 
 from streamcodec.server.accesslog import AccessLog, to_descriptor, to_logger
 from streamcodec.server.calls import call_model

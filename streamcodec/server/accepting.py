@@ -1,15 +1,15 @@
-"""Accepting: new connections, several in each turn of the event loop.
+"""Accepting: accepts new connections, several in each turn of the event loop.
 
-On asyncio the event loop calls whenever there are some. A call that fails for want of memory loses nothing, since the
-loop calls again; a task that waits for them is not woken again by a wait that was half over. What may be lost is asked
-for anew a few times a second. So is it where no connection can be accepted (no descriptors), and nobody listens until
-then: others will give some back.
+On asyncio the event loop calls this room whenever there are new connections. If a call fails because there is no
+memory, nothing is lost: the loop calls again. A task that waits for connections might not be woken again after such a
+failure. What may be lost is requested again a few times a second. The same is done if no connection can be accepted
+because there are no descriptors. Nobody listens meanwhile; other connections will give some back.
 
-Many that come at once are accepted quickly and begun slowly: to begin one takes ten times as long. In between they wait
-here, as many as there are free places, so that no more are open than would be in any case. Who comes last of many is
-begun soon all the same: in each turn of the event loop one of those that begin is the newest, and the others are the
-oldest. A health check that comes behind hundreds of others waits until these are accepted, not until all of them have
-been served; who is one of hundreds waits a third longer at most.
+Connections that come in a burst are accepted quickly and begun slowly: to begin one takes ten times as long. In between
+they wait in a queue here, at most as many as there are free places, so no more connections are open than otherwise. In
+each turn of the event loop one of those that begin is the newest, and the others are the oldest. So a health check that
+comes behind hundreds of connections waits until these are accepted, not until all of them have been served. One of the
+hundreds waits a third longer at most.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Access log: one line per request, written by a thread of its own, many at a time.
+"""Access log: one line for each request, written by its own thread, many lines at a time.
 
-What the event loop does is to keep a few values of each request. The thread looks at them at most twenty times a
-second, makes lines of them, and hands them on together. Where it does not keep up, since nobody takes the lines, or
-there are too many, requests are not held up: lines are left out, and how many is a line of its own.
+The event loop only stores a few values of each request. At most twenty times a second the thread makes lines of them,
+and writes them together. If the thread is too slow, because nobody reads the lines or there are too many, requests do
+not wait. Lines are dropped, and their number is a line of its own.
 
-What a client has chosen is cut, before it waits, and escaped, before it is written: no request makes a second line, a
-column of another, or a terminal do anything.
+Text from a client is cut before it waits, and escaped before it is written. So no request can add a line, forge a
+column, or control a terminal.
 """
 
 from __future__ import annotations

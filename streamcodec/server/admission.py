@@ -1,18 +1,17 @@
-"""Admission: which connections are served, whether for much longer, and who makes room for whom. Sans-IO.
+"""Admission: decides which connections are served, and which idle connection makes room for a new one. Sans-IO.
 
-A connection has a *seat* from its first request on, until it ends; there are `max_connections` of them. A few more may
-be open without one: those that have asked for nothing yet, and those that are just told that there is no seat. These
-places are a reserve, in which health checks are answered whatever happens to the seats.
+A connection has a *seat* from its first request to its end; there are `max_connections` seats. A few more connections
+may be open without a seat: those that have sent no request yet, and those that are being told that there is no seat.
+These places are a reserve, in which health checks are always answered.
 
-Nobody shuts others out by doing nothing. Who needs room takes that of the connection that has been without a request
-for the longest time: one between two requests, or one that has sent nothing, or no more than a part of a head. It is
-closed without a word, as after `idle_timeout`; a client has to expect that at any time. There is no grace for those
-that have come lately: they are the last to be chosen. The first are those whose last answer has been sent, and which
-stay only until their clients have read it. Only where each connection is in the middle of a request, a new one is told
-to come back later.
+Nobody shuts others out by doing nothing. If room is needed, the connection is closed that has been without a request
+for the longest time: one between two requests, or one that has sent nothing, or only a part of a head. It is closed
+without an answer, as after `idle_timeout`; a client must expect this at any time. New connections have no grace period:
+they are the last to be chosen. The first are those whose last answer has been sent, and which stay only until their
+clients have read it. Only if every connection is within a request, a new one is told to come back later.
 
-Connections are kept in the order in which they were last used. So the one to close is the first that is idle; busy ones
-that are met on the way go to the end, where they will be anyway when their request is over.
+Connections are kept in the order of their last use. So the one to close is the first that is idle. Busy ones that are
+met on the way are moved to the end, where they will be anyway when their request is over.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ else has to be done until its first request is read."""
 
 
 class Conversation(Hashable, Protocol):
-    """What a connection and the server have to say to each other: a session."""
+    """What a connection and the server need from each other: a session."""
 
     request_count: int
     reservation: Reservation
 
 
 class Guest(Protocol):
-    """Whoever serves a connection."""
+    """An object that serves a connection."""
 
     @property
     def is_idle(self) -> bool:
@@ -55,7 +54,7 @@ class Admission:
 
     Attributes:
         budget: the memory of all their requests.
-        is_stopping: whether each connection ends with the request that is under way.
+        is_stopping: whether each connection ends with its current request.
     """
 
     def __init__(self, options: ServerOptions, pool: Pool | None = None) -> None:

@@ -1,11 +1,12 @@
-"""Calls: where models run. In worker threads, so that the event loop goes on; or on the event loop, if they are async.
+"""Calls: where models run: in worker threads, so that the event loop goes on, or on the event loop if they are async.
 
-A model that takes windows waits for them wherever it runs: a thread has the event loop wait in its place, an `async
-def` awaits them. No thread is begun before the first window has come. Rows that a model answers with are made where it
-has run, too.
+A model that takes windows waits for them where it runs: a thread lets the event loop wait for it, an `async def` awaits
+them. No thread starts before the first window has arrived. If a model answers with rows, they are also made where it
+has run.
 
-A model may raise anything, at any time, and shall never end more than its own request. So wherever its code runs on the
-event loop, an exception is looked at: one that ends the task, or the program, goes on; all others are the model's.
+A model may raise anything at any time, and must never end more than its own request. So exceptions are checked wherever
+a model's code runs on the event loop. An exception that ends the task or the program is passed on; all others belong to
+the model.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _T = TypeVar("_T")
 
 
 class Caller:
-    """Calls models for one connection, and waits for them for a bounded time."""
+    """Calls models for one connection, and waits for them for a limited time."""
 
     def __init__(self, workers: Workers, reservation: Reservation, timeout: float) -> None:
         """Prepare for any number of calls, one at a time.
@@ -245,7 +246,7 @@ class _Unwatched:
 
 
 class _Time:
-    """What a model has of time, for its answer and again for each window of that. Waiting for its client is free.
+    """The time of a model, for its answer and again for each window of it. Waiting for its client does not count.
 
     Attributes:
         work: what a thread does for it now, if it runs in one.

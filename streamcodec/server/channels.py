@@ -1,8 +1,8 @@
-"""Channels: the two ways in which a connection's bytes come and go. Nothing of the protocol is known here.
+"""Channels: the two ways to move a connection's bytes. This room knows nothing of the protocol.
 
-A `SocketChannel` waits for a socket of our own, under anyio on any event loop. A `ProtocolChannel` is an asyncio
-transport that calls back, on plain asyncio and uvloop: a request that is answered within the callback costs neither a
-wait nor a task that wakes up, which is most of what a small request costs elsewhere.
+A `SocketChannel` waits for its own socket, under anyio on any event loop. A `ProtocolChannel` is an asyncio transport
+that calls back, on plain asyncio and uvloop. A request that is answered within the callback needs neither a wait nor a
+task that wakes up. Elsewhere these are most of the cost of a small request.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class SocketChannel:
 
 
 class _TakingLimit(aio.ProgressLimit):
-    """With a client that is to take its answers."""
+    """A limit for a client that must read its answers."""
 
     def __init__(self, taking: Taking) -> None:
         """Begin before the first answer."""
@@ -182,7 +182,7 @@ class _TakingLimit(aio.ProgressLimit):
 
 
 class ProtocolChannel(EventProtocol[Any]):
-    """A session on an asyncio transport, which is answered from within its callbacks where that is possible."""
+    """A session on an asyncio transport; it answers from within the transport's callbacks if possible."""
 
     given: int  # of `EventProtocol`; what is assigned here, type checkers want to have declared here, too
 

@@ -1,7 +1,7 @@
-"""Conversation: one request that comes by somebody else's server, from its head to the end of its answer.
+"""Conversation: one request that comes through another server, from its head to the end of its answer.
 
-It does what the `Exchange` says, over a `Peer`, and knows waiting and time; what the driver is for connections of the
-bundled server. The limits on time are the same: how long a client may take to send, and to read.
+It does what the `Exchange` says, with a `Peer`, and is responsible for waiting and time. The driver does the same for
+connections of the bundled server. The time limits are the same: how long a client may take to send, and to read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SLICE_BYTES: Final = 256 << 10
 
 
 class Progress:
-    """How far the body of one request has come: what `Patience` looks at."""
+    """The progress of the body of one request, for `Patience`."""
 
     request_count = 1
 

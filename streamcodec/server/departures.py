@@ -1,13 +1,13 @@
-"""Departures: clients that leave while a model runs on the event loop, which is then cancelled.
+"""Departures: cancels a model on the event loop if its client has left.
 
-A client that closes its connection and one that only ends its own direction of it, and still wants its answer, look the
-same from here: the system tells that nothing more will come. They differ in what they do with bytes that are sent: one
-reads them, the system of the other resets the connection. So a client that has ended is sent an interim response, `100
-Continue`, once. Clients skip that (RFC 9110, section 15.2). Who has asked in HTTP/1.0 may not be sent one, and is
-noticed only where it has reset the connection.
+Two cases look the same from here: a client that closes its connection, and a client that closes only its own direction
+and still wants its answer. The system reports in both cases that nothing more will come. They differ when they receive
+bytes: the second reads them, the system of the first resets the connection. So such a client is sent an interim
+response, `100 Continue`, once. Clients ignore it (RFC 9110, section 15.2). A client of HTTP/1.0 must not be sent one,
+and is noticed only if it has reset the connection.
 
-One task looks at all such calls, four times a second, and ends when there are none. A model in a thread cannot be
-ended, so nobody looks whether its client has left.
+One task checks all such calls, four times a second, and ends when there are none. A model in a thread cannot be
+stopped, so its client is not checked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LOOK_SECONDS: Final = 0.25
 
 
 class Call:
-    """A call of a model whose client is looked at.
+    """A call of a model whose client is checked.
 
     Attributes:
         scope: cancelled when the client has left.
-        has_left: whether that has happened.
+        has_left: whether the client has left.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Call:
 
 
 class Departures:
-    """Looks at the clients of all calls that go on.
+    """Checks the clients of all running calls.
 
     Attributes:
-        tasks: where somebody looks, as long as the server serves.
+        tasks: where the checking task runs, as long as the server serves.
     """
 
     def __init__(self) -> None:

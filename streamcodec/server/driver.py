@@ -1,7 +1,7 @@
-"""Driver: one connection, from its first request to its last.
+"""Driver: serves one connection, from its first request to its last.
 
-The task that serves a connection does in turn what its session says, over whichever channel. This file knows waiting
-and time, and nothing of the protocol.
+The task of a connection does the steps of its session one by one, over any channel. This file is responsible for
+waiting and time, and knows nothing of the protocol.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Driver:
     """Serves one connection.
 
     Attributes:
-        session: says what is to be done.
+        session: says what to do next.
         taking: says how long its channel waits for the client to read.
     """
 

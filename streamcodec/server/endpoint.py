@@ -1,7 +1,7 @@
-"""Endpoint: what the endpoints of all frameworks share: memory that is used again.
+"""Endpoint: the pool of reused memory that the endpoints of all frameworks share.
 
-Fresh memory costs more than a copy, since the system has to clear it first. So tensors go by default to blocks that
-earlier requests have left. A block comes back when the last array in it has gone, whoever keeps it.
+New memory costs more than a copy, because the system has to clear it first. So by default tensors go to blocks of
+earlier requests. A block comes back when its last array has gone, whoever keeps that.
 """
 
 from __future__ import annotations

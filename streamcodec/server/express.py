@@ -1,17 +1,16 @@
-"""Express: small requests answered in one go, and known heads known again.
+"""Express: answers small requests in one step, and caches known heads.
 
-The ordinary way of a request is made for bodies of any size that come in any pieces. A small request comes whole, in
-one read, and its model may run at once; then nothing has to be kept between two steps, and most of what a step costs is
-saved. What is more, clients repeat themselves: what h11 says of a head depends on its bytes and on nothing else, so it
-is asked once, and remembered by those exact bytes; so are the JSON header (by the service) and the head of a response.
-Where each request has a trace id or a date of its own, the head is known again by what is left without such fields,
-which neither HTTP nor this service makes anything of. When a model has been added, removed or replaced, all of this is
-forgotten.
+The ordinary way of a request handles bodies of any size in any pieces. A small request arrives as a whole, in one read,
+and its model may run at once. Then nothing must be kept between two steps, which saves most of the cost. Clients also
+repeat themselves. What h11 makes of a head depends only on its bytes, so it is computed once and cached by those exact
+bytes. The JSON header (in the service) and the head of a response are cached too. If each request has its own trace id
+or date, the cache key leaves out such fields, which mean nothing to HTTP or to this service. When a model has been
+added, removed or replaced, the caches are cleared.
 
-This is a short cut and never another way: each step asks those who decide on the ordinary way (the connection, the
-service, the decoder), and at the first thing that is not plain (a refusal, a header that is missing something, a field
-that asks for more, a body that is not all there) it leaves everything untouched, and the ordinary way begins at the
-first byte. So both give the same answers, and whether they do is a test over all cases of the corpus.
+This is a short cut and never another way. Each step asks those who decide on the ordinary way (the connection, the
+service, the decoder). At the first special case (a refusal, an incomplete header, a field that asks for more, an
+incomplete body) it leaves everything unchanged, and the ordinary way begins at the first byte. So both ways give the
+same answers; a test compares them for all cases of the corpus.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Failures: what the log says of a model that has raised.
+"""Failures: what the log says about a model that has raised.
 
-Who reads it has written the model, not this package: so the traceback begins with the model's own code. Where there is
-none, since what the model has returned cannot be sent, the words say all, and there is no traceback.
+The reader of the log has written the model, not this package. So the traceback begins with the model's own code. If
+there is none, because the returned value cannot be sent, the message says everything, and there is no traceback.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Frontend: the service for requests that come by somebody else's server, under anyio.
+"""Frontend: the service for requests that come through another server, under anyio.
 
-It knows waiting, time, threads, memory and observers. What a request is answered is decided by its `Exchange`, as for
-connections of the bundled server. What is left for a framework is a `Peer`: how a piece of a body is received, how a
-piece of an answer is sent, and how one learns that the client has left. The framework keeps its connections, their
-number and their heads; so of the options those apply that are not about connections.
+It is responsible for waiting, time, threads, memory and observers. The `Exchange` decides how a request is answered, as
+for connections of the bundled server. A framework provides a `Peer`: how to receive a piece of a body, how to send a
+piece of an answer, and how to learn that the client has left. The framework keeps its connections, their number and
+their heads. So only the options that are not about connections apply.
 
-Nothing here may refer back to what refers to it: a cycle would keep a request's memory until the garbage collector
-comes.
+No object here may refer back to an object that refers to it: such a cycle would keep a request's memory until the
+garbage collector runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Frontend:
     """Answers the requests of a framework.
 
     Attributes:
-        service: is served.
+        service: the service that answers.
         known: heads that have been seen before.
         budget: the memory of all requests.
     """

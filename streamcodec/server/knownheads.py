@@ -1,8 +1,7 @@
-"""KnownHeads: small requests of heads that have been seen before, for frameworks that read heads themselves.
+"""KnownHeads: small requests with known heads, for frameworks that read heads themselves.
 
-It is to a framework what `Express` is to connections of the bundled server: what a head means to the service is
-remembered by what the head says, and a whole small body needs no more than its plan. Where the models change,
-everything is forgotten.
+It does for a framework what `Express` does for connections of the bundled server. The meaning of a head is cached by
+its content, and a whole small body needs only its plan. When the models change, the cache is cleared.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ class KnownHead:
 
 
 class KnownHeads:
-    """What heads have meant, by keys that the framework makes of them. Threads may share it.
+    """The cached meaning of heads, by keys that the framework makes of them. Threads may share it.
 
-    Whoever forgets replaces everything, and says last for which models it is. Whoever learns notes first where it will
-    write to. So what was learned of models that are gone goes to where nobody looks any more.
+    A thread that clears the cache replaces all of it, and sets last for which models it is. A thread that adds an entry
+    first stores where it will write. So an entry for models that are gone goes to a cache that nobody reads any more.
     """
 
     def __init__(self, service: Service) -> None:

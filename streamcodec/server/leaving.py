@@ -1,9 +1,9 @@
-"""Leaving: whether a client has gone whose bytes nobody reads at the moment, since its request waits for memory.
+"""Leaving: finds out whether a client has gone whose bytes nobody reads, because its request waits for memory.
 
-Its end stands behind those bytes, but the system tells of it all the same, where it has come that far: bytes that do
-not fit into the system's buffer are still with the client's system, and its end with them. A connection that was reset
-is over. One that the client has ended in its own direction is not, as it may still want its answer; unless what has
-come is less than its request, which can never be complete then.
+The end of its connection comes after those bytes. The system still reports it if it has arrived. If the bytes do not
+fit into the system's buffer, they are still with the client's system, and so is the end. A connection that was reset is
+over. If the client has closed only its own direction, it may still want its answer. But if less than its request has
+arrived, the request can never be complete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INT_BYTES: Final = 4
 
 
 class HasFileno(Protocol):
-    """A socket, or what stands for one."""
+    """A socket, or an object with a descriptor."""
 
     def fileno(self) -> int:
         """Return its descriptor."""

@@ -1,8 +1,8 @@
-"""Lingering: letting a client read its answer before the connection closes on what it is still sending.
+"""Lingering: lets a client read its answer before the connection is closed while it still sends.
 
-Who closes a socket on bytes that nobody has read resets the connection, and with it the answer may be lost on its way.
-So after a refusal nothing more is sent, which the client is told, and what comes is read and dropped: until the client
-closes, or for some time, or up to some bytes. Time alone is no bound: a client next door sends gigabytes meanwhile.
+Closing a socket with unread bytes resets the connection, and the answer may be lost on its way. So after a refusal the
+server closes its sending direction, and reads and drops what arrives: until the client closes, for some time, or up to
+some bytes. A time limit alone is not enough: a client on a fast network sends gigabytes meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ they were refused."""
 
 
 class Rest:
-    """Takes bytes that nobody wants, until they end or there are too many: an event source whose only event is that."""
+    """Drops bytes until they end or there are too many: an event source whose only event is that."""
 
     def __init__(self) -> None:
         """Begin with nothing."""

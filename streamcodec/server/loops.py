@@ -1,9 +1,9 @@
-"""Loops: event loops of asyncio and uvloop that go on where they themselves had no memory.
+"""Loops: event loops of asyncio and uvloop that survive a lack of memory in the loop itself.
 
-asyncio catches what a callback raises. What the loop raises itself, where it has no memory for the list of those that
-are ready, or for the report of a callback that has failed, ends it, and with it the server. Little is lost with such a
-turn: sockets that are ready are ready in the next one, too, and callbacks that were not called still wait. So the loop
-is run again.
+asyncio catches exceptions of callbacks. But the loop itself may have no memory for the list of ready callbacks, or for
+the report of a failed callback. Such an exception ends the loop, and with it the server. Little is lost with such a
+turn: ready sockets are still ready in the next turn, and callbacks that were not called still wait. So the loop is run
+again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAUSE_SECONDS: Final = 0.001
 
 
 class _Enduring(asyncio.AbstractEventLoop):
-    """What is added to an event loop."""
+    """Added to an event loop."""
 
     _is_stopped = False
 
@@ -44,7 +44,7 @@ class _Enduring(asyncio.AbstractEventLoop):
 
 
 class _SelectorLoop(_Enduring, asyncio.SelectorEventLoop):
-    """Of asyncio."""
+    """The event loop of asyncio."""
 
 
 def new_loop(*, is_uvloop: bool = HAS_UVLOOP) -> asyncio.AbstractEventLoop:

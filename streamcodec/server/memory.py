@@ -1,8 +1,8 @@
-"""Memory: how much this process may have, by its control group or its machine. Files are read, and nothing else.
+"""Memory: how much memory this process may use, from its control group or its machine. It only reads files.
 
-In a container the machine's memory is no measure: who takes more than the control group has is killed, and without a
-word. A group is bounded by all that it is in, too, so each of them is asked, up to the root. Where a container sees its
-own group as the root, the paths that the system tells do not exist there; then the root is what is asked.
+In a container the machine's memory is the wrong limit: the system kills a process that exceeds its control group. A
+group is also limited by all groups that contain it, so each of them is read, up to the root. If a container sees its
+own group as the root, the paths that the system gives do not exist there. Then only the root is read.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Observation: the one place where the record of a request is made, if the server has observers.
+"""Observation: makes the record of each request, if the server has observers.
 
 A connection has one `Observation` at a time, from the first bytes of a request until its answer has been sent. It reads
-the clock whenever the request goes on to another part; the times of the parts are what lies between. Where a server has
-no observer there are no observations, and a request costs no more than the question whether there is one.
+the clock whenever the request enters its next phase; the differences are the times of the phases. A server without
+observers has no observations, and a request costs only the check for observers.
 
-An observation is the record itself, with what only the server needs of it. Most requests are small and answered in one
-go, so what is done for each of them is little: one object, which is made by hand; four looks at the clock; and five
-calls. Texts are made of it elsewhere.
+An observation is the record itself, with a few values that only the server needs. Most requests are small and answered
+in one step, so little is done for each of them: one object, which is made by hand; four readings of the clock; and five
+calls. Text is made from it elsewhere.
 
-A model that was given up tells the observation of its end from its thread, when its request has long been over. That
-changes no times any more.
+A model that was given up reports its end from its thread, when its request has long been over. This changes no times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Options: how a server uses its machine, and how long it waits.
 
-All are finite, and each has its reason beside it, and what a client is answered that goes beyond.
+All limits are finite. Each has its reason beside it, and the answer to a client that exceeds it.
 """
 
 from __future__ import annotations
@@ -20,71 +20,73 @@ class ServerOptions:
     """How a server uses its machine, and how long it waits; times in seconds.
 
     Raises:
-        LocalProtocolError: a value is no number, or none that can be meant.
+        LocalProtocolError: a value is not a number, or is out of range.
     """
 
     max_connections: int = 512
-    """Connections served at once; each has 64 KiB of scratch memory. A further one takes the place of the one that has
-    been without a request for the longest time, which is closed. Only if there is none it is answered 503 with
-    `Retry-After`; health checks never are, for which 64 connections more may be open."""
+    """Connections served at once; each has 64 KiB of scratch memory. A further connection takes the place of the one
+    that has been without a request for the longest time, which is closed. Only if there is none, the new one is
+    answered 503 with `Retry-After`. Health checks are always answered; 64 more connections may be open for them."""
     max_requests_per_connection: int = 1 << 20
-    """After so many, the connection is closed with the answer: one that never ended would never be balanced anew by
-    what stands before several servers. At full speed that is a minute or more."""
+    """After this many requests, the connection is closed with the answer. A connection that never ended could not be
+    moved to another server by a load balancer. At full speed this is a minute or more."""
     max_pipelined_bytes: int = 256 << 10
-    """Bytes of small answers that wait for one client. Who sends requests without reading the answers is not read
-    from any more, and then has `write_timeout`; so much memory it costs, and one answer more."""
+    """Bytes of small answers that wait for one client. A client that sends requests without reading the answers is not
+    read any more, and then has `write_timeout`. It costs this much memory, and one answer more."""
     max_workers: int = 8
-    """Models called at once in worker threads; a thread that was given up counts until it ends. One that waits for a
-    window of its request does not count."""
+    """Models called at once in worker threads. A thread that was given up counts until it ends. A thread that waits for
+    a window of its request does not count."""
     max_windowed_requests: int = 256
-    """Requests at once whose models take windows in worker threads: each may have a thread that waits, besides
-    `max_workers`, and a waiting thread costs some 30 KiB, until it has had nothing to do for 10 to 20 s. Their clients
+    """Requests at once to models that take windows in worker threads. Each may have a waiting thread, besides
+    `max_workers`. A waiting thread costs about 30 KiB, until it has had nothing to do for 10 to 20 s. The clients
     decide how long that is, within `min_rate` and `request_timeout`. Further requests to such models are answered 503
-    with `Retry-After`; others do not mind."""
+    with `Retry-After`; requests to other models are not affected."""
     max_memory_bytes: int = field(default_factory=default_budget)
     """Bytes of all request bodies in flight together, or of the windows for models that take windows, of the arrays
-    made of JSON tensors, and of the idle blocks of the service's pool, which are given back first. By default half of
-    what the process' control group has, or the machine if that is less: models need memory, too. A request that does
-    not fit waits before its tensors are read, for `budget_timeout`; one that never fits is answered 413. Small
-    requests, answered at once, are not counted: they are bounded by `max_connections` times their scratch memory."""
+    made from JSON tensors, and of the idle blocks of the service's pool, which are given back first. By default half of
+    the memory of the process's control group, or of the machine if that is less: models need memory too. A request that
+    does not fit waits for `budget_timeout` before its tensors are read; one that never fits is answered 413. Small
+    requests that are answered at once are not counted: they are limited by `max_connections` times their scratch
+    memory."""
     budget_timeout: float = 10.0
-    """For memory that other requests have, before 503 with `Retry-After`: less than clients usually wait."""
+    """Waiting for memory that other requests have, before 503 with `Retry-After`: less than clients usually wait."""
     idle_timeout: float = 75.0
-    """Without a request on an open connection, before it is closed without a word: browsers and proxies keep theirs for
-    a minute."""
+    """Without a request on an open connection, before it is closed without an answer: browsers and proxies keep theirs
+    for a minute."""
     head_timeout: float = 20.0
     """For the whole head of a request, before 408: it fits into one packet or a few."""
     header_timeout: float = 60.0
     """For the whole JSON header, before 408: 64 MiB at 10 Mbit/s."""
     read_timeout: float = 30.0
-    """Without a byte in the middle of a request, before 408: networks recover within that time or not at all."""
+    """Without a byte in the middle of a request, before 408: a network recovers within that time or not at all."""
     min_rate: float = 1024.0
-    """Bytes per second that tensors must come with on average, after a first `read_timeout`, else 408: a tenth of the
-    slowest mobile network. Who sends a byte now and then could keep a large tensor's memory otherwise. And bytes per
-    second that answers must be taken with: who is late by `write_timeout` in all is closed. 0 for none."""
+    """Average bytes per second of tensors, after a first `read_timeout`, else 408. The default is a tenth of the
+    slowest mobile network. Without it, a client that sends a byte from time to time could keep a large tensor's memory.
+    Also the bytes per second at which answers must be read: a client whose delays add up to `write_timeout` is closed.
+    0 for no minimum."""
     request_timeout: float = 3600.0
-    """For a whole request to come, before 408, not counting what a model that takes windows works between them; and
-    again for a whole answer to be taken, or all answers to requests that came together, before the connection is
-    closed: `max_memory_bytes` at 2.4 MB/s. This and `min_rate` are what ends those that are slow on purpose."""
+    """For a whole request to arrive, before 408, without the time in which a model works on its windows. Also for a
+    whole answer to be read, or all answers to requests that came together, before the connection is closed. The default
+    is `max_memory_bytes` at 2.4 MB/s. This and `min_rate` end clients that are slow on purpose."""
     model_timeout: float = 300.0
-    """For a model to answer, without what it waits for windows, before 504; and again for each window of an answer that
-    is made while it is sent, before the connection is closed. Longer than most models take, and less than forever. Its
-    thread cannot be ended: it is given up and counted, and keeps its place in `max_workers` and its memory until it
-    returns. A request that has got no thread by then is answered 503 with `Retry-After`."""
+    """For a model to answer, without its waiting for windows, before 504. Also for each window of an answer that is
+    made while it is sent, before the connection is closed. Longer than most models take, and less than forever. The
+    model's thread cannot be stopped: it is given up and counted, and keeps its place in `max_workers` and its memory
+    until it returns. A request that has no thread by then is answered 503 with `Retry-After`."""
     write_timeout: float = 30.0
-    """Without the client taking a byte of the response, before the connection is closed: as `read_timeout`."""
+    """Without the client reading a byte of the response, before the connection is closed: as `read_timeout`."""
     linger_timeout: float = 2.0
     """After a refusal, for a client that is still sending, before its connection is closed. What it sends is dropped,
-    up to 256 MiB; without this time, many clients would see a broken connection and not the answer."""
+    up to 256 MiB. Without this time, many clients would see a broken connection instead of the answer."""
     shutdown_timeout: float = 30.0
-    """For requests under way when the server stops; then their connections are closed. Most supervisors send SIGKILL
-    about then."""
+    """For requests in progress when the server stops; then their connections are closed. Most supervisors send SIGKILL
+    at about that time."""
     busy_poll: float = 50e-6
-    """After small answers, for more requests, before the event loop sleeps: to wake it takes longer than a client takes
-    to ask again that waits for its answer. 0 to sleep at once, which saves power."""
+    """Waiting for more requests after small answers, before the event loop sleeps. Waking the loop takes longer than a
+    client that waits for its answer takes to ask again. 0 to sleep at once, which saves power."""
 
     def __post_init__(self) -> None:
-        """Refuse what could never be meant."""
+        """Refuse invalid values."""
         for name in (option.name for option in fields(self)):
             value = getattr(self, name)
             if name.startswith("max_"):

@@ -1,16 +1,16 @@
-"""Outbox: small answers that are sent together, when all requests of a turn of the event loop have been seen to.
+"""Outbox: sends small answers together, after all requests of a turn of the event loop have been handled.
 
-Each answer that is sent may wake the client, which costs more than the sending. Sent back to back, most of them find it
-awake; and several answers for one client are one.
+Each sent answer may wake the client, which costs more than the sending. If answers are sent one right after the other,
+most of them find the client awake. Several answers for one client are sent as one.
 
-What holds for the client holds for the server: to wake a processor that sleeps takes longer than to answer a small
-request, above all in a virtual machine. A client that waits for its answer before it asks again is back within that
-time. So after answers have been sent the event loop turns a few times more, looking for requests, before the system may
-put it to sleep. What that costs is bounded: nothing where no small requests come.
+The same holds for the server: waking a sleeping processor takes longer than answering a small request, above all in a
+virtual machine. A client that waits for its answer before it asks again is back within that time. So after answers have
+been sent, the event loop makes a few more turns to look for requests, before the system may put it to sleep. The cost
+is limited: it is zero if no small requests arrive.
 
-Who has sent more requests than are answered in one turn is answered in several, behind others that have done the same:
-in each turn some of them go on, for a bounded time. So a thousand requests in one write do not hold up those who have
-sent one.
+If a client has sent more requests than are answered in one turn, they are answered in several turns, after other
+clients that have done the same. In each turn some of them continue, for a limited time. So a thousand requests in one
+write do not delay clients that have sent one.
 """
 
 from __future__ import annotations

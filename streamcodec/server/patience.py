@@ -1,18 +1,18 @@
 """Patience: how long a server waits for a client, in every phase of a request. Time is an argument: no clock here.
 
-Whoever waits *looks* now and then, at least four times within the shortest limit. A look costs no timer of its own: it
-finds out how far the request has come, and so when its phase began, which is never asked of the path that answers. So
-a limit may be overstepped by a look, a quarter of the shortest one.
+Whoever waits *looks* from time to time, at least four times within the shortest limit. A look needs no timer of its
+own. It finds out how far the request has come, and so when its phase began; the code that answers need not report it.
+So a limit may be exceeded by one look, a quarter of the shortest limit.
 
-Two kinds of limits meet here. A client that sends nothing is given up soon (`read_timeout`). One that sends a byte
-every so often is not stopped by that; so head, JSON header and whole request have limits in total, and tensors, whose
-size is nearly free to choose, must come at a minimum rate. Only time that was spent waiting counts for the rate and for
-the whole request: a model that takes windows, and takes its time, is not the client's fault.
+There are two kinds of limits. A client that sends nothing is soon given up (`read_timeout`). This does not stop a
+client that sends a byte from time to time. So head, JSON header and whole request have total time limits. Tensors may
+have nearly any size, so they must arrive at a minimum rate. Only time spent waiting counts for the rate and for the
+whole request: a slow model that takes windows is not the client's fault.
 
-How answers are *taken* has the same limits, and is looked at only where the client has to be waited for. One that takes
-nothing is given up soon (`write_timeout`). One that takes a byte every so often has to take `min_rate`: what it is late
-by is summed up over all its answers, is made up for by taking more, and may not become more than `write_timeout`. And
-answers that are taken without a break have `request_timeout` together: a client may ask for a thousand at once.
+Reading the answers has the same limits, which are checked only if the server has to wait for the client. A client that
+reads nothing is soon given up (`write_timeout`). A client that reads a byte from time to time must reach `min_rate`.
+Its delay is summed up over all its answers, is reduced by reading faster, and may not exceed `write_timeout`. Answers
+that are read without a break have `request_timeout` together, because a client may send a thousand requests at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOKS: Final = 4
 
 
 class Phase(Enum):
-    """How far the request has come that the server waits for."""
+    """The phase of the request for which the server waits."""
 
     IDLE = auto()
     """Nothing has come of it."""
@@ -41,7 +41,7 @@ class Phase(Enum):
 
 
 class Waited(Protocol):
-    """What is waited for: a session."""
+    """The object that is waited for: a session."""
 
     @property
     def phase(self) -> Phase:
@@ -70,7 +70,7 @@ class Waited(Protocol):
 
 
 class Patience:
-    """With one connection."""
+    """The patience with one connection."""
 
     def __init__(self, options: ServerOptions, session: Waited) -> None:
         """Begin before its first request."""
@@ -157,7 +157,7 @@ class Patience:
 
 
 class Taking:
-    """How one client takes its answers."""
+    """How one client reads its answers."""
 
     def __init__(self, options: ServerOptions) -> None:
         """Begin before the first answer."""

@@ -1,4 +1,4 @@
-"""Peer: what a framework is for the frontend: one request of it, and the client that waits for the answer."""
+"""Peer: what the frontend needs from a framework: one of its requests, and the client that waits for the answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Running: a server as a program, until a signal.
 
-At the first signal the server stops; a second one ends everything. Both have their limits whatever the event loop does:
-a model may hold it up, or go on when it is cancelled. So a thread of our own watches, and ends the process where the
-loop has not ended in time.
+The first signal stops the server; a second one ends everything. Both have time limits that hold even if a model blocks
+the event loop, or goes on after it is cancelled. So a separate thread watches, and ends the process if the loop has not
+ended in time.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Serving: connections accepted from one listening socket, each served by a task, under anyio.
+"""Serving: accepts connections from one listening socket, and serves each in a task, under anyio.
 
-Models run in worker threads, so the event loop is held up neither by a model nor by a large body, and health checks are
-answered meanwhile. This file knows sockets and tasks, and nothing of the protocol.
+Models run in worker threads, so neither a model nor a large body blocks the event loop, and health checks are answered
+meanwhile. This file knows sockets and tasks, and nothing of the protocol.
 
-A connection for which there is no place, or no memory, is told so before it has asked for anything, and closed. What
-goes wrong in one ends that one.
+If there is no place or no memory for a connection, it is told so before it has sent a request, and closed. An error in
+a connection ends only that connection.
 
-Stopping: the server accepts no more and closes idle connections at once; requests that are under way get
+Stopping: the server accepts no more connections and closes idle ones at once. Requests in progress get
 `shutdown_timeout` to end.
 """
 
@@ -49,7 +49,7 @@ _LINGERING_AT_ONCE: Final = 64
 
 
 class Server:
-    """Serves connections from one listening socket. For programs with an event loop of their own; else see `run`."""
+    """Serves connections from one listening socket, for programs with their own event loop. Otherwise see `run`."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ async def _open_channel(
 
 
 class _Refusal:
-    """What a connection is answered that there is no place for, whatever it asks."""
+    """The answer to a connection for which there is no place, whatever it requests."""
 
     def __init__(self, service: Service) -> None:
         reply = unavailable_reply("the server has no place for another connection", retry_after=1)

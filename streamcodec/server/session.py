@@ -1,11 +1,11 @@
 """Session: the conversation of one connection with the service. Sans-IO.
 
-A session is an event source like a connection. Its events are not what has come but what is to be done next: send, have
-a model called, or close; `NEED_DATA` asks for bytes as ever. Every driver does as it is told, however it waits. Time is
-the driver's: one that has waited long enough says `give_up`, or `refuse_for_memory`.
+A session is an event source like a connection. Its events say what to do next: send, call a model, or close;
+`NEED_DATA` asks for bytes as usual. Every driver does what they say, and decides how to wait. The driver is responsible
+for time: when it has waited long enough, it calls `give_up` or `refuse_for_memory`.
 
-What a request is answered is decided by its `Exchange`. A session adds what belongs to a connection: which requests are
-served at all, which are answered at once, what the observers are told, and how answers become bytes.
+The `Exchange` decides how a request is answered. A session adds what belongs to a connection: which requests are served
+at all, which are answered at once, what the observers are told, and how answers become bytes.
 """
 
 from __future__ import annotations

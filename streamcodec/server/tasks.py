@@ -1,9 +1,9 @@
-"""Tasks: those that serve connections, each by itself. What goes wrong in one of them ends no other.
+"""Tasks: independent tasks that serve connections. An error in one of them ends no other.
 
-A task group ends all of its tasks when one of them fails. A connection catches what is raised in it, but not what is
-raised around it: where memory is short, a task may fail before its first line and after its last one. So on asyncio
-these tasks are in no group. A set keeps them, and at the end they are waited for, and then cancelled. trio has no task
-without a group; where it has no memory for its own bookkeeping, it ends by itself.
+A task group ends all of its tasks when one of them fails. A connection catches exceptions of its own code, but not
+those around it: if memory is short, a task may fail before its first line or after its last one. So on asyncio these
+tasks are in no group. A set keeps them; at the end they are awaited, and then cancelled. trio has no tasks without a
+group; if it has no memory for its own bookkeeping, it ends by itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def open_tasks() -> AsyncIterator[Tasks]:
 
 
 class _LoopTasks:
-    """Of asyncio."""
+    """The tasks of asyncio."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -89,7 +89,7 @@ class _LoopTasks:
 
 
 class _GroupTasks:
-    """Of trio."""
+    """The tasks of trio."""
 
     def __init__(self, group: anyio.abc.TaskGroup) -> None:
         self._group = group

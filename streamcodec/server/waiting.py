@@ -1,4 +1,4 @@
-"""Waiting: for memory that a request has asked for, whoever serves it."""
+"""Waiting: waits for memory that a request has asked for; shared by all servers."""
 
 from __future__ import annotations
 

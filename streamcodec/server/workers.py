@@ -1,14 +1,14 @@
-"""Workers: the threads that models run in, a bounded number of them at once.
+"""Workers: the threads in which models run, a limited number at once.
 
-The thread of a model that does not return cannot be ended. When its time is over, or its connection has to end all the
-same, the work is *abandoned*, and counted. Its thread keeps its place among the threads, and the request's memory,
-until it returns: else whoever knows a request that takes for ever could have one thread after the other.
+The thread of a model that does not return cannot be stopped. If its time is over, or its connection has to end, the
+work is *abandoned* and counted. Its thread keeps its place among the threads, and the request's memory, until it
+returns. Otherwise a client with a request that never returns could occupy one thread after the other.
 
-A thread that waits for a window of its request works on nothing, and its client decides for how long. So it has no
-place meanwhile, and takes one again when the window has come: slow clients keep nobody from working. How many threads
-there may be in all is bounded by the requests that may have such a thread. When those are over, the threads end: trio
-ends its own that have had nothing to do for 10 s; anyio, on asyncio, looks for such threads whenever it gives one away,
-so one is asked for when that time has passed.
+A thread that waits for a window of its request does no work, and its client decides for how long. So it gives up its
+place meanwhile, and takes one again when the window has arrived: slow clients keep nobody from working. The number of
+all threads is limited by the number of requests that may have such a thread. When those are over, the threads end. trio
+ends its own threads that have had nothing to do for 10 s. anyio, on asyncio, looks for such threads whenever it
+provides one, so one is requested when that time has passed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class NoThreadError(Exception):
-    """The system has no thread to give."""
+    """The system cannot start another thread."""
 
 
 class Workers:
@@ -176,12 +176,12 @@ class Workers:
 
 
 class Work:
-    """Something that a thread does; known to the thread and to who waits for it.
+    """A piece of work of a thread; known to the thread and to its waiting caller.
 
     Attributes:
         reservation: the memory that it works on.
-        has_place: whether it is one of those that work.
-        has_begun: whether the thread is at it.
+        has_place: whether it counts among the working threads.
+        has_begun: whether the thread has started with it.
         has_ended: whether it has returned, or was told in time that nobody waits for it.
     """
 

@@ -1,27 +1,28 @@
-"""Budget: the memory that the requests of one server may take together. Sans-IO: it counts, and others wait.
+"""Budget: the memory that all requests of one server may take together. Sans-IO: it counts, and its callers wait.
 
-What counts is the body of a request, decompressed, or for a model that takes windows the JSON header and the windows;
-and what is made of it besides, the arrays of JSON tensors and the offsets of BYTES. While a JSON header comes, only
-what has come of it counts, and a little for what comes next. When it is complete it is known what the request takes,
-and before memory is taken for tensors, all of it is *asked* for. Who cannot have it waits, in order of arrival: a large
-request is not passed over for ever by small ones. What has been given is given back when the request is over, however
-it ends.
+The budget counts the body of a request, decompressed. For a model that takes windows it counts the JSON header and the
+windows instead. It also counts what is made from the body: the arrays of JSON tensors and the offsets of BYTES. While a
+JSON header arrives, it counts the bytes that have arrived and a small step for the next ones. The complete header says
+how much memory the request takes. The request *asks* for all of it before memory is taken for tensors. A request that
+cannot have it waits in a queue, in order of arrival, so small requests do not pass a large one for ever. Memory is
+given back when the request is over, however it ends.
 
-Two requests must not wait for what the other keeps. So who waits has no more than what is there already, and who has
-much comes before those who have little. What is there already is not waited for: it is counted even where it is more
-than there should be, and others wait.
+Two requests must not wait for memory that the other one keeps (a deadlock). So a waiting request keeps only the memory
+that it uses already. Requests that hold much come before requests that hold little. Memory in use needs no waiting: it
+is counted even if the sum exceeds the budget, and others wait.
 
-Nor may a request keep what it only announces. While somebody waits, those who have something are looked at, by the
-bytes that they bring: who is under `min_rate`, or would need more than a minute for the rest, *shrinks* to what has
-really come. It goes on with that, and asks for more in steps that grow, as a JSON header does; so it competes with
-those who wait by what it holds, and no longer by what its head has said. Who was quick enough has never noticed. Who
-stays under `min_rate` for some seconds while others wait loses what it has, too, and is told that it was too slow.
+A request may not keep memory that it has only announced. While somebody waits, the budget looks at the bytes that each
+holder brings. A request *shrinks* to what has really arrived if it is below `min_rate`, or would need more than a
+minute for the rest. It then goes on and asks for more in growing steps, as a JSON header does. So it competes by the
+memory that it holds, and not by the length in its head. A request that is fast enough never notices this. A request
+that stays below `min_rate` for some seconds while others wait loses its memory too, and is refused as too slow.
 
-What the pool keeps idle belongs to the budget, too, and is given back before anybody waits. What is used of it is
-counted with what it is used for. An array that a model keeps after its request is the model's, like all that it makes.
+Idle memory of the pool belongs to the budget too, and is given back before anybody waits. Pool memory in use is counted
+with the request that uses it. An array that a model keeps after its request belongs to the model, like everything that
+the model makes.
 
-Not counted is what is bounded by the number of connections: scratch memory, one read more than a request has room for,
-and small requests that are answered at once. A block of the pool may be larger than its tensor by a quarter.
+The budget does not count memory that the number of connections bounds: scratch memory, one read beyond the room of a
+request, and small requests that are answered at once. A block of the pool may be a quarter larger than its tensor.
 
 Time is an argument: there is no clock here.
 """
@@ -37,37 +38,43 @@ from streamcodec.engine.errors import LimitExceededError
 from streamcodec.engine.pool import Pool
 
 _LITTLE_BYTES: Final = 64 << 10
-"""Who has more than this comes first, for others may wait for it; or more than a step, where the budget is small."""
+"""A request with more than this comes first, because others may wait for it; the limit is a step for small budgets."""
 
 _FIRST_STEP_BYTES: Final = 16 << 10
-"""Of a JSON header, at first: most are shorter."""
+"""The first step of a JSON header: most headers are shorter."""
 
 _STEPS: Final = 1024
-"""A step is at first no more than one part in so many of the budget, so that many may go on at once."""
+"""The first step is at most this fraction (1/1024) of the budget, so that many requests can go on at once."""
 
 _LEAST_STEP_BYTES: Final = 1 << 10
 
 _WINDOW_SECONDS: Final = 1.0
-"""So long is looked at how many bytes come, before anybody is found to be slow."""
+"""The bytes of a request are measured over this time before it can be called slow."""
 
 _SLOW_LOOKS: Final = 3
-"""So many times in a row a request may be found under `min_rate` while others wait, before it loses what it has."""
+"""A request that is found below `min_rate` this many times in a row, while others wait, loses its memory."""
 
 _PATIENCE_SECONDS: Final = 60.0
-"""Who would take longer for the rest does not keep memory for it meanwhile."""
+"""A request that would need longer for the rest keeps no memory for it meanwhile."""
 
 
 class Budget:
     """Counts the bytes of all reservations.
 
     Attributes:
-        max_bytes: how many may be granted at once.
-        reserved: how many there are; more than that where requests hold more than they have asked for.
-        min_rate: bytes a second that a request should come with.
+        max_bytes: how many bytes may be granted at once.
+        reserved: how many bytes are reserved; more than `max_bytes` if requests hold more than they have asked for.
+        min_rate: the fewest bytes a second that a request should bring.
     """
 
     def __init__(self, max_bytes: int, pool: Pool | None = None, *, min_rate: float = 0.0) -> None:
-        """Begin with nothing reserved; what is idle of the pool makes room for what is."""
+        """Begin with nothing reserved.
+
+        Args:
+            max_bytes: how many bytes may be granted at once.
+            pool: gives back idle memory when requests need it.
+            min_rate: bytes a second.
+        """
         self.max_bytes = max_bytes
         self.min_rate = min_rate
         self.reserved: int = 0
@@ -81,34 +88,34 @@ class Budget:
         self._given_up = 0
 
     def check(self, nbytes: int) -> None:
-        """Refuse what there will never be.
+        """Refuse a request that needs more than the whole budget.
 
         Raises:
             LimitExceededError: status 413.
         """
         if nbytes > self.max_bytes:
-            msg = f"the request takes {nbytes} bytes of memory, the server has {self.max_bytes} for all of them"
+            msg = f"the request needs {nbytes} bytes of memory, the server has {self.max_bytes} for all requests"
             raise LimitExceededError(msg, limit="max_memory_bytes")
 
     def admit(self, reservation: Reservation) -> None:
-        """Let a reservation have what it wants, now or when its turn has come."""
+        """Put a reservation into its queue; it is granted now, or when its turn has come."""
         self._queue_of(reservation).append(reservation)
         self.go_on()
 
     def forget(self, reservation: Reservation) -> None:
-        """Let a reservation wait no longer; those behind it may fit now."""
-        with suppress(ValueError):  # it is none of them where there was no memory to let it wait
+        """Take a reservation out of its queue; those behind it may fit now."""
+        with suppress(ValueError):  # it is in no queue if there was no memory to queue it
             self._queue_of(reservation).remove(reservation)
         self.go_on()
 
     def go_on(self) -> None:
-        """Give to those who wait, as far as it reaches."""
+        """Grant memory to those who wait, as far as the budget allows."""
         while (queue := self._begun or self._waiting) and self._taken() + queue[0].missing <= self.max_bytes:
             queue[0].grant()
             queue.popleft()
 
     def look(self, now: float) -> None:
-        """Have those who are slow shrink, if somebody waits; to be called now and then by whoever does.
+        """Shrink slow requests if somebody waits. Whoever waits calls this from time to time.
 
         Args:
             now: seconds, on any clock.
@@ -121,9 +128,9 @@ class Budget:
         self.go_on()
 
     def count(self, reservation: Reservation, nbytes: int) -> None:
-        """Count what a reservation has now in place of what it had; idle blocks of the pool are given back for it.
+        """Replace the number of bytes of a reservation; the pool gives back idle blocks if they are needed.
 
-        Where there is no memory for it, nothing has happened, or what matters.
+        If there is no memory for this bookkeeping, its effects on the queues and the pool are skipped.
         """
         self.reserved += nbytes - reservation.nbytes
         reservation.nbytes = nbytes
@@ -138,20 +145,20 @@ class Budget:
             return
 
     def has_at_once(self, nbytes: int) -> bool:
-        """Whether so many bytes more can be had, and nobody waits who comes before."""
+        """Whether `nbytes` bytes more are free, and nobody waits who comes before."""
         return not (self._begun or self._waiting) and self._taken() + nbytes <= self.max_bytes
 
     def _taken(self) -> int:
-        """Return what is reserved, and what may be there besides: who shrinks keeps its block of the pool.
+        """Return the reserved bytes, and those that requests may still hold after they have shrunk (their pool blocks).
 
-        A new block is there as far as bytes have come. One that was used before is there as a whole.
+        A new block takes memory only as far as bytes have arrived. A reused block takes all of its memory.
         """
         if self._pool is None or not self._given_up:
             return self.reserved
         return self.reserved + min(self._given_up, self._pool.reused_bytes)
 
     def gave_up(self, nbytes: int) -> None:
-        """Tell that a reservation has shrunk by so many bytes, or with a negative number that this is over."""
+        """Report that a reservation has shrunk by `nbytes` bytes; a negative number says that this is over."""
         self._given_up += nbytes
 
     def _queue_of(self, reservation: Reservation) -> deque[Reservation]:
@@ -159,15 +166,15 @@ class Budget:
 
 
 class Reservation:
-    """What one request has of a budget.
+    """The share of one request in a budget.
 
     Attributes:
-        nbytes: what it has.
-        missing: what it waits for; 0 if it does not.
-        is_short: whether that is less than the request will take, so that whoever reads it has to ask by `has_room`.
-        on_granted: called when it has waited and has got it.
-        taken: returns how much memory the request really takes by now; None if it is not the client's pace that counts
-            any more. Without it, the reservation stays as it is until it is released.
+        nbytes: the bytes that it has.
+        missing: the bytes that it waits for; 0 if it does not wait.
+        is_short: whether it has less than the request will take; the reader must then ask with `has_room`.
+        on_granted: called when it has waited and its bytes are granted.
+        taken: returns how much memory the request really takes now; None if the client's pace no longer matters. If it
+            is not set, the reservation does not change until it is released.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -185,21 +192,21 @@ class Reservation:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the request is to be given up: others wait, and it has hardly come on for some seconds."""
+        """Whether the request must be given up: others wait, and it has brought too few bytes for some seconds."""
         return self._slow_looks >= _SLOW_LOOKS
 
     def ask(self, nbytes: int, *, held: int = 0) -> bool:
-        """Ask for so many bytes in all, more than before or fewer.
+        """Ask for `nbytes` bytes in all, more than before or fewer.
 
         Args:
             nbytes: of memory.
-            held: how many of them are there already, granted or not. While it waits it has these and no more.
+            held: how many of them are in use already, granted or not. While the reservation waits, it has only these.
 
         Returns:
-            Whether they are there; if not, it waits for them.
+            Whether the bytes are granted; if not, the reservation waits for them.
 
         Raises:
-            LimitExceededError: there will never be so many; status 413.
+            LimitExceededError: the budget is smaller than that; status 413.
         """
         self._budget.check(nbytes)
         self.is_short = False
@@ -212,7 +219,7 @@ class Reservation:
         return not self.missing
 
     def check(self, nbytes: int) -> None:
-        """Refuse what there will never be; see `Budget.check`.
+        """Refuse a request that needs more than the whole budget; see `Budget.check`.
 
         Raises:
             LimitExceededError: status 413.
@@ -220,17 +227,17 @@ class Reservation:
         self._budget.check(nbytes)
 
     def has_room(self, taken: int, total: int | None) -> bool:
-        """Ask for a step more, if a request that is short has come to the end of what it has.
+        """Ask for one more step if a short request has used up its bytes.
 
         Args:
-            taken: how much memory the request really takes by now.
+            taken: how much memory the request really takes now.
             total: how much it will take in all; None if that is not known yet.
 
         Returns:
             Whether it may go on; if not, it waits.
 
         Raises:
-            LimitExceededError: it takes more than there is; status 413.
+            LimitExceededError: it takes more than the budget; status 413.
         """
         if taken < self.nbytes:
             return True
@@ -242,7 +249,7 @@ class Reservation:
         return is_there
 
     def look(self, now: float) -> None:
-        """Shrink if the request comes too slowly for what it has; called by the budget while others wait.
+        """Shrink if the request arrives too slowly for the memory that it has; the budget calls this while others wait.
 
         Args:
             now: seconds, on any clock.
@@ -261,19 +268,19 @@ class Reservation:
             self._shrink(taken if rate < self._budget.min_rate else taken + self._budget.step_bytes)
 
     def grant(self) -> None:
-        """Have what it waits for; called by the budget."""
+        """Take the bytes that it waits for; called by the budget."""
         self._budget.count(self, self.nbytes + self.missing)
         self.missing = 0
         if self.on_granted is not None:
-            with suppress(MemoryError):  # whoever waits looks now and then
+            with suppress(MemoryError):  # the waiting side also looks from time to time
                 self.on_granted()
 
     def press(self, now: float) -> None:
-        """Have those who are slow make room, while this waits; see `Budget.look`."""
+        """Make slow requests shrink while this one waits; see `Budget.look`."""
         self._budget.look(now)
 
     def release(self) -> None:
-        """Give everything back, and wait no longer."""
+        """Give everything back, and stop waiting."""
         self.on_granted = self.taken = self._seen = None
         self._slow_looks = 0
         self.is_short = False
@@ -288,7 +295,7 @@ class Reservation:
             self._have(0)
 
     def handed_over(self) -> Reservation:
-        """Return another reservation that has what this one had."""
+        """Move the bytes to a new reservation, and return it."""
         other = Reservation(self._budget)
         nbytes = self.nbytes
         self._budget.count(self, 0)

@@ -1,14 +1,13 @@
-"""Classification: outputs answered as their highest values, each with its place and label (an extension of Triton's).
+"""Classification: answers outputs with their highest values, each with index and label (an extension of Triton's).
 
-Extension, "classification": a requested output with the parameter `{"classification": K}` is not answered as the model
-computed it, but as a BYTES tensor of K texts `VALUE:INDEX`, or `VALUE:INDEX:LABEL` where the model has a label for that
-index, the highest value first. For a batching model each row of the batch is ranked for itself, and the shape is
-[batch, K]; for any other the whole output is one row, and the shape [K]. Where K is more than there is, all of it is
-ranked. All of this, and how values are printed, is as Triton does it. What Triton leaves to chance, we do not: of equal
-values the first comes first, and NaN comes last.
+Extension, "classification": a requested output may have the parameter `{"classification": K}`. It is then answered as a
+BYTES tensor of K texts, highest value first. A text is `VALUE:INDEX`, or `VALUE:INDEX:LABEL` if the model has a label
+for that index. For a batching model each row of the batch is ranked separately, and the shape is [batch, K]. For other
+models the whole output is one row, and the shape is [K]. If K is larger than the row, the whole row is ranked. All
+this, and the printed form of values, is as in Triton. Triton leaves two cases undefined. Here the first of equal values
+comes first, and NaN comes last.
 
-Triton ranks integers, FP32 and FP64; here FP16 and BF16 are ranked, too. BOOL and BYTES have no order, and are
-refused.
+Triton ranks integers, FP32 and FP64. FP16 and BF16 are ranked here too. BOOL and BYTES have no order, and are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _UNRANKED: Final = {"BOOL", "BYTES"}
 
 
 def check_classes(model: Model, header: RequestHeader) -> None:
-    """Refuse a request that asks for classes that cannot be.
+    """Refuse a request for classes that the model cannot answer.
 
     Raises:
         RemoteProtocolError: `model-mismatch` or `invalid-member`, with the path.
@@ -45,17 +44,16 @@ def check_classes(model: Model, header: RequestHeader) -> None:
 
 
 def classify_outputs(tensors: list[Tensor], model: Model, header: RequestHeader, limits: Limits) -> list[Tensor]:
-    """Put classes in the place of those outputs for which they were asked.
+    """Replace the outputs for which classes were requested.
 
     Args:
-        tensors: the outputs of the model, one for each that was requested.
-        model: knows the labels, and whether the first dimension is the batch.
-        header: of the request, which `check_classes` has let pass.
-        limits: `max_bytes_elements` bounds how many texts are made: a small output of large elements is not what
-            comes of a large one of small elements.
+        tensors: the outputs of the model, one for each requested output.
+        model: has the labels, and says whether the first dimension is the batch.
+        header: of the request; `check_classes` has accepted it.
+        limits: `max_bytes_elements` bounds how many texts are made, because many small elements make a large answer.
 
     Raises:
-        RemoteProtocolError: `model-mismatch`: an output has no order.
+        RemoteProtocolError: `model-mismatch`: the values of an output have no order.
         LimitExceededError: too many classes.
     """
     if not header.outputs:
@@ -71,8 +69,8 @@ def top_classes(scores: np.ndarray[Any, Any], count: int, labels: Sequence[str])
 
     Args:
         scores: integers or floats, of shape [rows, classes].
-        count: of classes wanted, at most as many as there are.
-        labels: of the first classes, or of none; an empty one is none.
+        count: how many classes are wanted, at most as many as there are.
+        labels: of the first classes, or of none; an empty text is no label.
 
     Returns:
         An object array of texts, of shape [rows, count].
@@ -99,7 +97,7 @@ def _classified(tensor: Tensor, model: Model, count: int, index: int, limits: Li
     scores = array.reshape(math.prod(batch), math.prod(array.shape[len(batch) :]))
     count = min(count, scores.shape[1])
     if len(scores) * count > limits.max_bytes_elements:
-        msg = f"that is {len(scores) * count} texts, and {limits.max_bytes_elements} are allowed"
+        msg = f"the classes are {len(scores) * count} texts, and {limits.max_bytes_elements} are allowed"
         raise LimitExceededError(msg, limit="max_bytes_elements", path=_path(index), status_hint=400)
     if datatype == "BF16":
         scores = _widened(scores)
@@ -108,26 +106,26 @@ def _classified(tensor: Tensor, model: Model, count: int, index: int, limits: Li
 
 
 def _top(scores: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-    """Return the columns of the highest values of each row, in order; without sorting what is not asked for."""
+    """Return the columns of the highest values of each row, in order; the other values are not sorted."""
     if not count or not len(scores):
         return np.empty((len(scores), count), dtype=np.intp)
-    # Ascending order of these is descending order of the values, with NaN at the end; no integer overflows in it.
+    # Ascending order of the keys is descending order of the values, with NaN at the end. No integer overflows.
     keys = -scores if scores.dtype.kind == "f" else ~scores
     last = np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
-    rows, columns = np.nonzero(~(keys > last))  # the best, all that equal the last of them, and NaN
-    order = np.lexsort((keys[rows, columns], rows))  # by row, by key, and else as they stand
+    rows, columns = np.nonzero(~(keys > last))  # the best, everything equal to the last of them, and NaN
+    order = np.lexsort((keys[rows, columns], rows))  # by row, then by key, then by position
     starts = np.searchsorted(rows, np.arange(len(scores)))
     top: np.ndarray[Any, Any] = columns[order][starts[:, None] + np.arange(count)]
     return top
 
 
 def _widened(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return BF16 as FP32: the bits are its upper half, with and without a package that knows the type."""
+    """Return BF16 as FP32: its bits are the upper half. It works with and without a package that knows BF16."""
     return (to_wire(scores).view("<u2").astype(np.uint32) << 16).view(np.float32)
 
 
 def _class_count(output: RequestedOutput, index: int) -> int | None:
-    """Return how many classes are wanted; None if the output is to be answered as it is."""
+    """Return how many classes are wanted; None if the output is to be answered unchanged."""
     count = output.parameters.get(CLASSIFICATION)
     if count is None or (type(count) is int and count >= 1):
         return count

@@ -1,8 +1,9 @@
 """CORS: which web pages may call the service from a browser (the Fetch standard's HTTP-CORS protocol).
 
-A browser keeps a page of another origin from reading an answer, and from sending most requests at all, unless the
-server agrees: to a preflight request that it sends by itself first, and in a field of every answer, errors included. It
-is no protection of the server against anybody but pages in browsers. Credentials (cookies) are never agreed to.
+A browser keeps a page of another origin from reading an answer, and from sending most requests, unless the server
+agrees. The server agrees in its answer to a preflight request, which the browser sends first, and in a field of every
+answer, errors included. CORS protects the server only against pages in browsers. Credentials (cookies) are never
+allowed.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(\[[0-9a-f:.]+\]|[a-z0-9._-]
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 _ALLOWED_FIELDS: Final = ("Content-Type", "Content-Encoding", HEADER_LENGTH_FIELD)
-"""What pages set on a request of this protocol; browsers set the rest themselves, or let it pass."""
+"""Fields that pages set on a request of this protocol; browsers set or allow all others themselves."""
 
 _EXPOSED_FIELDS: Final = (HEADER_LENGTH_FIELD, "Retry-After")
-"""What pages may read of an answer, besides what they always may (`Content-Type`, `Content-Length`)."""
+"""Fields of an answer that pages may read, besides those they may always read (`Content-Type`, `Content-Length`)."""
 
 _MAX_AGE_SECONDS: Final = 7200
-"""How long a browser need not ask again: the most that Chromium grants."""
+"""How long a browser may remember the answer to a preflight: the maximum of Chromium."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +44,21 @@ class CorsPolicy:
         """Make a policy.
 
         Args:
-            origins: `*`, or scheme and host, and the port unless it is the scheme's own.
+            origins: `*`, or scheme and host, with the port unless it is the scheme's default.
 
         Raises:
-            LocalProtocolError: one of them is no origin.
+            LocalProtocolError: one of them is not an origin.
         """
         return cls(frozenset(map(_normal, origins)))
 
     @property
     def varies(self) -> bool:
-        """Whether answers differ by who asks."""
+        """Whether answers depend on the origin of the request."""
         return bool(self.origins) and _ANY not in self.origins
 
     def fields(self, head: RequestHead | None) -> list[tuple[str, str]]:
-        """Return the fields that the answer to a request needs; None for a request whose head could not be read."""
-        if not self.origins:  # as on most servers: nothing is looked for then
+        """Return the fields that an answer needs; `head` is None if the head of the request could not be read."""
+        if not self.origins:  # the usual case: nothing to look for
             return []
         origin = _ANY if _ANY in self.origins else _origin(head)
         if origin not in self.origins:
@@ -66,10 +67,10 @@ class CorsPolicy:
         return [("Access-Control-Allow-Origin", origin), exposed]
 
     def preflight(self, head: RequestHead, methods: Iterable[str]) -> Reply | None:
-        """Answer the question whether a page may send a request; None if the request is no such question.
+        """Answer a preflight, which asks whether a page may send a request; None if the request is not a preflight.
 
-        It is about the route, not about the model: that there is none is better read from the request's own answer,
-        since of a preflight that fails a page is told nothing.
+        The answer depends on the route, not on the model. The browser does not show a page why a preflight failed, so
+        the request's own answer should say that a model does not exist.
         """
         if head.method != "OPTIONS" or not self.origins:
             return None
@@ -88,18 +89,18 @@ class CorsPolicy:
 
 
 def _origin(head: RequestHead | None) -> str:
-    """Return where the page comes from; empty if nobody says so, or not clearly."""
+    """Return the origin of the page; empty if it is missing or ambiguous."""
     values = [] if head is None else head.fields.values(b"origin")
     return values[0].decode("latin-1") if len(values) == 1 else ""
 
 
 def _normal(origin: str) -> str:
-    """Return an origin as browsers write it: in lower case, and without the scheme's own port."""
+    """Return an origin as browsers write it: in lower case, without the scheme's default port."""
     if origin == _ANY:
         return origin
     match = _ORIGIN.fullmatch(origin.lower())
     if match is None:
-        msg = f"an origin is * or looks like https://app.example:8443, without a path, unlike {origin!r}"
+        msg = f"an origin must be * or look like https://app.example:8443, without a path, unlike {origin!r}"
         raise LocalProtocolError(msg)
     scheme, host, port = match.groups()
     return f"{scheme}://{host}" if port in {None, _DEFAULT_PORTS.get(scheme)} else f"{scheme}://{host}:{port}"

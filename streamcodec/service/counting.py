@@ -1,4 +1,4 @@
-"""Counting: an observer that keeps the statistics of models, which clients ask for by Triton's extension."""
+"""Counting: an observer that keeps the statistics of models, which clients read through Triton's extension."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _OK: Final = int(HTTPStatus.OK)
 
 
 class StatisticsObserver(Observer):
-    """Counts what is asked of the models of a registry. Without it, all of their statistics are zero."""
+    """Counts the requests for the models of a registry. Without it, all statistics are zero."""
 
     def __init__(self, models: ModelRegistry) -> None:
-        """Count for these models, and for those that are added later."""
+        """Count for these models, and for models that are added later."""
         self._models = models
 
     def request_ended(self, request: RequestRecord) -> None:
-        """Count a request for inference, unless its model has been removed meanwhile."""
+        """Count an inference request, unless its model has been removed meanwhile."""
         head = request.head
         if request.model is None or request.version is None or head is None or head.method != "POST":
             return

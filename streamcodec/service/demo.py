@@ -1,4 +1,4 @@
-"""Demo models: what the bundled server serves when it is given none."""
+"""Demo models: the models that the bundled server serves if no others are given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamcodec.service.registry import ModelRegistry
 
 
 def demo_models() -> ModelRegistry:
-    """Return a registry with `identity` (the inputs back) and `sink` (how many tensor bytes there were)."""
+    """Return a registry with `identity` (returns its inputs) and `sink` (returns the number of tensor bytes)."""
     count = (TensorMetadata("COUNT", "INT64", (1,)),)
     return ModelRegistry.of(
         [
@@ -27,7 +27,7 @@ def _identity(request: InferenceRequest) -> Outputs:
 
 
 def _sink(request: InferenceRequest) -> Outputs:
-    """Count bytes in the form that tensors have on the wire, however they came."""
+    """Count bytes in the form that tensors have on the wire, even if they came as JSON."""
     return {"COUNT": np.array([sum(map(_nbytes, request.values.values()))], dtype=np.int64)}
 
 

@@ -1,7 +1,7 @@
-"""Documents: what the service says of its models, as JSON.
+"""Documents: what the service says about its models, as JSON.
 
-Metadata is the protocol's own; the list of models is KServe's; configuration, statistics and the index of the
-repository are Triton's extensions, of which each says here what is known of a Python callable, and nothing more.
+Metadata belongs to the protocol; the list of models is KServe's. Configuration, statistics and the index of the
+repository are extensions of Triton's. They contain only what is known of a Python callable.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def metadata(model: Model) -> Document:
 def configuration(model: Model) -> Document:
     """Return a model's configuration (Triton's `ModelConfig`).
 
-    `max_batch_size` is 0, which says that the `dims` are the whole shape: how large a batch may be, a model does not
-    declare here, and Triton would leave the batch out of the `dims`.
+    `max_batch_size` is 0, which says that the `dims` are the whole shape. A model does not declare here how large a
+    batch may be, and Triton would leave the batch out of the `dims`.
     """
     return {
         "name": model.name,
@@ -53,18 +53,18 @@ def names(models: Iterable[Model]) -> Document:
 
 
 def index(models: Iterable[Model], *, only_ready: bool = False) -> list[Document]:
-    """Return the index of the repository: each version of each model, and whether it can be asked.
+    """Return the index of the repository: each version of each model, and whether it is ready.
 
     Args:
-        models: that there are.
-        only_ready: whether those that cannot be asked are left out.
+        models: all models.
+        only_ready: whether to leave out models that are not ready.
     """
     entries = [_entry(model, version) for model in models for version in model.versions]
     return [entry for entry in entries if entry["state"] == _READY] if only_ready else entries
 
 
 def statistics(offers: Iterable[Offer], version: str | None = None) -> Document:
-    """Return the statistics of models: of one version, or of all."""
+    """Return the statistics of models, for one version or for all."""
     return {
         "model_stats": [
             counted.document(offer.model.name, name)

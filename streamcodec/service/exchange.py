@@ -1,15 +1,15 @@
-"""Exchange: one request after the other and their answers, whoever speaks HTTP. Sans-IO.
+"""Exchange: takes the requests of one connection one by one, and decides on their answers. Sans-IO.
 
-What a request is answered, and in which order, is decided here and nowhere else: by its head, by the memory that it
-takes, by its body, by its model. The owner brings the head and the events of the body, and does what each step says,
-however it waits. `server.Session` is the owner for connections of the bundled server; `server.Frontend` and
-`streamcodec.wsgi` are the owners for frameworks that have connections of their own.
+All decisions about a request are made here, and in this order: by its head, by the memory that it needs, by its body,
+by its model. The owner brings the head and the events of the body, and does what each step says. The owner decides how
+to wait. `server.Session` is the owner for connections of the bundled server. `server.Frontend` and `streamcodec.wsgi`
+are the owners for frameworks that have their own connections.
 
-Before a request takes memory, the exchange asks the budget for it: for a short body by its head, for other bodies when
-the JSON header is complete. A JSON header itself comes in as much memory as it turns out to take. A request that is
-answered at once takes no memory of its own, and asks nobody. A request that comes too slowly while others wait keeps
-only what it really holds, and the owner asks again after each read whether that is enough (`go_on`). While a request
-waits, it has no more than that, and when it is refused it has nothing: its answer may take long to be sent.
+Before a request takes memory, the exchange asks the budget for it: for a short body when the head has arrived, for
+other bodies when the JSON header is complete. A JSON header takes memory in steps while it arrives. A request that is
+answered at once takes no memory of its own, and asks for none. A request that arrives too slowly while others wait
+keeps only the memory that it really uses. The owner then asks after each read whether that is enough (`go_on`). A
+waiting request has only the memory that it uses. A refused request has none, because sending its answer may take long.
 """
 
 from __future__ import annotations
@@ -41,40 +41,40 @@ class ExchangeStep(Enum):
     """What the owner of an exchange does next."""
 
     RECEIVE = auto()
-    """Let the body go to `decoder`, and hand its events to `receive`."""
+    """Send the body to `decoder`, and pass its events to `receive`."""
     WAIT = auto()
-    """Wait until `reservation` has been granted, then `go_on`; or say `refuse_for_memory`."""
+    """Wait until `reservation` has been granted, then call `go_on`; or call `refuse_for_memory`."""
     CALL = auto()
-    """Have the model of `inference` called, and hand its reply to `answer`."""
+    """Call the model of `inference`, and pass its reply to `answer`."""
     ANSWER = auto()
-    """Send `reply`, then say `end`."""
+    """Send `reply`, then call `end`."""
 
 
 _GoOn = Callable[[Inference], ExchangeStep | None]
 
 
 class Arrival(Protocol):
-    """How the body comes: a connection's `Incoming`, or a `FedBody`."""
+    """The source of a body: a connection's `Incoming`, or a `FedBody`."""
 
     received: int
-    """Bytes that have come."""
+    """Bytes that have arrived."""
 
     @property
     def has_work(self) -> bool:
-        """Whether what has come waits to be worked on: then it is not the client who is waited for."""
+        """Whether bytes that have arrived wait for processing, so that the request does not wait for the client."""
         ...
 
     @property
     def unsettled(self) -> int:
-        """Bytes that have been written to the receiver's memory without its being told yet."""
+        """Bytes in the receiver's memory that have not been reported to it yet."""
         ...
 
 
 class RequestWatch(CallWatch, Protocol):
-    """Is told of one request: the server's part, which keeps the record.
+    """Receives the events of one request: the server's part, which keeps the record.
 
     Attributes:
-        model: see `RequestRecord`; this and the next two are set from here.
+        model: see `RequestRecord`; the exchange sets this and the next two.
         version: of the model.
         request_id: of the JSON header.
     """
@@ -87,31 +87,31 @@ class RequestWatch(CallWatch, Protocol):
         """The head has been read; None if it was refused."""
 
     def asks(self, inference: Inference) -> None:
-        """The request is for a model."""
+        """The request is for inference with a model."""
 
     def answered(self, reply: Reply) -> None:
         """There is a reply, which is sent next."""
 
 
 class Exchange:
-    """The requests of one connection, one at a time; or a single one.
+    """The requests of one connection, one at a time; or a single request.
 
     Attributes:
         reservation: the memory of the current request.
-        head: of the current request, until there is a reply; None where the head could not be read.
-        inference: what the model is called for, until there is a reply; None of requests that call no model.
+        head: of the current request, until there is a reply; None if the head could not be read.
+        inference: of the current request, until there is a reply; None for requests that call no model.
         reply: after `ExchangeStep.ANSWER`, until `end`.
         is_answered: whether there is a reply.
-        arrival: how bodies come; the owner sets it.
-        watch: is told of the current request; None if nobody wants to know.
+        arrival: the source of bodies; the owner sets it.
+        watch: receives the events of the current request; None if nobody observes it.
     """
 
     def __init__(self, service: Service, reservation: Reservation) -> None:
         """Begin before the first request.
 
         Args:
-            service: answers.
-            reservation: has nothing yet.
+            service: answers the requests.
+            reservation: still empty.
         """
         self._service = service
         self._request: Inference | Listing | None = None
@@ -127,7 +127,7 @@ class Exchange:
 
     @property
     def decoder(self) -> Decoder[RequestHeader] | Collector:
-        """What the body goes to, after `ExchangeStep.RECEIVE`.
+        """The receiver of the body, after `ExchangeStep.RECEIVE`.
 
         Raises:
             LocalProtocolError: there is no request, or it has been answered.
@@ -136,14 +136,14 @@ class Exchange:
 
     @property
     def has_header(self) -> bool:
-        """Whether nothing is awaited but tensors, or the rest of a body that nobody wants."""
+        """Whether only tensors are awaited, or the rest of a body that is not needed."""
         return self.inference is None or self.inference.has_header
 
     def begin(self, head: RequestHead) -> ExchangeStep:
-        """Decide by the head; nothing of the body has been read.
+        """Decide by the head; no byte of the body has been read.
 
         Raises:
-            MessageError: the request is refused; hand it to `fail`.
+            MessageError: the request is refused; pass the error to `fail`.
         """
         self.head = head
         if self.watch is not None:
@@ -166,7 +166,7 @@ class Exchange:
         """Take an event of the body; None if more are wanted.
 
         Raises:
-            MessageError: the request is refused; hand it to `fail`.
+            MessageError: the request is refused; pass the error to `fail`.
             LocalProtocolError: there is no request, or it has been answered.
         """
         request = self._begun()
@@ -181,11 +181,11 @@ class Exchange:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether memory comes first: `go_on`, before more of the body is taken."""
+        """Whether memory is needed first: call `go_on` before more of the body is taken."""
         return self._once_granted is not None or self.reservation.is_short
 
     def go_on(self) -> ExchangeStep | None:
-        """Go on with what has waited for memory; wait for more if the request has less than it will take, and no room.
+        """Continue a request that has waited for memory; wait for more if it has too little and there is no room.
 
         Returns:
             The next step; None if more events of the body are wanted.
@@ -200,7 +200,7 @@ class Exchange:
         return None if taken is None or self.reservation.has_room(taken, self._memory_bytes) else ExchangeStep.WAIT
 
     def answer(self, reply: Reply) -> ExchangeStep:
-        """Answer the current request, whether all of it has been received or not."""
+        """Answer the current request, even if it has not been received completely."""
         self.reply = finished(self._service, reply, self.head)
         self.is_answered = True
         if self.watch is not None:
@@ -209,31 +209,31 @@ class Exchange:
         return ExchangeStep.ANSWER
 
     def fail(self, error: MessageError) -> ExchangeStep:
-        """Answer what is wrong with the request."""
+        """Answer with the error of the request."""
         return self.answer(error_reply(error))
 
     def refuse(self, head: RequestHead, reply: Reply) -> ExchangeStep:
-        """Answer a request that the service is not asked about."""
+        """Answer a request without asking the service."""
         self.head = head
         if self.watch is not None:
             self.watch.begin(head)
         return self.answer(reply)
 
     def refuse_for_memory(self) -> ExchangeStep:
-        """Refuse after having waited long enough for memory."""
+        """Refuse a request that has waited too long for memory."""
         self.reservation.release()
-        return self.answer(unavailable_reply("other requests have taken the server's memory", retry_after=1))
+        return self.answer(unavailable_reply("other requests use all of the server's memory", retry_after=1))
 
     def end(self) -> None:
-        """Tell that the reply has been sent, or that there is nobody to send it to."""
+        """Report that the reply has been sent, or that nobody is left to receive it."""
         self.head = self.inference = self._request = self._once_granted = None
-        self.reply = _NO_REPLY  # whoever keeps this shall not keep the memory of an answer
+        self.reply = _NO_REPLY  # an exchange that lives on must not keep the memory of an answer
         self.is_answered = False
         self.reservation.release()
 
     def _begun(self) -> Inference | Listing:
         if self._request is None:
-            msg = "no request is being received: begin() comes first, and nothing after ANSWER"
+            msg = "no request is being received: call begin() first, and nothing after ANSWER"
             raise LocalProtocolError(msg)
         return self._request
 
@@ -245,7 +245,7 @@ class Exchange:
             watch.request_id = self.inference.request_id
 
     def _with_memory(self, inference: Inference, go_on: _GoOn) -> ExchangeStep | None:
-        """Go on when the request has the memory that it takes, as far as that is known.
+        """Continue when the request has the memory that it takes, as far as that is known.
 
         Raises:
             LimitExceededError: it takes more than there is for all requests.
@@ -258,7 +258,7 @@ class Exchange:
         return ExchangeStep.WAIT
 
     def _with_little_memory(self, inference: Inference) -> ExchangeStep:
-        """Receive a JSON header, in whatever memory it turns out to take.
+        """Receive a JSON header in steps, in the memory that it needs.
 
         Raises:
             LimitExceededError: the whole body takes more than there is for all requests.
@@ -271,26 +271,26 @@ class Exchange:
         return ExchangeStep.WAIT
 
     def _taken(self) -> int | None:
-        """Return how much memory the request takes that is being received; None if none is, or its model pulls it."""
+        """Return the memory that the request takes now; None if none is being received, or if its model pulls it."""
         inference = self.inference
         if inference is None or inference.is_windowed or inference.decoder.is_complete:
             return None
         return inference.taken_bytes + (0 if self.arrival is None else self.arrival.unsettled)
 
     def _brought(self) -> int | None:
-        """Return how much memory the client has filled; None if it is not the client who is waited for."""
+        """Return how much memory the client has filled; None if the request does not wait for the client."""
         return None if self.arrival is not None and self.arrival.has_work else self._taken()
 
 
 def finished(service: Service, reply: Reply, head: RequestHead | None) -> Reply:
-    """Return a reply as it is sent; `head` is None if it could not be read."""
-    if reply.refusal is not None:  # whoever keeps it would keep, by its traceback, the request with its memory
+    """Return a reply in the form in which it is sent; `head` is None if it could not be read."""
+    if reply.refusal is not None:  # its traceback would keep the request and its memory alive
         reply.refusal.__traceback__ = None
     return service.finish(reply, head)
 
 
 def name_model(watch: RequestWatch, head: RequestHead, service: Service) -> None:
-    """Tell which model is asked about, if there is one, where it is not asked to infer."""
+    """Report the model of a request that asks about it without inference."""
     if head.method == "POST":
         return
     with suppress(RemoteProtocolError):

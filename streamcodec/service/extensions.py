@@ -1,8 +1,8 @@
-"""Extensions: what Triton's extensions of the protocol add to a request, and what is said where they are not offered.
+"""Extensions: refuses parameters of Triton's extensions that this server does not offer.
 
-A parameter that nobody knows is the model's business. These are known, and change what the answer is or where it goes:
-who asks for classes, or for the answer in memory that is shared with the server, can do nothing with a tensor in the
-body. So they are refused, and not passed over.
+A parameter that nobody knows is left to the model. These parameters are known: they change the answer, or where it
+goes. A client that asks for classes, or for an answer in shared memory, cannot use a tensor in the body. So its request
+is refused instead of ignoring the parameter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_CLASSES: Final = "this server offers no classification; its operator can swi
 
 
 def check_extensions(header: RequestHeader, *, classifies: bool) -> None:
-    """Refuse a request that asks for what is not offered.
+    """Refuse a request for an extension that is not offered.
 
     Raises:
         RemoteProtocolError: `not-offered`, with the path of the parameter.

@@ -1,11 +1,13 @@
-"""Hosts: the names by which the service may be called, against pages that call it by a name of their own.
+"""Hosts: the names under which the service may be called, as a protection against DNS rebinding.
 
-A page in a browser may read answers of its own origin only. What is its origin says the name in its address, and where
-that name leads says whoever owns it: first to the owner's server, which delivers the page, and a moment later to
-127.0.0.1 (*DNS rebinding*). Then the page may call what listens there, as if it were its own server, without CORS being
-asked. Only the field `Host` gives it away: it still has the page's name (RFC 9110, section 7.4).
+A page in a browser may read answers of its own origin only. The origin contains the host name of the page's address.
+The owner of that name decides where it leads: first to the owner's server, which delivers the page, and a moment later
+to 127.0.0.1 (*DNS rebinding*). Then the page may call the program that listens there, as if it were the page's own
+server. CORS does not apply. Only the field `Host` shows the attack: it still has the page's name (RFC 9110, section
+7.4).
 
-The list is an option. A proxy in front may pass on the name that it was called by, which nobody here can guess.
+The list is an option. A proxy in front may pass on the name under which it was called, and nobody here can guess that
+name.
 """
 
 from __future__ import annotations
@@ -29,29 +31,30 @@ class HostPolicy:
     """The hosts that requests may be for."""
 
     hosts: frozenset[str]
-    """In lower case, with a port or for any; empty if every host is allowed."""
+    """In lower case, with or without a port; without one, every port is allowed. Empty if every host is allowed."""
 
     @classmethod
     def of(cls, hosts: Iterable[str]) -> Self:
         """Make a policy.
 
         Args:
-            hosts: names and addresses as in a URL, as `localhost` or `[::1]`, with a port if no other is allowed.
+            hosts: names and addresses as in a URL, as `localhost` or `[::1]`, with a port if only that port is allowed.
 
         Raises:
-            LocalProtocolError: one of them is no host.
+            LocalProtocolError: one of them is not a host.
         """
         allowed = frozenset(map(str.lower, hosts))
         for host in allowed:
             if not _HOST.fullmatch(host):
-                msg = f"an allowed host is a name or an address, perhaps with a port, unlike {host!r}"
+                msg = f"an allowed host must be a name or an address, with an optional port, unlike {host!r}"
                 raise LocalProtocolError(msg)
         return cls(allowed)
 
     def check(self, head: RequestHead) -> None:
-        """Refuse a request for another host, or for none.
+        """Refuse a request for another host, or without a host.
 
-        A target in absolute form names a host, too, and comes first (RFC 9112, section 3.2.2); both have to be allowed.
+        A target in absolute form names a host too, which has precedence (RFC 9112, section 3.2.2). Both must be
+        allowed.
 
         Raises:
             RemoteProtocolError: `misdirected`, status 421 (RFC 9110, section 15.5.20).

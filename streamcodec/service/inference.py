@@ -1,9 +1,9 @@
-"""Inference: one inference request on its way from head to reply.
+"""Inference: one inference request from its head to its reply. Sans-IO.
 
-What the head settles is a `ResolvedHead`: it is the same whenever the same head comes, and may be kept. Each request
-that begins with it is an `Inference`. Sans-IO: the owner lets the body go to its `decoder`, hands the decoder's events
-to `receive`, and when the message has ended calls `run`, which calls the model and therefore belongs into a worker
-thread, unless it `is_inline`.
+A `ResolvedHead` holds what the head decides. It is the same for every request with the same head, and may be cached.
+Each request with that head is an `Inference`. The owner sends the body to its `decoder`, and passes the decoder's
+events to `receive`. When the message has ended, the owner calls `run`, which calls the model. So `run` belongs in a
+worker thread, unless it `is_inline`.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 """Inputs of a model, by name."""
 
 _MAX_INLINE_BYTES: Final = 64 << 10
-"""Above this, the time that a thread costs no longer matters, and what is done with the tensors may."""
+"""Above this size, the cost of a thread no longer matters, and the work on the tensors may take long."""
 
 _WHOLE_BYTES: Final = 64 << 10
-"""A body of so many bytes is reserved as a whole, which is little enough for whoever announces it."""
+"""A body up to this size is reserved as a whole: a client that announces it without sending it does little harm."""
 
 _MIN_COMPRESSED_BYTES: Final = 1 << 10
-"""Below this, an answer fits into one packet anyway."""
+"""A smaller answer fits into one packet anyway."""
 
 
 class ResolvedHead:
-    """What the head of an inference request has settled. It holds for every request of the same head."""
+    """What the head of an inference request decides. It holds for every request with the same head."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ResolvedHead:
         """Prepare for requests; for the arguments see `Service`.
 
         Raises:
-            RemoteProtocolError: the head alone is reason enough to refuse.
+            RemoteProtocolError: the request can be refused by its head alone.
         """
         self.model = model
         self.version: str = model.versions[-1] if version is None else version
@@ -104,9 +104,9 @@ class ResolvedHead:
         self._max_inline_bytes = _MAX_INLINE_BYTES if model.is_inline and is_plain else -1
 
     def is_inline(self, nbytes: int) -> bool:
-        """Whether a request of so many bytes is answered now, and so quickly that an event loop can do it.
+        """Whether a request of `nbytes` bytes can be answered now, and quickly enough for an event loop.
 
-        Compressing never is quick, nor is what takes its time by size.
+        Compressing is never quick enough, nor is work whose time grows with the size.
         """
         return nbytes <= self._max_inline_bytes and (self.model.ready is None or self.model.is_ready)
 
@@ -118,7 +118,7 @@ class ResolvedHead:
         """Refuse a request that does not fit the model.
 
         Raises:
-            RemoteProtocolError: `model-mismatch`, `not-offered`, or what else is wrong with what it asks for.
+            RemoteProtocolError: `model-mismatch`, `not-offered`, or another error in what the request asks for.
         """
         check_extensions(header, classifies=self.classifies)
         self.model.check(header)
@@ -126,14 +126,14 @@ class ResolvedHead:
             check_classes(self.model, header)
 
     def request(self, header: RequestHeader, inputs: Arrays, rows: Mapping[str, Rows]) -> InferenceRequest:
-        """Return what the model is called with."""
+        """Return the argument of the model's callable."""
         name = self.model.name
         return InferenceRequest(inputs=inputs, rows=rows, header=header, model_name=name, model_version=self.version)
 
     def call(
         self, request: InferenceRequest, reply: Callable[[Outputs, RequestHeader], Reply], watch: CallWatch | None
     ) -> Reply:
-        """Call the model, and have a reply made of its outputs; whatever goes wrong is a reply, too."""
+        """Call the model, and make a reply from its outputs; every failure becomes a reply too."""
         try:
             if watch is None:
                 outputs = self.model.predict(request)
@@ -143,15 +143,15 @@ class ResolvedHead:
                     outputs = self.model.predict(request)
                 finally:
                     watch.call_ended()
-            # Nearly always it is a dictionary; to ask what else it is takes time.
+            # Nearly always it is a dictionary; checking for other mappings takes time.
             return reply(outputs if type(outputs) is dict else self.checked(outputs), request.header)
         except KeyboardInterrupt:  # may be meant for the program
             raise
-        except BaseException as error:  # noqa: BLE001 - a model may raise anything, and shall not end the server
+        except BaseException as error:  # noqa: BLE001 - a model may raise anything, and must not end the server
             return self.failure(error, request.header.id)
 
     def checked(self, outputs: object) -> Outputs:
-        """Return what the model has returned, if that is a mapping.
+        """Return what the model has returned, if it is a mapping.
 
         Raises:
             LocalProtocolError: it is something else.
@@ -162,10 +162,10 @@ class ResolvedHead:
         return cast("Outputs", outputs)
 
     def failure(self, error: BaseException, request_id: str | None) -> Reply:
-        """Make the reply to a call that has failed.
+        """Make the reply for a call that has failed.
 
         Args:
-            error: what the model has raised.
+            error: the exception of the model.
             request_id: of the request, for the server's log.
         """
         if isinstance(error, MessageError):
@@ -179,10 +179,10 @@ class ResolvedHead:
         return replaced(reply, call=call if request_id is None else f"{call}, request {shown(request_id)}")
 
     def is_quick(self, outputs: Outputs, header: RequestHeader) -> bool:
-        """Whether `reply` makes its answer of these outputs so quickly that an event loop can do it.
+        """Whether `reply` is quick enough for an event loop with these outputs.
 
-        What goes as it is takes no time, however large. What is written as JSON, classified, joined or compressed takes
-        its time by size.
+        Outputs that are sent unchanged take no time, however large they are. Outputs that are written as JSON,
+        classified, joined or compressed take time that grows with their size.
         """
         if self.encoding is not None:
             return False
@@ -196,16 +196,16 @@ class ResolvedHead:
         return nbytes <= _MAX_INLINE_BYTES
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
-        """Make the reply of a model's outputs."""
+        """Make the reply from a model's outputs."""
         values = {name: as_values(value) for name, value in outputs.items()}
         return message_reply(self.encode(self.select(values, header), header), self.media_type)
 
     def select(self, arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
-        """Return the outputs that were asked for, each in its form.
+        """Return the outputs that were requested, each in its form.
 
         Raises:
-            RemoteProtocolError: `model-mismatch`: one of them does not exist.
-            LocalProtocolError: the outputs are not those that the model has declared.
+            RemoteProtocolError: `model-mismatch`: a requested output does not exist.
+            LocalProtocolError: the outputs differ from those that the model has declared.
         """
         _check_outputs(self.model, arrays)
         tensors = select_outputs(arrays, header)
@@ -216,7 +216,7 @@ class ResolvedHead:
 
         Raises:
             NotRepresentableError: a value has no form in JSON.
-            LocalProtocolError: an output has no form in the protocol.
+            LocalProtocolError: an output cannot be sent in this protocol.
         """
         try:
             message = encode_response(
@@ -229,7 +229,7 @@ class ResolvedHead:
         except NotRepresentableError:
             raise
         except LocalProtocolError as error:
-            msg = f"model {self.model.name!r} has returned what cannot be sent: {error}"
+            msg = f"model {self.model.name!r} has returned an output that cannot be sent: {error}"
             raise LocalProtocolError(msg) from error
         if self.encoding is not None and message.is_compressible and message.body_length >= _MIN_COMPRESSED_BYTES:
             return compress_message(message, self.encoding)
@@ -240,9 +240,9 @@ class Inference:
     """One request to one model.
 
     Attributes:
-        resolved: what its head has settled.
+        resolved: what its head decides.
         decoder: receives the body.
-        watch: is told of the call of the model; None at first.
+        watch: is told about the call of the model; None at first.
     """
 
     def __init__(self, resolved: ResolvedHead, *, pause_after_header: bool = False, paced: bool = False) -> None:
@@ -262,26 +262,26 @@ class Inference:
 
     @property
     def header(self) -> RequestHeader | None:
-        """The JSON header; None until it has come."""
+        """The JSON header; None until it has arrived."""
         return self._header
 
     @property
     def has_header(self) -> bool:
-        """Whether the JSON header has come."""
+        """Whether the JSON header has arrived."""
         return self._header is not None
 
     @property
     def request_id(self) -> str | None:
-        """As the JSON header gives it; None if it gives none, or has not come."""
+        """The id in the JSON header; None if there is none, or the header has not arrived."""
         return None if self._header is None else self._header.id
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory that the request takes, as far as it is known now.
 
-        It is asked when the JSON header has come, and of a request that `is_whole` before its body is read, too. What
-        counts is the body, decompressed, or of a model that takes windows the JSON header and the windows; and what is
-        made of it besides: the arrays of JSON tensors, and the offsets of BYTES.
+        It is asked when the JSON header has arrived. For a request that `is_whole` it is also asked before the body is
+        read. It counts the decompressed body; for a model that takes windows, the JSON header and the windows instead.
+        It also counts what is made from the body: the arrays of JSON tensors, and the offsets of BYTES.
         """
         tensors = () if self._header is None else self._header.tensors
         beside = sum(map(bytes_beside, tensors))
@@ -291,29 +291,29 @@ class Inference:
 
     @property
     def least_bytes(self) -> int:
-        """How much memory the request takes in any case, as far as its head tells."""
+        """The least memory that the request takes, as far as its head tells."""
         return (self.resolved.body_length if self.resolved.is_known else self.resolved.header_length) or 0
 
     @property
     def header_bytes(self) -> int | None:
-        """Bytes of the JSON header at most, as far as the head tells; None if it does not."""
+        """The largest possible size of the JSON header, as far as the head tells; None if it does not."""
         length, most = self.resolved.header_length, self.resolved.body_length
         return most if length is None or (most is not None and most < length) else length
 
     @property
     def taken_bytes(self) -> int:
-        """How much memory the request really takes by now, whatever it has announced."""
+        """How much memory the request really takes now, whatever it has announced."""
         offset = self.decoder.offset
         if self._header is None:
             return max(offset, self.decoder.held_bytes)
         tensors = self._header.tensors
         from_json = sum(bytes_beside(spec) for spec in tensors if not spec.is_binary)
-        # Of BYTES, where each element starts is found out as they come: at worst all are empty.
+        # The offsets of BYTES are found while the elements arrive. In the worst case all elements are empty.
         return offset + from_json + min(2 * offset, sum(bytes_beside(spec) for spec in tensors if spec.is_binary))
 
     @property
     def held_bytes(self) -> int:
-        """How many of those the request has already, or takes in any case, since its body is on the way."""
+        """How many of the `memory_bytes` are in use already, or will be in any case because the body is on its way."""
         if self._header is None:
             return 0
         if self.resolved.is_whole:
@@ -322,7 +322,7 @@ class Inference:
 
     @property
     def is_windowed(self) -> bool:
-        """Whether the model is to be called although its inputs have not come: it will pull them."""
+        """Whether the model must be called before its inputs have arrived: it pulls them itself."""
         return self._header is not None and self.resolved.model.windows is not None
 
     def receive(self, event: HttpEvent) -> None:
@@ -336,14 +336,13 @@ class Inference:
                 pass
 
     def request(self, windows: Callable[[TensorSpec, RequestHeader], WindowIterable] | None = None) -> InferenceRequest:
-        """Return what the model is to be called with.
+        """Return the argument of the model's callable.
 
         Args:
-            windows: returns the windows of an input; needed for a model that takes them, and for no other.
+            windows: returns the windows of an input; needed only for a model that takes windows.
 
         Raises:
-            LocalProtocolError: the message has not been received as far as the model needs it, or there is no way to
-                have windows of it.
+            LocalProtocolError: too little of the message has been received to call the model, or `windows` is missing.
         """
         header = self._header
         if header is None or not (self.decoder.is_complete or self.is_windowed):
@@ -358,14 +357,14 @@ class Inference:
         return self.resolved.request(header, {}, rows)
 
     def run(self, pull: Pull | None = None) -> Reply:
-        """Call the model and make the reply; may take as long as the model does, and compressing after it.
+        """Call the model and make the reply. This takes as long as the model, and then as long as the compression.
 
         Args:
             pull: waits for the next event, for a model that takes windows.
 
         Raises:
-            LocalProtocolError: the message has not been received as far as the model needs it, or the model is an
-                `async def`.
+            LocalProtocolError: too little of the message has been received to call the model, or the model is an `async
+                def`.
         """
         if self.resolved.model.is_async:
             msg = "the model is an async def: await streamcodec.server.call_model(inference)"
@@ -392,26 +391,26 @@ def _decoder(resolved: ResolvedHead, *, pause_after_header: bool, paced: bool) -
 
 
 def as_values(value: Values) -> Encodable:
-    """Return an output as it is encoded: whatever numpy makes an array of is one."""
+    """Return an output in the form that is encoded: everything but `Rows` and `Elements` becomes a numpy array."""
     return value if isinstance(value, Rows | Elements) else np.asarray(value)
 
 
 def _goes_as_it_is(values: Encodable) -> bool:
-    """Whether the binary form is there already, or is made while it is sent."""
+    """Whether the binary form exists already, or is made while it is sent."""
     if not isinstance(values, np.ndarray):
         return True
     return values.flags.c_contiguous and values.dtype.isnative and not values.dtype.hasobject
 
 
 def _written_bytes(values: Encodable) -> int:
-    """Return how much has to be gone through to write an output."""
+    """Return how many bytes must be processed to write an output."""
     if not isinstance(values, np.ndarray) or not values.dtype.hasobject or values.nbytes > _MAX_INLINE_BYTES:
         return values.nbytes
     return values.nbytes + sum(len(value) for value in values.flat if isinstance(value, bytes | str))
 
 
 def _check_outputs(model: Model, arrays: Mapping[str, Encodable]) -> None:
-    """Hold the model to what it has declared."""
+    """Check the outputs against the model's declaration."""
     for metadata in model.outputs or ():
         array = arrays.get(metadata.name)
         if array is None:
@@ -425,7 +424,7 @@ def _check_outputs(model: Model, arrays: Mapping[str, Encodable]) -> None:
 
 
 def _datatype_name(array: Encodable) -> str:
-    """Return the name of an output's datatype, or of the dtype that has none."""
+    """Return the name of an output's datatype, or of its dtype if there is no such datatype."""
     if not isinstance(array, np.ndarray):
         return array.datatype
     try:
@@ -439,7 +438,7 @@ def _kind(value: object) -> str:
 
 
 def select_outputs(arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
-    """Choose the outputs that were asked for, each in its form; an empty list asks for all, as with Triton.
+    """Choose the outputs that were requested, each in its form; an empty list requests all, as with Triton.
 
     Specification: an explicit `binary_data` wins, else `binary_data_output`, else JSON.
     """
@@ -455,6 +454,6 @@ def select_outputs(arrays: Mapping[str, Encodable], header: RequestHeader) -> li
 
 
 def _failure_reply(model: Model, error: BaseException) -> Reply:
-    """Answer that the model failed, and no more than that: what it said is for the server's log."""
+    """Answer only that the model failed. The exception's text is for the server's log."""
     text = f"model {model.name!r} failed with {type(error).__name__}"
     return failure_reply(text, status=500, cause=error)

@@ -1,10 +1,9 @@
-"""Listing: a request for the index of the repository that has a body, on its way from head to reply.
+"""Listing: a request for the index of the repository that has a body.
 
-Triton's model repository extension: the body is a JSON object, and with `{"ready": true}` only the models that are
-ready are listed. Without a body there is nothing to wait for, so such requests are answered by their heads.
+Triton's model repository extension: the body is a JSON object. With `{"ready": true}`, only the models that are ready
+are listed. A request without a body needs no `Listing`: it is answered when its head has arrived.
 
-A server treats a `Listing` as it does an `Inference`, but it needs no thread, and no memory that would have to be
-reserved.
+A server handles a `Listing` like an `Inference`, but it needs no thread and no reserved memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from streamcodec.service.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, json_reply
 
 _MAX_BODY_BYTES: Final = 4 << 10
-"""What can be said takes 15 bytes; the rest is for members that nobody here knows."""
+"""A useful body has 15 bytes; the rest is for unknown members."""
 
 _WANTED: Final = 'the body must be a JSON object, as {"ready": true}'
 
@@ -40,10 +39,10 @@ class Listing:
         self.decoder: Collector = Collector(_MAX_BODY_BYTES, max_dropped_bytes=limits.max_drain_bytes)
 
     def receive(self, event: HttpEvent) -> None:
-        """Take an event of the decoder: there is but its end."""
+        """Take an event of the decoder; its only event is the end."""
 
     def run(self) -> Reply:
-        """Make the reply; that the body cannot be understood is one, too."""
+        """Make the reply, which is an error if the body cannot be understood."""
         try:
             return json_reply(documents.index(self._models, only_ready=self._only_ready()))
         except MessageError as error:
@@ -53,16 +52,16 @@ class Listing:
         """Read the body.
 
         Raises:
-            RemoteProtocolError: it is too long, no JSON object, or `ready` is no boolean.
+            RemoteProtocolError: the body is too long or not a JSON object, or `ready` is not a boolean.
         """
         if self.decoder.offset > _MAX_BODY_BYTES:
-            msg = f"the body is of {self.decoder.offset} bytes, {_MAX_BODY_BYTES} are allowed for the index"
+            msg = f"the body has {self.decoder.offset} bytes, {_MAX_BODY_BYTES} are allowed for the index"
             raise RemoteProtocolError(msg, code=ErrorCode.LIMIT_EXCEEDED, status_hint=413)
         if not self.decoder.data:
             return False
         try:
             document, constants = parse_json(self.decoder.data, self._limits)
-        except MessageError as error:  # whose words are about the header of an inference request
+        except MessageError as error:  # its text is about the header of an inference request
             raise RemoteProtocolError(_WANTED, code=error.code, offset=error.offset, path=error.path) from None
         if constants:
             raise RemoteProtocolError(_WANTED, code=ErrorCode.NON_FINITE_NUMBER)

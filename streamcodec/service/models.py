@@ -1,8 +1,8 @@
 """Models: what a server offers, and how it is called.
 
-A model is a Python callable plus metadata. The callable gets an `InferenceRequest`, whose arrays are the memory that
-the network filled, and returns its outputs by name. The metadata says which inputs the model takes; requests that do
-not fit are refused before any memory is taken for their tensors.
+A model is a Python callable with metadata. The callable gets an `InferenceRequest`; the network has filled the memory
+of its arrays. It returns its outputs by name. The metadata say which inputs the model takes. A request that does not
+fit is refused before memory is taken for its tensors.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ ANY_SIZE = -1
 
 @dataclass(frozen=True, slots=True)
 class TensorMetadata:
-    """What a model declares of one of its inputs or outputs."""
+    """The declaration of an input or output of a model."""
 
     name: str
     """As in requests and responses."""
     datatype: str
     """One of the specification's 14 names, as `FP32`."""
     shape: tuple[int, ...]
-    """Sizes of the dimensions; -1 where any size will do."""
+    """Sizes of the dimensions; -1 if any size is allowed."""
     optional: bool = False
-    """Of an input: whether a request may leave it out. It is not in `InferenceRequest.inputs` then."""
+    """Whether a request may leave this input out. It is then missing in `InferenceRequest.inputs`."""
 
     def __post_init__(self) -> None:
-        """Refuse metadata that no tensor could meet.
+        """Refuse metadata that no tensor can match.
 
         Raises:
             LocalProtocolError: the datatype is unknown, or a size is below -1.
@@ -52,7 +52,7 @@ class TensorMetadata:
             msg = f"{self.datatype!r} is not a datatype; there are {', '.join(DATATYPES)}"
             raise LocalProtocolError(msg)
         if any(size < ANY_SIZE for size in self.shape):
-            msg = f"sizes are >= 0, or -1 for any, unlike {list(self.shape)}"
+            msg = f"sizes must be >= 0, or -1 for any, unlike {list(self.shape)}"
             raise LocalProtocolError(msg)
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
@@ -64,32 +64,32 @@ class TensorMetadata:
 
 @record()
 class InferenceRequest:
-    """What a model is called with."""
+    """The argument of a model's callable."""
 
     inputs: Mapping[str, np.ndarray[Any, Any]]
-    """Arrays by name, in the order of the request: writable, and the model's to keep. BYTES are object arrays of
-    `bytes`, made when they are asked for; see `values`. Empty for a model that takes windows."""
+    """Arrays by name, in the order of the request. They are writable, and the model may keep them. BYTES are object
+    arrays of `bytes`, which are made on first access; see `values`. Empty for a model that takes windows."""
     header: RequestHeader
-    """All that the request said: its id, its parameters and those of its tensors, the outputs it asks for."""
+    """The content of the JSON header: id, parameters, parameters of the tensors, and requested outputs."""
     model_name: str
-    """The model, as the URL named it."""
+    """The model's name in the URL."""
     model_version: str
-    """The version, as the URL named it, or else the model's newest."""
+    """The version in the URL, or else the model's newest."""
     rows: Mapping[str, Rows] = MappingProxyType({})
-    """For a model that takes windows: its inputs by name, in the order of the request, in which they are to be taken.
-    Their `windows` wait for what has not arrived, by `async for` if the model is `async def`."""
+    """For a model that takes windows: its inputs by name, in the order of the request. The model must take them in this
+    order. Their `windows` wait for data that have not arrived: with `async for` if the model is an `async def`."""
 
     @property
     def values(self) -> Mapping[str, np.ndarray[Any, Any] | Elements]:
-        """The inputs by name, where BYTES that came in binary are `Elements`, without an object for each."""
+        """The inputs by name. BYTES that came in binary form are `Elements`, without an object for each element."""
         return self.inputs.values_received if type(self.inputs) is Inputs else self.inputs
 
 
 class Inputs(Mapping[str, np.ndarray[Any, Any]]):
-    """Inputs of which some are BYTES: their objects are made when they are asked for, which a model may never do."""
+    """Inputs of which some are BYTES. Their objects are made on access, because a model may never need them."""
 
     def __init__(self, values: Mapping[str, np.ndarray[Any, Any] | Elements]) -> None:
-        """Keep what has been received."""
+        """Keep the received values."""
         self.values_received = values
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
@@ -110,8 +110,8 @@ Outputs = Mapping[str, Values]
 
 Predict = Callable[[InferenceRequest], Outputs] | Callable[[InferenceRequest], Awaitable[Outputs]]
 """A model's callable. It runs in a worker thread, so several calls may run at once, unless the model says otherwise. An
-`async def` runs on the event loop. A `RemoteProtocolError` that it raises refuses the request with its `status_hint`;
-any other exception is answered with status 500."""
+`async def` runs on the event loop. If it raises a `RemoteProtocolError`, the request is refused with the `status_hint`
+of that error. Any other exception is answered with status 500."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,43 +119,43 @@ class Model:
     """A model and its metadata."""
 
     name: str
-    """As in URLs."""
+    """The name in URLs."""
     predict: Predict
     """Computes the outputs of a request."""
     inputs: tuple[TensorMetadata, ...] | None = None
-    """The inputs, all of them required but those that are `optional`; None if any will do."""
+    """The inputs. All are required unless they are `optional`. None if any inputs are allowed."""
     outputs: tuple[TensorMetadata, ...] | None = None
     """The outputs; None if they depend on the request."""
     versions: tuple[str, ...] = ("1",)
-    """Versions that are served, the newest last."""
+    """Served versions, the newest last."""
     platform: str = "python"
-    """As in the model's metadata."""
+    """The platform in the model's metadata."""
     is_batching: bool = False
-    """Whether the first dimension of every input and output is the batch. A raw binary request then is a batch of 1,
+    """Whether the first dimension of every input and output is the batch. A raw binary request is then a batch of 1,
     and classes are found for each row of the batch."""
     is_inline: bool = False
-    """Whether the callable is so quick, some 100 microseconds at most, that for small requests (64 KiB) it runs on the
-    event loop between others: that is sooner done than handing it to a thread. Nothing else is served meanwhile."""
+    """Whether the callable takes at most about 100 microseconds, so that small requests (64 KiB) run on the event loop.
+    This is faster than a thread, but nothing else is served meanwhile."""
     windows: Windows | None = None
-    """How the inputs are given to a model that takes them window by window, as `InferenceRequest.rows`, in constant
-    memory; such a model is called as soon as the header has come. None for whole arrays. If it answers with `Rows` that
-    are made of its inputs, what it has computed is sent while the rest arrives. That takes a client that reads while it
-    sends, as ours do; others first send all of it, which goes well if the answer is short."""
+    """How a model gets its inputs window by window, as `InferenceRequest.rows`, in constant memory; None for whole
+    arrays. A model with windows is called when the header has arrived. If it answers with `Rows` made from its inputs,
+    results are sent while the rest of the input arrives. The client must then read while it sends, as ours do. Other
+    clients first send everything; this works if the answer is short."""
     labels: Mapping[str, Sequence[str]] | None = field(default=None, hash=False)
     """Names of the classes of an output, by the output's name, for `Service(classifies=True)`; None if there are
     none."""
     ready: Callable[[], bool] | None = None
-    """Tells whether the model can be asked now, for a model that has to load or to warm up; None if it always can.
+    """Tells whether a model that must load or warm up is ready; None if it is always ready.
 
-    It is called for each request of the model and each readiness check, on the event loop, so it must be quick. While
-    it says no, or raises, requests are answered 503, and the server as a whole is not ready."""
+    It is called on the event loop for each request for the model and for each readiness check, so it must be quick.
+    While it returns False or raises, requests are answered with status 503, and the server as a whole is not ready."""
 
     def __post_init__(self) -> None:
-        """Refuse what could never be shown or done.
+        """Refuse a model that could never be shown or called.
 
         Raises:
-            LocalProtocolError: labels are of an output that the model does not have, or are one text; or an output is
-                `optional`.
+            LocalProtocolError: labels belong to an output that the model does not have, or are one text; or an output
+                is `optional`.
         """
         for output in self.outputs or ():
             if output.optional:
@@ -164,10 +164,10 @@ class Model:
         known = None if self.outputs is None else {output.name for output in self.outputs}
         for name, labels in (self.labels or {}).items():
             if known is not None and name not in known:
-                msg = f"model {self.name!r} has labels for {name!r}, which is none of its outputs"
+                msg = f"model {self.name!r} has labels for {name!r}, which is not one of its outputs"
                 raise LocalProtocolError(msg)
             if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
-                msg = f"the labels of output {name!r} are a sequence of str"
+                msg = f"the labels of output {name!r} must be a sequence of str"
                 raise LocalProtocolError(msg)
 
     @property
@@ -177,12 +177,12 @@ class Model:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the model can be asked now."""
+        """Whether the model is ready now."""
         try:
             return self.ready is None or bool(self.ready())
         except KeyboardInterrupt:  # may be meant for the program
             raise
-        except BaseException:  # noqa: BLE001 - it may raise anything, and shall not end the server
+        except BaseException:  # noqa: BLE001 - it may raise anything, and must not end the server
             return False
 
     def check(self, header: RequestHeader) -> None:
@@ -196,9 +196,7 @@ class Model:
         if self.windows is not None:
             for index, tensor in enumerate(header.tensors):
                 if tensor.datatype.is_bytes:
-                    raise _mismatch(
-                        "the model takes windows, which BYTES do not come in", f"$.inputs[{index}].datatype"
-                    )
+                    raise _mismatch("the model takes windows, which BYTES do not have", f"$.inputs[{index}].datatype")
         if self.outputs is not None:
             known = {output.name for output in self.outputs}
             for index, output in enumerate(header.outputs or ()):

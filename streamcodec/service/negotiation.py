@@ -1,13 +1,13 @@
-"""Negotiation: whether a client wants its answer compressed, and how (RFC 9110, section 12.5.3).
+"""Negotiation: whether to compress an answer, and how (RFC 9110, section 12.5.3).
 
-Compressing takes far longer than sending on most networks, so it is done only where a client prefers it:
+On most networks, compressing takes far longer than sending. So an answer is compressed only if the client prefers it:
 
-- the encoding with the highest weight wins; with equal weights the plain body before gzip, and gzip before deflate,
-  which clients disagree about (zlib format or bare stream);
-- so `*` alone asks for nothing, and neither does a list that names `identity` with the highest weight;
-- where neither `identity` nor `*` is named, every encoding that is named is preferred to the plain body;
-- a client that accepts nothing we can do is answered plainly, as the RFC advises;
-- a member that is not well formed is as if it were not there: the plain body is never wrong.
+- The encoding with the highest weight wins. With equal weights, the plain body comes before gzip, and gzip before
+  deflate, because clients disagree about deflate (zlib format or bare stream).
+- So `*` alone asks for nothing. Neither does a list that gives `identity` the highest weight.
+- If neither `identity` nor `*` is named, every named encoding is preferred to the plain body.
+- A client that accepts no supported encoding gets the plain body, as the RFC advises.
+- A malformed member of the list is ignored: the plain body is never wrong.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MEMBER: Final = re.compile(
 _PLAIN: Final = b"identity"
 _ALIASES: Final = {b"x-gzip": b"gzip"}
 _CHOICES: Final = {_PLAIN: None, b"gzip": "gzip", b"deflate": "deflate"}
-"""What can be answered, the cheapest first, and what `Content-Encoding` says of it."""
+"""The supported forms, the cheapest first, each with its value of `Content-Encoding`."""
 
 _HARDLY: Final = 0.0001
-"""Of an acceptable form that is not named: less than any weight that is written, whose least is 0.001."""
+"""Weight of an acceptable form that is not named. It is less than the smallest weight that can be written, 0.001."""
 
 
 def accepted_encoding(values: Sequence[bytes]) -> str | None:

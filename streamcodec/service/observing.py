@@ -1,11 +1,11 @@
-"""Observing: what a program is told of each request, for its logs, metrics and traces. Sans-IO, and without a clock.
+"""Observing: what a program learns about each request, for its logs, metrics and traces. Sans-IO, and without a clock.
 
-An `Observer` is told of each request twice at least: when it has begun, and when it is over. Around the model's call it
-is told, too. Each time it gets the same `RequestRecord`, which is filled meanwhile and whole at the end; so the record
-is also what an observer knows a request again by.
+An `Observer` is called at least twice for each request: when it has begun, and when it is over. It is also called
+before and after the call of the model. Each time it gets the same `RequestRecord`. The record is filled step by step,
+and is complete at the end. So an observer can also use the record to identify a request.
 
-Times are the server's. They follow each other without a gap: receiving (the head, the body, and reading them), waiting,
-the model, and sending (with the encoding before it). Their sum is the time of the request.
+The server measures the times. They follow each other without a gap: receiving (the head, the body, and parsing them),
+waiting, the model, and sending (including encoding). Their sum is the time of the request.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Ending(Enum):
     """How a request has ended."""
 
     COMPLETE = "complete"
-    """Its whole answer was given to the system to be sent; whether it has arrived nobody knows."""
+    """The whole answer was given to the operating system; whether it has arrived is unknown."""
     CUT = "cut"
-    """Its answer has begun and was not sent to its end: the client has left, or the model failed amid it."""
+    """The answer has begun but was not completed: the client has left, or the model failed in the middle."""
     CLIENT_LEFT = "client-left"
     """The connection broke before there was an answer."""
     ABANDONED = "abandoned"
@@ -33,33 +33,33 @@ class Ending(Enum):
 
 
 COMPLETE: Final = Ending.COMPLETE
-"""To look a member up in its class takes as long as three calls."""
+"""A module constant, because looking a member up in its class takes as long as three calls."""
 
 
 class RequestRecord:
-    """One request. A server fills it, others read it; records are equal if they are the same.
+    """One request. A server fills the record, others read it. Two records are equal only if they are the same object.
 
     Attributes:
-        client: address and port, as `127.0.0.1:40312` or `[::1]:40312`; empty where they are unknown.
+        client: address and port, as `127.0.0.1:40312` or `[::1]:40312`; empty if unknown.
         started: when the first bytes of the request were seen, in seconds since 1970.
-        head: of the request; None where none could be read. Where `raw_head` is set, use `field` instead of its fields.
-        raw_head: the head as it came, of a request whose head was known again: `head` is then that of an earlier
-            request, whose fields differ where they mean nothing here, as `traceparent`. Else empty.
-        model: name of the model that is asked to infer, or asked about (`GET /v2/models/M/ready`); None of other
-            requests, and of requests for inference that are refused by their head.
-        version: of the model; None also where a request about a model names none.
-        request_id: as the JSON header gives it; None where it has none, or was not read.
+        head: of the request; None if it could not be read. If `raw_head` is set, use `field` instead of its fields.
+        raw_head: the head as received, if the server found it in its cache; else empty. `head` is then that of an
+            earlier request. Its fields may differ if the server does not use them, as `traceparent`.
+        model: the model of the inference, or of a request about a model (`GET /v2/models/M/ready`); None for other
+            requests, and for inference requests that are refused by their head.
+        version: of the model; None also if a request about a model names none.
+        request_id: from the JSON header; None if it has none, or was not read.
         status: of the answer; None if there was none.
-        code: why the request was refused; None if it was not, or for no fault of its own (status 503 and 504).
-        cause: what the model has raised.
+        code: why the request was refused; None if it was not refused, or was not to blame (status 503 and 504).
+        cause: the exception of the model.
         ending: whether the answer was sent.
-        bytes_in: bytes of the request, head included, that were read by the time of the end.
-        bytes_out: bytes of the answer, head included, that were given to the system.
-        body_seconds: receiving the head and the body, and reading them.
+        bytes_in: bytes of the request, head included, that had been read at the end.
+        bytes_out: bytes of the answer, head included, that were given to the operating system.
+        body_seconds: receiving and parsing the head and the body.
         waiting_seconds: for memory, and for a thread.
-        model_seconds: in the model, without what it waits for windows of its inputs.
-        send_seconds: encoding and sending, with rows that the model makes meanwhile.
-        seconds: all of it.
+        model_seconds: in the model, without its waiting for windows of its inputs.
+        send_seconds: encoding and sending, including rows that the model makes meanwhile.
+        seconds: the whole request.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class RequestRecord:
     )
 
     def __init__(self, client: str, started: float) -> None:
-        """Begin with a request of which nothing else is known."""
+        """Begin with a request of which only these are known."""
         self.client: str = client
         self.started: float = started
         self.head: RequestHead | None = None
@@ -107,16 +107,16 @@ class RequestRecord:
 
     @property
     def method(self) -> str | None:
-        """Of the head."""
+        """The method in the head."""
         return None if self.head is None else self.head.method
 
     @property
     def target(self) -> str | None:
-        """Of the head: path and query, as they came."""
+        """The request target in the head: path and query, as received."""
         return None if self.head is None else self.head.target
 
     def field(self, name: bytes) -> list[bytes]:
-        """Return the values of a field of the head, of any name; names are compared in lower case."""
+        """Return all values of a field of the head; `name` is in lower case."""
         if self.raw_head:
             pattern = rb"(?i)\n%b:[ \t]*([^\r\n]*?)[ \t]*(?=\r?\n)" % re.escape(name)
             return re.findall(pattern, self.raw_head)
@@ -124,33 +124,33 @@ class RequestRecord:
 
 
 class Observer:
-    """Is told what happens to requests: inherit from it, and leave out what is not wanted.
+    """Receives the events of requests. Inherit from it, and override only the methods that you need.
 
-    All methods but those around a call are called on the event loop, where everybody waits for them: they should take
-    microseconds. Of an observer that raises, the first exception is logged, and that is all that comes of it.
+    All methods except those around a call run on the event loop, which waits for them: they should take microseconds.
+    If an observer raises, the first exception is logged, and there is no other effect.
     """
 
     def request_begun(self, request: RequestRecord) -> None:
-        """The head has been read: client, start and head are known. Of refused heads, this comes at their end."""
+        """The head has been read: client, start and head are known. For a refused head, this is called at the end."""
 
     def call_begun(self, request: RequestRecord) -> None:
-        """The model is called next, in this thread, or in this task of the event loop; model and id are known."""
+        """The model is called next, in this thread or in this task of the event loop; model and id are known."""
 
     def call_ended(self, request: RequestRecord) -> None:
-        """The model has returned or raised; in the same thread or task.
+        """The model has returned or raised, in the same thread or task.
 
-        A call that was given up is told of when it returns, so perhaps after the end of its request.
+        If the call was given up, this comes when the call returns, perhaps after the end of the request.
         """
 
     def request_ended(self, request: RequestRecord) -> None:
-        """The request is over, and the record is whole."""
+        """The request is over, and the record is complete."""
 
 
 class CallWatch(Protocol):
-    """Is told of the call of one request's model: the server's part, which the calls are made with."""
+    """Receives the events around the call of one request's model. The server implements it."""
 
     def call_begun(self, request: InferenceRequest) -> None:
         """The model is called next."""
 
     def call_ended(self) -> None:
-        """It has returned, or raised."""
+        """The model has returned or raised."""

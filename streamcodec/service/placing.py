@@ -1,8 +1,8 @@
-"""Placing: a `place` of the embedding program's, whose misfortunes are no fault of the connection's.
+"""Placing: turns failures of the embedding program's `place` into refusals.
 
-A placement makes files, or asks a device for memory; both can fail as the system likes. A server that saw an `OSError`
-would think that its client has gone, and the client would see a broken connection; so it is a refusal, to be tried
-again later.
+A placement may make files or ask a device for memory. Both can fail with an `OSError`. A server that saw this error
+would assume that its client has gone, and the client would see a broken connection. So the request is refused instead,
+and the client may try again later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamcodec.engine.spec import TensorSpec
 
 
 def guarded(place: Place) -> Place:
-    """Return a `place` whose placements refuse the message where the system has nothing left."""
+    """Return a `place` whose placements refuse the message if the system has no memory or space left."""
     return lambda spec: _Guarded(place, spec)
 
 

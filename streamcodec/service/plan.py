@@ -1,12 +1,12 @@
-"""Plan: what a known header means to the model that it is sent to.
+"""Plan: a cache of what a known JSON header means to its model.
 
-A client that asks again and again sends the same JSON header with other numbers behind it. Where the tensors lie, that
-they fit the model, and how the answer begins, have then been settled: what is left is to copy, to compute, and to send.
-A plan belongs to one model, version, media type and set of limits. It is immutable but for the beginnings of answers,
-which it remembers by the form of the outputs.
+A client that repeats a request sends the same JSON header with other numbers after it. The positions of the tensors,
+the check against the model and the beginning of the answer do not change. What remains is to copy, to compute, and to
+send. A plan belongs to one model, version, media type and set of limits. It is immutable, except that it remembers the
+beginnings of answers by the form of the outputs.
 
-Only what is the same every time is planned: no JSON tensors, no BYTES, whose lengths are theirs alone, and no BOOL,
-whose bytes would have to be looked at.
+Only requests whose layout is always the same are planned. This excludes JSON tensors; BYTES, whose lengths vary; and
+BOOL, whose bytes must be checked.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ _PLAIN_OUTPUT: Final = frozenset({np.ndarray})
 _MAX_PLANS: Final = 256
 _MAX_KEY_BYTES: Final = 4 << 10
 _MAX_FORMS: Final = 16
-"""Forms of outputs that one request can have: usually one."""
+"""Different forms of the outputs of one request; usually there is one."""
 
 
 @record()
 class _Beginning:
-    """Of an answer whose outputs have a certain form."""
+    """The beginning of an answer whose outputs have a certain form."""
 
     headers: tuple[tuple[str, str], ...]
-    """Of the reply."""
+    """Fields of the reply."""
     text: bytes
     """The JSON header."""
     names: tuple[str, ...]
-    """Of the outputs behind it, in order."""
+    """Names of the outputs after it, in order."""
     body_length: int
-    """Of the text and the outputs."""
+    """Bytes of the text and the outputs."""
 
 
 class Plans:
     """The plans of a service, by model, version, media type and JSON header."""
 
     def __init__(self) -> None:
-        """Plan nothing yet."""
+        """Begin without plans."""
         self._known: Cache[Plan] = Cache(_MAX_PLANS, _MAX_KEY_BYTES)
 
     def find(self, resolved: ResolvedHead, body: bytes) -> Plan | None:
-        """Return the plan for a whole body; None if there is nothing to plan.
+        """Return the plan for a whole body; None if the request cannot be planned.
 
         Raises:
             RemoteProtocolError: the body would be refused.
         """
         length = resolved.header_length or 0
-        if length > len(body):  # a slice would end with the body, and hide it
+        if length > len(body):  # a slice would stop at the end of the body and hide the error
             return None
         text = body[:length]
         key = resolved.key + text
@@ -81,10 +81,10 @@ class Plans:
 
 
 def infer_at_once(resolved: ResolvedHead, plans: Plans, body: bytes, watch: CallWatch | None = None) -> Reply | None:
-    """Have the model called with a whole body, which is not compressed.
+    """Call the model with a whole body that is not compressed.
 
     Returns:
-        The reply; None if it takes time to make one, or the body is refused: the ordinary way says how.
+        The reply; None if making it takes long, or the body is refused. The ordinary way then handles the request.
     """
     if not resolved.is_inline(len(body)):
         return None
@@ -107,7 +107,7 @@ def _plan(resolved: ResolvedHead, text: bytes, body_length: int) -> Plan | None:
     limits = resolved.headers.limits
     if not text or len(text) > limits.max_header_bytes or body_length > limits.max_message_bytes:
         return None
-    header = parse_request_header(text, limits)  # remembered as a part of the plan
+    header = parse_request_header(text, limits)  # cached as a part of the plan
     end = len(text)
     for spec in header.tensors:  # a generator for each question would take a tenth of the plan's time
         if spec.data is not None or spec.datatype.kind in _UNPLANNED_KINDS:
@@ -120,22 +120,22 @@ def _plan(resolved: ResolvedHead, text: bytes, body_length: int) -> Plan | None:
 
 
 class Plan:
-    """Answers whole requests of one header."""
+    """Answers whole requests with one header."""
 
     def __init__(self, resolved: ResolvedHead, header: RequestHeader, body_length: int) -> None:
-        """Plan for a header that has been accepted, and for bodies of that length."""
+        """Make a plan for a header that has been accepted, and for bodies of length `body_length`."""
         self._resolved = resolved
         self.header = header
         self.body_length = body_length
         self._beginnings: dict[tuple[Any, ...], _Beginning] = {}
 
     def run(self, body: bytes, watch: CallWatch | None = None) -> Reply:
-        """Call the model with the tensors of a whole body, and make the reply; `watch` is told of the call."""
+        """Call the model with the tensors of a whole body, and make the reply; `watch` is told about the call."""
         inputs = {spec.name: _tensor(spec, body) for spec in self.header.tensors}
         return self._resolved.call(self._resolved.request(self.header, inputs, {}), self._reply, watch)
 
     def _reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
-        """Make the reply, whose beginning depends on nothing but the form of the outputs."""
+        """Make the reply; its beginning depends only on the form of the outputs."""
         if not _PLAIN_OUTPUT.issuperset(map(type, outputs.values())):
             return self._resolved.reply(outputs, header)
         arrays = cast("Mapping[str, np.ndarray[Any, Any]]", outputs)
@@ -152,7 +152,7 @@ class Plan:
         )
 
     def _first_reply(self, form: tuple[Any, ...], arrays: Arrays, header: RequestHeader) -> Reply:
-        """Make the first reply of a form, and remember how it begins if the next will begin like this."""
+        """Make the first reply with a form, and remember its beginning if it can be used again."""
         tensors = self._resolved.select(arrays, header)
         message = self._resolved.encode(tensors, header)
         reply = message_reply(message, self._resolved.media_type)
@@ -174,10 +174,10 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    """Return the binary form of an array that has elements, in their byte order on the wire."""
+    """Return the binary form of an array that has elements, in the byte order of the wire."""
     try:
         return array.data.cast("B")
-    except (TypeError, ValueError):  # not contiguous, or of a type that Python has no view of
+    except (TypeError, ValueError):  # not contiguous, or a type without a Python view
         return byte_view(to_wire(array))
 
 

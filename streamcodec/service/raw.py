@@ -1,9 +1,9 @@
-"""Raw binary requests: a body that is one tensor's bytes and nothing else (`Inference-Header-Content-Length: 0`).
+"""Raw binary requests: the body is the bytes of one tensor and nothing else (`Inference-Header-Content-Length: 0`).
 
-Specification, "Raw Binary Request": the model has exactly one input; of its dimensions at most one is variable, and
-follows from the size; a BYTES input has the shape [1], and the whole body is its one element; to a batching model the
-request is a batch of one. Where no dimension is variable, the size need not be known: the body may come in chunks, or
-compressed.
+Specification, "Raw Binary Request": the model has exactly one input. At most one of its dimensions is variable, and
+follows from the size of the body. A BYTES input has the shape [1], and the whole body is its one element. For a
+batching model the request is a batch of one. If no dimension is variable, the size need not be known: the body may come
+in chunks, or compressed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def raw_tensor(model: Model, head: RequestHead) -> TensorSpec:
     """Deduce the tensor of a raw binary request.
 
     Args:
-        model: the one that is asked.
-        head: of the request. Where chunking or compression hides the length of the body, the model's input has to say
-            it: what comes is then held against that.
+        model: the requested model.
+        head: of the request. If chunking or compression hides the length of the body, the model's input must determine
+            it. The body is then checked against that length.
 
     Raises:
-        RemoteProtocolError: `model-mismatch`: it cannot be deduced; `length-required`, status 411: the length is
-            missing, or hidden although the shape follows from it.
+        RemoteProtocolError: `model-mismatch`: the tensor cannot be deduced. `length-required`, status 411: the length
+            is missing, or is hidden although the shape follows from it.
     """
     if head.content_length == 0 and not head.fields.values(b"content-length"):
         # Without a body there is no tensor, not even one of 0 bytes.
@@ -60,7 +60,7 @@ def raw_tensor(model: Model, head: RequestHead) -> TensorSpec:
 
 
 def _shape(wanted: tuple[int, ...], nbytes: int | None, itemsize: int) -> tuple[int, ...]:
-    """Put the size that fits in the place of the one variable dimension."""
+    """Replace the variable dimension by the size that fits."""
     if wanted.count(ANY_SIZE) > 1:
         raise _mismatch(f"the model's input {list(wanted)} has several variable dimensions; send a header")
     row = itemsize * math.prod(size for size in wanted if size != ANY_SIZE)

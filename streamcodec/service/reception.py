@@ -1,7 +1,7 @@
-"""Reception: one inference request on its way to arrays, for endpoints that are not the service's. Sans-IO.
+"""Reception: receives one inference request as arrays, for endpoints outside the service. Sans-IO.
 
-The owner has the head from its framework. It hands the events of `body` to `receive` until that returns the request,
-calls whatever it likes, and makes the answer in the form that the request has asked for.
+The owner has the head from its framework. It passes the events of `body` to `receive` until that returns the request.
+Then it computes whatever it likes, and makes the answer in the form that the request asks for.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from streamcodec.service.inference import as_values, select_outputs
 from streamcodec.service.replies import Reply, message_reply
 
 Check = Callable[[RequestHeader], None]
-"""Is called when the JSON header has come, before memory is taken; what it raises refuses the request."""
+"""Called when the JSON header has arrived, before memory is taken. If it raises, the request is refused."""
 
 
 @record()
 class ReceivedRequest:
-    """An inference request, all of it."""
+    """A complete inference request."""
 
     header: RequestHeader
-    """What the JSON header says: id, parameters, inputs, and which outputs are wanted."""
+    """The content of the JSON header: id, parameters, inputs, and requested outputs."""
     inputs: Mapping[str, np.ndarray[Any, Any] | Elements]
     """By name; writable, in C order. BYTES are `Elements`."""
     media_type: str | None
-    """Of the request, if it is one that says the header's length: the answer has the same."""
+    """The media type of the request, if it gives the header's length; the answer then has the same."""
 
     def reply(self, outputs: Mapping[str, Values], *, model_name: str, model_version: str | None = None) -> Reply:
-        """Make the answer: the outputs that the request has asked for, each as binary data or JSON as it wishes.
+        """Make the answer: the requested outputs, each as binary data or JSON as the request asks.
 
         Args:
-            outputs: by name; more than are asked for do no harm.
+            outputs: by name; outputs that are not requested are ignored.
             model_name: as the answer names it.
             model_version: left out if None.
 
         Raises:
-            RemoteProtocolError: `model-mismatch`: an output is asked for that is none of these.
-            LocalProtocolError: an output has no form in the protocol.
+            RemoteProtocolError: `model-mismatch`: a requested output is missing in `outputs`.
+            LocalProtocolError: an output cannot be sent in this protocol.
         """
         values = {name: as_values(value) for name, value in outputs.items()}
         message = encode_response(
@@ -64,10 +64,10 @@ class ReceivedRequest:
 
 
 class Reception:
-    """One request.
+    """Receives one request.
 
     Attributes:
-        body: takes its bytes, and has its events.
+        body: takes the bytes, and returns the events.
     """
 
     _header: RequestHeader
@@ -85,7 +85,7 @@ class Reception:
         """Begin with the first byte of the body; for the arguments see `request_decoder` and `FedBody`.
 
         Raises:
-            RemoteProtocolError: the head alone is reason enough to refuse.
+            RemoteProtocolError: the request can be refused by its head alone.
         """
         header_length, self._media_type = head.fields.header_form
         decoder = request_decoder(
@@ -101,10 +101,10 @@ class Reception:
         self._inputs: dict[str, np.ndarray[Any, Any] | Elements] = {}
 
     def receive(self, event: HttpEvent) -> ReceivedRequest | None:
-        """Take an event of the body; return the request when that was its last one.
+        """Take an event of the body; return the request after its last event.
 
         Raises:
-            LocalProtocolError: a tensor was placed in windows, which come as events of the body and have no array.
+            LocalProtocolError: a tensor was placed in windows, which are events of the body and not arrays.
         """
         if isinstance(event, EndOfMessage):
             return ReceivedRequest(header=self._header, inputs=self._inputs, media_type=self._media_type)

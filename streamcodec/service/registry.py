@@ -1,10 +1,10 @@
-"""Registry: the models of a server by name, which may be added, removed and replaced while it serves.
+"""Registry: the models of a server by name. Models may be added, removed and replaced while the server runs.
 
-A request that has begun keeps the model that it began with. Who remembers something beyond a request (a `ResolvedHead`,
-and what a server makes of it) notes the registry's `generation`, which is another one after each change; so it costs
-one comparison to know that it still holds. A change first replaces the dictionary, which is never written to, and then
-counts on; who notes the generation before looking for a model can at worst look once too often. So one thread may
-change the registry while others look.
+A request keeps the model with which it began. A cache that outlives a request (a `ResolvedHead`, and what a server
+derives from it) stores the registry's `generation`. The generation changes with each change of the registry, so one
+comparison shows whether a cache entry is still valid. A change first replaces the dictionary, which is never modified,
+and then increments the generation. A reader that stores the generation before it looks for a model can at worst look
+once too often. So one thread may change the registry while others read it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamcodec.service.statistics import ModelStatistics
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A model, and what has been counted of it since it was added."""
+    """A model with its statistics since it was added."""
 
     model: Model
     """The model."""
@@ -28,10 +28,10 @@ class Offer:
 
 
 class ModelRegistry:
-    """The models of a server, by name. It may be changed by any thread, but by one at a time, while a server looks.
+    """The models of a server, by name. Any thread may change it, but only one at a time, while a server reads it.
 
     Attributes:
-        generation: another number after each change.
+        generation: a number that changes with each change of the registry.
     """
 
     def __init__(self) -> None:
@@ -48,32 +48,32 @@ class ModelRegistry:
         return registry
 
     def add(self, model: Model) -> None:
-        """Offer a model.
+        """Add a model.
 
         Raises:
-            LocalProtocolError: its name is empty or taken, or it has no version.
+            LocalProtocolError: its name is empty or already used, or it has no version.
         """
         if not model.name or model.name in self._offers:
-            msg = f"names of models are unique and not empty, unlike {model.name!r}"
+            msg = f"names of models must be unique and not empty, unlike {model.name!r}"
             raise LocalProtocolError(msg)
         self._put(model)
 
     def replace(self, model: Model) -> None:
-        """Offer a model in the place of the one of its name. Requests under way end with the old one.
+        """Replace the model with the same name. Requests in progress end with the old one.
 
-        Its statistics begin anew.
+        Its statistics start again from zero.
 
         Raises:
-            LocalProtocolError: there is no model of that name, or it has no version.
+            LocalProtocolError: there is no model with that name, or it has no version.
         """
         self._check_is_known(model.name)
         self._put(model)
 
     def remove(self, name: str) -> None:
-        """Offer a model no longer. Requests under way end with it, later ones are answered 404.
+        """Remove a model. Requests in progress end with it; later ones are answered 404.
 
         Raises:
-            LocalProtocolError: there is no model of that name.
+            LocalProtocolError: there is no model with that name.
         """
         self._check_is_known(name)
         self._offers = {known: offer for known, offer in self._offers.items() if known != name}
@@ -95,21 +95,21 @@ class ModelRegistry:
         raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
 
     def statistics(self, name: str, version: str) -> ModelStatistics | None:
-        """Return where requests of a model are counted; None if it is no longer there."""
+        """Return the counter for the requests of a model; None if the model has been removed."""
         offer = self._offers.get(name)
         return None if offer is None else offer.statistics.get(version)
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """The models of this moment with their statistics, in the order in which they were added."""
+        """The current models with their statistics, in the order in which they were added."""
         return tuple(self._offers.values())
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether there is a model of that name."""
+        """Tell whether there is a model with that name."""
         return name in self._offers
 
     def __iter__(self) -> Iterator[Model]:
-        """Iterate over the models of this moment in the order in which they were added."""
+        """Iterate over the current models, in the order in which they were added."""
         return iter([offer.model for offer in self.offers])
 
     def _check_is_known(self, name: str) -> None:

@@ -1,7 +1,7 @@
-"""Replies: a response before it is written, and the one form that all errors have.
+"""Replies: responses before they are written, and the one form of all errors.
 
-An error is always `{"error": "..."}` as JSON with a fitting status: never a stack trace, never the input echoed back,
-and never longer than 2 KiB, whatever names the client or the operator has chosen.
+An error is always `{"error": "..."}` as JSON with a matching status. It never contains a stack trace or the client's
+input. It is never longer than 2 KiB, whatever names the client or the operator has chosen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamcodec.formats.v2.jsonoutput import dump_json
 
 _MAX_ERROR_BYTES: Final = 2 << 10
 _MAX_ERROR_CHARS: Final = _MAX_ERROR_BYTES // 6 - len('{"error":""}')
-"""Of a text that is too long: no character takes more than 6 bytes, which is what a control character takes."""
+"""Limit for a text that is too long: a character takes at most 6 bytes, as control characters do."""
 
 
 @record()
@@ -29,18 +29,18 @@ class Reply:
     status: int
     """HTTP status code."""
     headers: Sequence[tuple[str, str]] = ()
-    """Fields that belong to it; the connection adds its own."""
+    """Fields of the response; the connection adds its own."""
     buffers: tuple[Part, ...] = ()
-    """The body. `Rows` in it are made while it is sent, by a thread if that takes long: windows of a model, or the text
-    of large tensors that are answered as JSON."""
+    """The body. `Rows` in it are made while it is sent, by a thread if that takes long. They are windows of a model, or
+    the text of large tensors that are answered as JSON."""
     body_length: int = 0
-    """Bytes of the body, also of what does not exist yet."""
+    """Bytes of the body, including parts that do not exist yet."""
     cause: BaseException | None = None
-    """What the model raised, for the server's log; it is not part of the response."""
+    """The exception of the model, for the server's log; it is not part of the response."""
     call: str = ""
-    """Which model, version and request that was, in words for the same log."""
+    """Model, version and request in words, for the same log."""
     refusal: MessageError | None = None
-    """What was wrong with the request, for logs and metrics; its text is in the response."""
+    """The error of the request, for logs and metrics; its text is in the response."""
 
 
 _BODILESS: Final = {204, 304}
@@ -59,8 +59,8 @@ def message_reply(message: EncodedMessage, media_type: str | None = None) -> Rep
 
     Args:
         message: the response.
-        media_type: of the request, if it is one that says the header's length: the reply has the same. To Vertex AI's,
-            Triton replies with the usual field, which clients may look for; so that reply has both.
+        media_type: of the request, if it gives the header's length: the reply has the same. Triton answers Vertex AI's
+            media type with the usual field, and clients may look for it. So that reply has both.
     """
     headers = message.headers if media_type is None else message.headers_with(media_type)
     if media_type == VERTEX_AI_MEDIA_TYPE and message.header_length is not None:
@@ -90,15 +90,15 @@ def failure_reply(
     cause: BaseException | None = None,
     refusal: MessageError | None = None,
 ) -> Reply:
-    """Reply with an error, whose text is cut if it is too long."""
-    text = text.encode("utf-8", "backslashreplace").decode()  # a model may say anything, halves of surrogates included
+    """Reply with an error; a text that is too long is cut."""
+    text = text.encode("utf-8", "backslashreplace").decode()  # a model's text may contain lone surrogates
     if len(dump_json({"error": text})) > _MAX_ERROR_BYTES:
         text = shortened(text, _MAX_ERROR_CHARS)
     return json_reply({"error": text}, status=status, headers=headers, cause=cause, refusal=refusal)
 
 
 def error_reply(error: MessageError, *, headers: Sequence[tuple[str, str]] = ()) -> Reply:
-    """Reply with what the client did wrong, and where."""
+    """Reply with the error of the client, and its place in the request."""
     if error.code is ErrorCode.UNSUPPORTED_ENCODING:
         headers = [*headers, ("Accept-Encoding", ", ".join((*ENCODINGS, "identity")))]
     if error.code is ErrorCode.OUT_OF_MEMORY:

@@ -1,11 +1,11 @@
-"""Routes: which resource of the V2 service a request target names.
+"""Routes: maps a request target to a resource of the V2 service.
 
-Segments are split before they are percent-decoded, so a model's name may hold any character, a slash included. The
-query is ignored.
+Segments are split before they are percent-decoded, so a model's name may contain any character, even a slash. The query
+is ignored.
 
-Beside the routes of the protocol there are those that clients of Triton and KServe call first. `/v2/models/stats` can
-be one of either: the statistics of all models, or the metadata of a model `stats`. If there is such a model, its
-metadata is answered, and statistics can be asked for model by model.
+There are also routes that clients of Triton and KServe call first. `/v2/models/stats` has two meanings: the statistics
+of all models, or the metadata of a model named `stats`. If there is such a model, its metadata are answered. Statistics
+can then be requested model by model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Resource(Enum):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that it answers."""
+        """The HTTP methods of the resource."""
         return ("POST",) if self in {Resource.MODEL_INFER, Resource.INDEX} else ("GET", "HEAD")
 
 
@@ -44,7 +44,7 @@ class Route:
     """A resource, and the model it belongs to."""
 
     resource: Resource
-    """What is asked for."""
+    """The requested resource."""
     model: str = ""
     """Name of the model; empty for the server's own resources."""
     version: str | None = None
@@ -68,7 +68,7 @@ _MODEL = {
 }
 
 STATISTICS_NAME: Final = "stats"
-"""The name of a model that has the URL of the statistics of all models as its own."""
+"""The name of the model whose URL is also the URL of the statistics of all models."""
 
 _NOT_OFFERED: Final = {
     "repository": "models are loaded and unloaded by the program that runs this server, and not by its clients",
@@ -77,17 +77,17 @@ _NOT_OFFERED: Final = {
     "trace": "this server has no tracing that clients can change",
     "logging": "this server has no logging that clients can change",
 }
-"""Extensions of Triton's that are not there, by the segment that their routes begin with; and why."""
+"""Extensions of Triton that are not offered: the first segment of their routes, and the reason."""
 
 
 def find_route(target: str) -> Route:
-    """Return what a request target names.
+    """Return the route of a request target.
 
     Args:
         target: in origin form (`/v2/models/m`) or absolute form (`http://host/v2/models/m`).
 
     Raises:
-        RemoteProtocolError: `not-found`, status 404; `invalid-http` where the percent-encoding is not of UTF-8.
+        RemoteProtocolError: `not-found`, status 404; `invalid-http` if the percent-encoding is not UTF-8.
     """
     try:
         path = target.partition("?")[0] if target.startswith("/") else _absolute(target)

@@ -1,6 +1,7 @@
-"""Service: the V2 inference service, sans-IO. From a request's head to a reply, or to an inference that will make one.
+"""Service: the V2 inference service: from a request's head to a reply, or to an inference that will make one. Sans-IO.
 
-It knows models and routes, and HTTP only as heads and replies. Transports, threads and time are the server's.
+It knows models and routes, and HTTP only as heads and replies. The server is responsible for transports, threads and
+time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from streamcodec.service.routes import STATISTICS_NAME, Resource, Route, find_ro
 _EXTENSIONS: Final = ("binary_tensor_data", "model_configuration", "statistics")
 
 MAX_POOL_BYTES: Final = 256 << 20
-"""Kept by default for the next tensors: a few large ones. More would only make a server that rests look larger."""
+"""Idle memory that is kept by default for the next tensors: enough for a few large ones. More would only make an idle
+server look larger."""
 
 
 class Service:
@@ -42,9 +44,9 @@ class Service:
     Attributes:
         models: the models; they may be added, removed and replaced at any time.
         limits: of every request.
-        is_ready: what readiness checks are told; a server that shuts down sets it to False.
-        pool: memory of tensors that is used again; None if there is none. A server counts what is idle of it in its
-            budget, and gives that back before a request has to wait; so a pool belongs to one server.
+        is_ready: the answer to readiness checks; a server that shuts down sets it to False.
+        pool: reuses the memory of tensors; None if there is none. A server counts its idle memory in its budget, and
+            gives it back before a request has to wait. So a pool belongs to one server.
     """
 
     def __init__(
@@ -65,30 +67,32 @@ class Service:
         """Serve these models.
 
         Args:
-            models: what is served.
-            limits: caps on every request.
-            place: whose memory the tensors of requests go to; by default that of `pool`. A model that takes windows
-                decides for itself.
-            max_pool_bytes: what `pool` keeps at most while nobody uses it; 0 for new memory each time, which is slower
-                and leaves nothing behind. Without effect where `place` is given.
+            models: the models to serve.
+            limits: bound every request.
+            place: chooses the memory for the tensors of requests; by default that of `pool`. A model that takes windows
+                uses its own.
+            max_pool_bytes: the most idle memory that `pool` keeps. 0 allocates new memory each time, which is slower
+                and leaves nothing behind. Without effect if `place` is given.
             nonfinite: how NaN and the infinities are written in JSON outputs.
             allow_headerless: whether requests may have binary tensors without `Inference-Header-Content-Length`, as
                 some clients send them; see `request_decoder`.
-            cors_origins: whose pages may call this service from a browser, as `https://app.example`; `*` for all.
-                None of them may by default, and none of them ever with credentials.
-            allowed_hosts: by which names the service may be called, as `localhost` or `[::1]`, with a port or in any;
-                requests for others get 421. Keeps pages out that a browser believes to be of this server (DNS
-                rebinding). Every name is allowed by default, since a proxy in front may pass on any.
-            compresses: whether inference responses are compressed for clients whose `Accept-Encoding` prefers that.
-                Costs far more time than it saves on a fast network, and some clients ask without meaning it.
-            classifies: whether outputs can be asked for as classes: the K highest values with index and label, for
-                `{"classification": K}` in the parameters of a requested output, as with Triton. Else that is refused.
-            decompresses: whether requests may be compressed. They cost a thread's time, up to a thousand times as much
-                as their bytes say; without this they are refused by their heads, with status 415.
+            cors_origins: the origins whose pages may call this service from a browser, as `https://app.example`; `*`
+                for all. None by default. Credentials are never allowed.
+            allowed_hosts: the names under which the service may be called, as `localhost` or `[::1]`, with a port or
+                for any port. Requests for other hosts get status 421. This protects against DNS rebinding. By default
+                every name is allowed, because a proxy in front may pass on any.
+            compresses: whether inference responses are compressed for clients whose `Accept-Encoding` prefers that. On
+                a fast network this costs far more time than it saves, and some clients ask for it without need.
+            classifies: whether clients may ask for outputs as classes: the K highest values with index and label, by
+                `{"classification": K}` in the parameters of a requested output, as with Triton. If not, such requests
+                are refused.
+            decompresses: whether requests may be compressed. Decompression occupies a thread for up to a thousand times
+                as long as an uncompressed request of the same size. If not, they are refused by their heads, with
+                status 415.
 
         Raises:
-            LocalProtocolError: one of `cors_origins` is no origin, one of `allowed_hosts` no host, or `max_pool_bytes`
-                is negative.
+            LocalProtocolError: an entry of `cors_origins` is not an origin, an entry of `allowed_hosts` is not a host,
+                or `max_pool_bytes` is negative.
         """
         self.models = models
         self.limits = limits
@@ -114,13 +118,13 @@ class Service:
 
         Args:
             head: of the request.
-            pause_after_header: whether the decoder is paused after a JSON header by which it first becomes known how
-                much memory the request takes (`Inference.memory_bytes`); see `request_decoder`.
-            paced: whether the decoder does its work in small pieces, each when it is asked to; see `Decoder.work`.
+            pause_after_header: whether to pause the decoder after the JSON header, if only the header tells how much
+                memory the request takes (`Inference.memory_bytes`); see `request_decoder`.
+            paced: whether the decoder works in small pieces, one for each call; see `Decoder.work`.
 
         Returns:
-            If its body is wanted an `Inference`, or a `Listing`, which has the same `decoder`, `receive` and `run`.
-            Else the reply: a body that nobody wants need not be read.
+            An `Inference` or a `Listing` if the body is needed; both have `decoder`, `receive` and `run`. Else the
+            reply; the body then need not be read.
         """
         outcome = self.open(head)
         if isinstance(outcome, ResolvedHead):
@@ -128,12 +132,12 @@ class Service:
         return outcome
 
     def open(self, head: RequestHead) -> Reply | ResolvedHead | Listing:
-        """Decide on a head, for one request or for many that begin with it.
+        """Decide on a head, for one request or for many requests with that head.
 
         Returns:
-            A `ResolvedHead` if it begins an inference request; it stays true until the registry has another
-            `generation`. A `Listing` for this one request if it asks for the index in a body. Else the reply, which may
-            be another one next time.
+            A `ResolvedHead` for an inference request. It is valid until the `generation` of the registry changes. A
+            `Listing`, for this one request, if the head asks for the index with a body. Else the reply, which may be
+            different next time.
         """
         try:
             self._hosts.check(head)
@@ -153,15 +157,15 @@ class Service:
             return error_reply(error)
 
     def finish(self, reply: Reply, head: RequestHead | None) -> Reply:
-        """Add the fields that every reply of this service has, whoever made it.
+        """Add the fields that every reply of this service needs.
 
-        A server calls this on each reply right before it is sent, also on those that are none of `begin`'s or
-        `Inference.run`'s: without these fields a browser shows no page what went wrong. Where neither CORS nor
-        compression is switched on, there is nothing to add.
+        A server calls this for each reply right before it is sent, including replies that do not come from `begin` or
+        `Inference.run`. Without these fields a browser does not show the error to a page. If neither CORS nor
+        compression is switched on, nothing is added.
 
         Args:
             reply: to be sent.
-            head: of the request that is answered; None if it could not be read.
+            head: of the request; None if it could not be read.
         """
         if not self._adds_fields:
             return reply
@@ -243,7 +247,7 @@ def _not_ready(model: Model) -> Reply:
 def _is_compressed(head: RequestHead) -> bool:
     try:
         return head.fields.encoding_of(head.content_length) is not None
-    except MessageError:  # by something else
+    except MessageError:  # an unsupported compression
         return True
 
 

@@ -1,7 +1,6 @@
-"""Statistics: what has been counted of one model and version, in the words of Triton's statistics extension.
+"""Statistics: the counters of one model and version, in the terms of Triton's statistics extension.
 
-Counting is one call for each request that has ended. It knows no clock: how long what has taken, and what time it is,
-is told by the caller, which is the server.
+Each request that has ended is counted by one call. This room has no clock: its caller, the server, gives all times.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ _MILLISECONDS: Final = 1_000
 
 
 class ModelStatistics:
-    """Counts the requests of one model and version, for one thread at a time: that of the event loop."""
+    """Counts the requests for one model and version. Only one thread at a time may use it: that of the event loop."""
 
     __slots__ = ("_body", "_ended", "_failed", "_failures", "_inferences", "_model", "_send", "_successes", "_waiting")
 
@@ -33,7 +32,7 @@ class ModelStatistics:
         ended: float,
         batch_size: int = 1,
     ) -> None:
-        """Count a request that has ended. Of one that failed, Triton counts no more than how long it took in all.
+        """Count a request that has ended. For a failed request, Triton counts only its total time.
 
         Args:
             is_success: whether it was answered with the model's outputs.
@@ -41,8 +40,8 @@ class ModelStatistics:
             body: seconds in which the body was received.
             model: seconds in which the model was called.
             send: seconds in which the answer was made and sent.
-            ended: seconds since 1970, of now.
-            batch_size: inferences that the request has asked for.
+            ended: the current time, in seconds since 1970.
+            batch_size: inferences in the request.
         """
         if not is_success:
             self._failures += 1
@@ -57,10 +56,10 @@ class ModelStatistics:
         self._ended = ended
 
     def document(self, name: str, version: str) -> dict[str, Any]:
-        """Return what has been counted, as Triton's extension writes it.
+        """Return the counters in the form of Triton's extension.
 
-        One request is one execution, since requests are not joined to batches here. There is no cache, and nothing is
-        counted by the size of a batch.
+        One request is one execution, because requests are not joined into batches here. There is no cache, and nothing
+        is counted by the size of a batch.
         """
         successes = self._successes
         total = self._waiting + self._body + self._model + self._send

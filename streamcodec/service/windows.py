@@ -1,8 +1,8 @@
 """Windows: the inputs of a model that takes them row by row, while they arrive.
 
-Such a model is called when the header has come. What it is given has the shape of its inputs and no values yet; asking
-for the next window is what makes the connection read. How one waits for that is the caller's: it hands in `pull`, which
-returns the decoder's next event, and here is only what the events mean.
+Such a model is called when the header has arrived. Its inputs have a shape, but no values yet. When the model asks for
+the next window, the connection reads. The caller decides how to wait: it gives `pull`, which returns the decoder's next
+event. This room only interprets the events.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent
 
 Pull = Callable[[], HttpEvent]
-"""Returns the next event of a request, waiting as long as that takes."""
+"""Returns the next event of a request, after waiting for it as long as necessary."""
 
-_ORDER: Final = "a model takes its windows input after input, in the order of the request"
+_ORDER: Final = "a model must take its windows input after input, in the order of the request"
 
 
 def windows_of(spec: TensorSpec, header: RequestHeader, pull: Pull) -> Iterator[Window]:
@@ -43,7 +43,7 @@ def checked(event: HttpEvent, spec: TensorSpec) -> WindowReceived:
     """Return the event if it is a window of that input.
 
     Raises:
-        LocalProtocolError: it is something else, so the model does not take its inputs in their order.
+        LocalProtocolError: it is another event, so the model does not take its inputs in order.
     """
     if not isinstance(event, WindowReceived) or event.spec is not spec:
         raise LocalProtocolError(f"{_ORDER}; it was not the turn of {spec.name!r}")
@@ -51,10 +51,10 @@ def checked(event: HttpEvent, spec: TensorSpec) -> WindowReceived:
 
 
 def check_end(event: HttpEvent) -> None:
-    """Insist that nothing follows the last window.
+    """Check that nothing follows the last window.
 
     Raises:
         LocalProtocolError: an input has been left out.
     """
     if not isinstance(event, EndOfMessage):
-        raise LocalProtocolError(f"{_ORDER}; after the last one something was left")
+        raise LocalProtocolError(f"{_ORDER}; there was more input after the last one")

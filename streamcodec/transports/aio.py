@@ -1,9 +1,10 @@
-"""Asynchronous transport: sockets of our own under anyio, on asyncio (uvloop included) and trio.
+"""Asynchronous transport: sockets under anyio, on asyncio (uvloop included) and trio.
 
-anyio has no way to receive into given memory, so the socket stays ours and is never wrapped, with TLS or without: wait
-until it is readable, then `recv_into`, or `recvmsg_into` where one read can fill several small tensors. The wait comes
-first, since trying first would cost an exception per idle turn; it is also where other tasks get their turn, so one
-large body does not hold up the rest. What a paced source has to do without bytes is done by `turns`.
+anyio cannot receive into given memory. So this module keeps the socket itself and never wraps it, with TLS or without.
+It waits until the socket is readable, then calls `recv_into`; or `recvmsg_into`, if one read can fill several small
+tensors. It waits before it reads, because trying first would cost an exception for each read without data. Other tasks
+run during this wait, so one large body does not delay the others. The work of a paced source that needs no bytes is
+done by `turns`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from streamcodec.transports.tls import Socket, TlsSocket, has_pending
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 
 _TURN_READS: Final = 16
-"""After so many full reads, other tasks get their turn, however fast the peer sends."""
+"""After this many full reads, other tasks get their turn, however fast the peer sends."""
 
 _TURN_BYTES: Final = 64 << 10
-"""After so many bytes sent, other tasks get their turn, however fast the peer reads."""
+"""After this many sent bytes, other tasks get their turn, however fast the peer reads."""
 
 
 async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: float | None = None) -> EventT:
@@ -36,23 +37,23 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
 
     Args:
         sock: non-blocking.
-        source: a `Decoder`, `ServerConnection` or `ClientConnection`, or what has the same methods.
-        timeout: seconds without a byte before giving up, at most an eighth more; None waits for ever.
+        source: a `Decoder`, `ServerConnection` or `ClientConnection`, or an object with the same methods.
+        timeout: seconds without a byte before giving up, or up to an eighth longer; None waits for ever.
 
     Raises:
-        RemoteProtocolError: what the peer has sent breaks a rule.
-        TimeoutError: nothing came for `timeout` seconds.
+        RemoteProtocolError: the peer's bytes break a rule.
+        TimeoutError: no byte arrived for `timeout` seconds.
         OSError: the connection is broken.
     """
     event = source.next_event()
     if not (event is NEED_DATA or event is NEED_TURN):
         return event
-    # One scope for all reads, whose end is put off now and then: one for each would cost as much as the read.
+    # One cancel scope for all reads; its deadline is moved from time to time. One for each read would double the cost.
     allowed = math.inf if timeout is None else timeout
     with anyio.move_on_after(timeout) as scope:
         while event is NEED_DATA or event is NEED_TURN:
             if event is NEED_TURN:
-                scope.deadline = math.inf  # it is not the peer who takes this time
+                scope.deadline = math.inf  # the peer is not responsible for this time
                 await turns.work(source)
                 scope.deadline = anyio.current_time() + allowed
                 event = source.next_event()
@@ -68,15 +69,15 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
 
 
 def _take_turn(sock: Socket, source: EventSource[EventT]) -> EventT | NeedData | NeedTurn:
-    """Read until there is an event, or nothing more has come, or others should have their turn."""
+    """Read until there is an event, until nothing more has arrived, or until other tasks should have their turn."""
     event: EventT | NeedData | NeedTurn = NEED_DATA
-    enough = 1 if isinstance(sock, TlsSocket) else READ_BYTES  # of TLS, a read takes one record
+    enough = 1 if isinstance(sock, TlsSocket) else READ_BYTES  # with TLS, a read takes one record
     nbytes = enough
     reads = 0
     while event is NEED_DATA and nbytes >= enough and reads < _TURN_READS:
         try:
             nbytes = receive(sock, source)
-        except BlockingIOError:  # the last read took all, or a false alarm, which the system is free to raise
+        except BlockingIOError:  # the last read took everything, or the system gave a false alarm, as it may
             break
         received(source, nbytes)
         event = source.next_event()
@@ -85,7 +86,7 @@ def _take_turn(sock: Socket, source: EventSource[EventT]) -> EventT | NeedData |
 
 
 async def _wait_readable(sock: Socket) -> None:
-    """Wait until a read may return; others have their turn in any case."""
+    """Wait until a read can return; other tasks have their turn in any case."""
     if has_pending(sock):
         await anyio.lowlevel.checkpoint()
     else:
@@ -97,13 +98,13 @@ async def send(sock: Socket, parts: Parts, *, timeout: float | None = None) -> N
 
     Args:
         sock: non-blocking.
-        parts: bytes, byte views, and `Rows`, whose windows are asked for when it is their turn, and asynchronously if
-            they come so; otherwise they are made on the event loop, so each should be quick.
+        parts: bytes, byte views, and `Rows`. The windows of `Rows` are requested when it is their turn, asynchronously
+            if they are asynchronous. Otherwise they are made on the event loop, so each should be quick.
         timeout: seconds without progress before giving up; None waits for ever.
 
     Raises:
-        LocalProtocolError: windows are not what was declared. What has been sent is no whole message: the connection
-            must be closed. So it must whatever else the source of the windows raises.
+        LocalProtocolError: windows differ from the declaration. Then only a part of the message has been sent, and the
+            connection must be closed. The same holds for any exception of the source of the windows.
         TimeoutError: the peer took nothing for `timeout` seconds.
         OSError: the connection is broken.
     """
@@ -114,7 +115,7 @@ async def send(sock: Socket, parts: Parts, *, timeout: float | None = None) -> N
 
 
 async def send_batch(sock: Socket, batch: list[memoryview], limit: ProgressLimit) -> None:
-    """Send what is there already.
+    """Send buffers that exist already.
 
     Raises:
         TimeoutError: no progress.
@@ -138,24 +139,24 @@ async def send_batch(sock: Socket, batch: list[memoryview], limit: ProgressLimit
 
 
 class ProgressLimit:
-    """Time without progress, in one direction or in both.
+    """A limit on the time without progress, in one direction or in both.
 
     Attributes:
-        sent: bytes that the system has taken.
+        sent: bytes that the operating system has taken.
     """
 
     def __init__(self, timeout: float | None) -> None:
-        """Allow so many seconds; None for ever."""
+        """Allow `timeout` seconds; None for no limit."""
         self.sent = 0
         self._timeout = math.inf if timeout is None else timeout
         self._end = math.inf
 
     def renew(self) -> None:
-        """Begin anew: something has moved."""
+        """Restart the time: there was progress."""
         self._end = anyio.current_time() + self._timeout
 
     async def wait(self, ready: Callable[[Socket], Awaitable[None]], sock: Socket) -> None:
-        """Wait for the socket; whatever moves meanwhile prolongs it.
+        """Wait for the socket; all progress meanwhile prolongs the wait.
 
         Raises:
             TimeoutError: nothing has moved for too long.
@@ -170,16 +171,16 @@ class ProgressLimit:
 
 
 async def connect(host: str, port: int, *, timeout: float | None = None) -> socket.socket:
-    """Open a non-blocking TCP connection to the first address of a host that takes it.
+    """Open a non-blocking TCP connection to the first address of a host that accepts it.
 
     Args:
         host: a name or an address.
         port: of the server.
-        timeout: seconds for the name, and for each address; None waits for ever.
+        timeout: seconds for the look-up of the name, and for each address; None waits for ever.
 
     Raises:
         TimeoutError: the name was not found in time, or the last address did not answer in time.
-        OSError: the name is unknown, or no address took the connection.
+        OSError: the name is unknown, or no address accepted the connection.
     """
     failure = OSError(f"{host!r} has no address")
     with anyio.fail_after(timeout):

@@ -1,11 +1,10 @@
-"""Duplex: a message goes out while its answer comes in, for clients.
+"""Duplex: sends a message while its answer is received, for clients.
 
-A server may answer before it has read everything: to refuse, or because its answer grows row by row. A client that sent
-first and read then would not see the one in time, and with the other both ends could end up waiting for each other to
-take something. So whatever is possible first is done first, in both directions; time without progress is time in which
-neither moves.
+A server may answer before it has read everything: to refuse, or because its answer grows row by row. A client that
+first sends and then reads would see a refusal too late. With a growing answer both ends could wait for each other (a
+deadlock). So both directions make progress whenever they can. A timeout means that neither direction has moved.
 
-There is one class for each way of waiting. What is sent, and what comes of what is read, is not known here.
+There is one class for each way of waiting. This module does not know the content of either direction.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class Duplex(Generic[EventT]):
     """Sends and reads in one thread.
 
     Attributes:
-        is_sent: whether all has been sent.
-        sent: bytes that the system has taken.
-        lost: what has ended the sending early, if the connection has; the answer may still be there.
+        is_sent: whether everything has been sent.
+        sent: bytes that the operating system has taken.
+        lost: the connection error that has ended the sending early; the answer may still have arrived.
     """
 
     def __init__(
@@ -51,11 +50,11 @@ class Duplex(Generic[EventT]):
 
         Args:
             sock: non-blocking.
-            source: what has been read goes here.
-            parts: to be sent; see `sync.send`.
-            read_timeout: seconds without progress before giving up, once all has been sent; None waits for ever.
-            write_timeout: seconds without progress in either direction, as long as something is to be sent.
-            limit: on the whole; None for none.
+            source: receives the bytes that are read.
+            parts: what to send; see `sync.send`.
+            read_timeout: seconds without progress before giving up, once everything has been sent; None waits for ever.
+            write_timeout: seconds without progress in either direction, while there is something to send.
+            limit: on the whole call; None for none.
         """
         self._socket = sock
         self._source = source
@@ -71,25 +70,25 @@ class Duplex(Generic[EventT]):
         self.lost: ConnectionError | None = None
 
     def next_event(self) -> EventT:
-        """Return the next event of what is read; meanwhile, what is to be sent is sent.
+        """Return the next event of the received bytes; send meanwhile.
 
         Raises:
-            RemoteProtocolError: what the peer has sent breaks a rule.
-            TimeoutError: neither direction has moved for too long, or all took longer than `limit`.
+            RemoteProtocolError: the peer's bytes break a rule.
+            TimeoutError: neither direction has moved for too long, or the whole call took longer than `limit`.
             OSError: the connection is broken.
-            Exception: whatever the source of a part raises.
+            Exception: any exception of the source of a part.
         """
         while (event := self._source.next_event()) is NEED_DATA or event is NEED_TURN:
             if event is NEED_TURN:
                 self._source.work()
                 continue
-            if not self._awaited:  # at first, a message that is not large goes out as a whole
+            if not self._awaited:  # at first, because a short message is then sent as a whole
                 self._send()
             self._move()
         return event
 
     def stop_sending(self) -> None:
-        """Send nothing more; the connection cannot be used again if that was not all."""
+        """Send nothing more. If the message was not complete, the connection cannot be used again."""
         self._queue.clear()
         self._is_stopped = True
 
@@ -102,11 +101,11 @@ class Duplex(Generic[EventT]):
         if events & select.POLLOUT:
             self._send()
         if events & ~select.POLLOUT:
-            with suppress(BlockingIOError):  # a false alarm, which the system is free to raise
+            with suppress(BlockingIOError):  # a false alarm of the system, which is permitted
                 received(self._source, receive(self._socket, self._source))
 
     def _ready(self, timeout: float | None) -> int:
-        """Wait; return what the socket is ready for."""
+        """Wait; return the events for which the socket is ready."""
         is_pending = has_pending(self._socket)
         seconds = 0 if is_pending else self._limit.at_most(timeout)
         ready = self._poll.poll(None if seconds is None else seconds * 1000)
@@ -136,11 +135,11 @@ class Duplex(Generic[EventT]):
 
 
 class AsyncDuplex(Generic[EventT]):
-    """Sends in a task of its own, unless all goes at once.
+    """Sends in a separate task, unless everything can be sent at once.
 
     Attributes:
-        is_sent: whether all has been sent.
-        lost: what has ended the sending early, if the connection has; the answer may still be there.
+        is_sent: whether everything has been sent.
+        lost: the connection error that has ended the sending early; the answer may still have arrived.
     """
 
     def __init__(
@@ -178,7 +177,7 @@ class AsyncDuplex(Generic[EventT]):
             tasks.start_soon(self._send, rest)
             try:
                 yield
-            except Exception as error:  # noqa: BLE001 - raised below: a task group would raise a group of it
+            except Exception as error:  # noqa: BLE001 - raised below, because a task group would raise a group with it
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
@@ -186,11 +185,11 @@ class AsyncDuplex(Generic[EventT]):
 
     @property
     def sent(self) -> int:
-        """Bytes that the system has taken."""
+        """Bytes that the operating system has taken."""
         return self._limit.sent
 
     async def next_event(self) -> EventT:
-        """Return the next event of what is read; the errors are those of `Duplex.next_event`."""
+        """Return the next event of the received bytes; the errors are those of `Duplex.next_event`."""
         while self._is_sending:
             with anyio.CancelScope() as self._reading:
                 return await aio.next_event(self._socket, _Watched(self._source, self._limit))
@@ -199,11 +198,11 @@ class AsyncDuplex(Generic[EventT]):
         return await aio.next_event(self._socket, self._source, timeout=self._read_timeout)
 
     def stop_sending(self) -> None:
-        """Send nothing more; the connection cannot be used again if that was not all."""
+        """Send nothing more. If the message was not complete, the connection cannot be used again."""
         self._sending.cancel()
 
     def _send_at_once(self) -> Sequence[Part]:
-        """Send what goes without waiting; return the rest."""
+        """Send as much as possible without waiting; return the rest."""
         if Rows in map(type, self._parts):
             return self._parts
         queue = SendQueue(self._parts)
@@ -221,7 +220,7 @@ class AsyncDuplex(Generic[EventT]):
         return rest
 
     async def _send(self, parts: Sequence[Part]) -> None:
-        """Send until the end, whichever; then let the reader look what has become of it."""
+        """Send until everything is sent or an error occurs; then wake the reader, which raises the error."""
         with self._sending:
             try:
                 async with aclosing(async_batches(parts)) as coming:
@@ -230,7 +229,7 @@ class AsyncDuplex(Generic[EventT]):
                             break
                     else:
                         self.is_sent = True
-            except Exception as failure:  # noqa: BLE001 - whatever a source of windows raises is for the reader to raise
+            except Exception as failure:  # noqa: BLE001 - the reader raises any exception of a source of windows
                 self._failure = failure
         self._is_sending = False
         self._reading.cancel()
@@ -244,7 +243,7 @@ class AsyncDuplex(Generic[EventT]):
 
 
 class _Watched(Generic[EventT]):
-    """The source, where reading and working count as progress."""
+    """Wraps a source so that reading and working count as progress."""
 
     def __init__(self, source: EventSource[EventT], limit: aio.ProgressLimit) -> None:
         self._source = source

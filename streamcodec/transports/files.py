@@ -1,18 +1,18 @@
-"""Files: messages through whatever has `readinto` or `read`, and `write`. Blocking; it needs numpy alone.
+"""Files: messages through any object with `readinto` or `read`, and `write`. Blocking; needs only numpy.
 
-Files on disk and in memory, pipes, serial lines, ptys, compressed files, mapped ones, `socket.makefile`, the body of an
-HTTP response: all have the same methods, and do not mean the same when these return nothing. Of most, a read of no
-bytes is the end. A serial line returns no bytes when its time is over, and a file that is still being written, when
-there are no more yet. Only the caller can know, so the caller says it: `empty_is_end`. What nobody needs to say is that
-`None` is not the end. The system says so of a file that does not block, and that nothing is there now.
+Files on disk and in memory, pipes, serial lines, ptys, compressed files, mapped files, `socket.makefile`, the body of
+an HTTP response: all have the same methods. But an empty result has different meanings. For most of them, a read of no
+bytes is the end. A serial line returns no bytes after its timeout, and a file that is still being written does so if
+there are no more bytes yet. Only the caller knows the meaning, and gives it as `empty_is_end`. `None` is never the end:
+a non-blocking file returns it if it has no bytes now.
 
-Nothing now means to wait. If the file does not block and has a descriptor, the system tells when to go on; else the
-file is asked again after a short time. `timeout` bounds that. It cannot interrupt a read that blocks, so a file has to
-have a time limit of its own, as serial lines have, or not to block (`os.set_blocking`).
+"No bytes now" means waiting. If the file does not block and has a descriptor, the system tells when to go on. Otherwise
+the file is asked again after a short time. `timeout` limits the wait. It cannot interrupt a blocking read. So a file
+must have its own timeout, as serial lines have, or must not block (`os.set_blocking`).
 
-A read goes straight to where the bytes belong, and never reaches beyond the message, so that what follows is the next
-reader's. Of what is buffered (`readinto1`) one read of the system is asked for at a time: a buffer that insists on more
-would lose what it has when the next read fails.
+A read goes straight to the place of the bytes, and never beyond the message, so the next reader gets what follows. A
+buffered file is read with `readinto1`, which makes only one system read. With more reads, bytes in the buffer would be
+lost if a later read failed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from streamcodec.transports.received import Collecting, MessageEvent, Received
 from streamcodec.transports.source import Encoded, EventSource, EventT
 
 _BYTES_AT_ONCE: Final = 256 << 10
-"""In one read or write: compressed files make so much at once, and serial lines a copy of it. 64 MiB of a file in
-memory took 23 ms of CPU in reads of 64 KiB, 21 of these, 20 in one."""
+"""The most for one read or write, because compressed files produce this much at once, and serial lines copy it. 64 MiB
+of a file in memory took 23 ms of CPU in reads of 64 KiB, 21 ms in reads of this size, 20 ms in one read."""
 
 _IDLE_SECONDS: Final = 0.002
-"""Until a file is asked again that cannot tell when it has something. At 8 Mbit/s, 2 kB come in that time, half of what
-the system keeps of a serial line."""
+"""How long to wait for a file that cannot tell when it has bytes. At 8 Mbit/s, 2 kB arrive in that time, half of what
+the system buffers for a serial line."""
 
 
 class HasReadinto(Protocol):
@@ -46,24 +46,25 @@ class HasReadinto(Protocol):
 
 
 class HasRead(Protocol):
-    """A file that has its own bytes, as a mapped one."""
+    """A file that returns `bytes` of its own, such as a mapped file."""
 
     def read(self, nbytes: int, /) -> bytes | None:
-        """Return so many bytes at most; None if there are none now."""
+        """Return at most `nbytes` bytes; None if there are none now."""
         ...
 
 
 Readable = HasReadinto | HasRead
-"""What can be read from."""
+"""Objects that can be read."""
 
 
 class Writable(Protocol):
-    """What can be written to."""
+    """Objects that can be written."""
 
     def write(self, data: memoryview, /) -> object:
         """Take bytes; return how many.
 
-        None is for all of them, but of an `io.RawIOBase` for none now. `BlockingIOError` is as `io` has it.
+        None means all of them, except for an `io.RawIOBase`, where it means none now. `BlockingIOError` is used as in
+        `io`.
         """
         ...
 
@@ -75,14 +76,17 @@ def decode(
 
     Args:
         file: at the beginning of the message.
-        decoder: a new one, of any format, which says where the tensors go.
-        timeout: seconds without a byte before giving up, see `next_event`.
-        empty_is_end: whether a read of no bytes is the end, see `next_event`.
+        decoder: a new one, of any format. It chooses the memory of the tensors.
+        timeout: seconds without a byte before giving up; see `next_event`.
+        empty_is_end: whether a read of no bytes is the end; see `next_event`.
+
+    Returns:
+        The message, with all of its tensors.
 
     Raises:
         RemoteProtocolError: the message breaks a rule, or ends too early.
-        LocalProtocolError: a tensor is placed in windows: take its events one by one, by `next_event`.
-        TimeoutError: nothing came for `timeout` seconds. Who wants to go on then takes the events by `next_event`.
+        LocalProtocolError: a tensor is placed in windows; take its events one by one with `next_event`.
+        TimeoutError: no byte arrived for `timeout` seconds. To continue, take the events with `next_event`.
         OSError: the file cannot be read.
 
     Example:
@@ -110,17 +114,17 @@ def next_event(
     """Return the source's next event, reading from a file as needed.
 
     Args:
-        file: binary; a file descriptor is opened by `open(fd, "rb", 0)`.
-        source: a `Decoder`, a `FrameReader`, or what has the same methods.
-        timeout: seconds without a byte before giving up, of a file that does not block or has a time limit of its own;
-            0 takes what is there; None waits for ever.
-        empty_is_end: whether a read of no bytes is the end of the input. False for a serial line with a time limit, and
-            for a file that is still growing: these have no end, but for that of the message.
+        file: binary; open a file descriptor with `open(fd, "rb", 0)`.
+        source: a `Decoder`, a `FrameReader`, or an object with the same methods.
+        timeout: seconds without a byte before giving up, for a file that does not block or has its own timeout; 0 takes
+            what has arrived; None waits for ever.
+        empty_is_end: whether a read of no bytes is the end of the input. Use False for a serial line with a timeout,
+            and for a growing file: they end only with the message.
 
     Raises:
-        RemoteProtocolError: what the file holds breaks a rule.
-        TimeoutError: nothing came for `timeout` seconds. Nothing is lost, and the next call goes on.
-        OSError: the file cannot be read. Of a pty, Linux says EIO (`errno.EIO`) when the other end has been closed.
+        RemoteProtocolError: the content of the file breaks a rule.
+        TimeoutError: no byte arrived for `timeout` seconds. Nothing is lost, and the next call continues.
+        OSError: the file cannot be read. For a pty, Linux reports EIO (`errno.EIO`) when the other end has been closed.
     """
     event = source.next_event()
     if not (event is NEED_DATA or event is NEED_TURN):
@@ -144,18 +148,18 @@ def next_event(
 
 
 def encode_to(message: Encoded, file: Writable, *, timeout: float | None = None) -> None:
-    """Write a message, buffer after buffer: nothing is joined, and windows are asked for when it is their turn.
+    """Write a message, one buffer after the other. Nothing is joined, and each window is requested when it is its turn.
 
     Args:
         message: of any format. Its `Rows` are not asynchronous.
-        file: binary; it may take a part at a time, or nothing for some time. What it buffers is flushed by its owner.
-        timeout: seconds in which it takes nothing before giving up; None waits for ever.
+        file: binary; it may take a part at a time, or nothing for some time. The caller flushes what it buffers.
+        timeout: seconds without progress before giving up; None waits for ever.
 
     Raises:
-        LocalProtocolError: windows are not what was declared. What was written is no whole message then, nor after any
-            other exception.
-        TimeoutError: it took nothing for `timeout` seconds.
-        OSError: the file cannot be written to.
+        LocalProtocolError: windows differ from the declaration. Then only a part of the message has been written; the
+            same holds after any other exception.
+        TimeoutError: the file took nothing for `timeout` seconds.
+        OSError: the file cannot be written.
     """
     patience = _Patience(file, timeout)
     for buffer in message.buffers:
@@ -172,12 +176,12 @@ def encode_to(message: Encoded, file: Writable, *, timeout: float | None = None)
 
 
 def _read(file: Readable, room: memoryview) -> int | None:
-    """Read once; return how many bytes have come, None if the file says that there are none now."""
+    """Read once; return how many bytes were read, None if the file has none now."""
     readinto = getattr(file, "readinto1", None) or getattr(file, "readinto", None)
     if readinto is not None:
         nbytes: int | None = readinto(room)
         return nbytes
-    data = file.read(len(room))  # type: ignore[union-attr]  # what has no `readinto` has this
+    data = file.read(len(room))  # type: ignore[union-attr]  # an object without `readinto` has this
     if data is None:
         return None
     room[: len(data)] = data
@@ -196,7 +200,7 @@ def _write(file: Writable, view: memoryview) -> tuple[int, bool]:
 
 
 class _Patience:
-    """Time without progress."""
+    """A limit on the time without progress."""
 
     def __init__(self, file: object, timeout: float | None) -> None:
         self._file = file
@@ -204,18 +208,18 @@ class _Patience:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew: something has moved."""
+        """Restart the time: there was progress."""
         self._end = time.monotonic() + self._timeout
 
     def wait(self, event: int, *, is_told: bool) -> None:
-        """Wait a while before the file is tried again.
+        """Wait before the next try.
 
         Args:
-            event: what is waited for, one of `select.poll`.
-            is_told: whether the file has said that it would have blocked; then the system tells when it will not.
+            event: the event of `select.poll` to wait for.
+            is_told: whether the file has said that it would block. The system then tells when it no longer would.
 
         Raises:
-            TimeoutError: nothing has moved for too long.
+            TimeoutError: there was no progress for too long.
         """
         left = self._end - time.monotonic()
         if left <= 0:
@@ -231,9 +235,9 @@ class _Patience:
 
 
 def _descriptor(file: object) -> int | None:
-    """Return the descriptor of a file; None of what is none of the system's."""
+    """Return the descriptor of a file; None if it has none."""
     try:
-        descriptor: int = file.fileno()  # type: ignore[attr-defined]  # that is the question
+        descriptor: int = file.fileno()  # type: ignore[attr-defined]  # it may be missing
     except (AttributeError, OSError):
         return None
     return descriptor

@@ -1,11 +1,11 @@
 """Protocol: an event source on an asyncio transport. Plain asyncio and uvloop, TCP, Unix sockets and TLS.
 
-asyncio writes into the memory that the source hands out (`asyncio.BufferedProtocol`), so a tensor's bytes go straight
-to the tensor; TLS decrypts there. The transport reads while somebody waits for an event that has not come: then the
-source wants bytes, so there is always a buffer to hand out, and a program that is busy elsewhere (a decision, an
-answer, a window that is being worked on) makes the peer wait.
+asyncio writes into the memory that the source gives (`asyncio.BufferedProtocol`). So tensor bytes go straight to the
+tensor; with TLS they are decrypted there. The transport reads only while somebody waits for an event. The source then
+wants bytes, so there is always a buffer. A program that is busy elsewhere (with a decision, an answer, or a window)
+reads nothing, so the peer has to wait (back-pressure).
 
-Nothing here measures time: whoever waits puts `asyncio.timeout` around it. A wait that is cut short loses nothing.
+Nothing here measures time: use `asyncio.timeout` around a call. A cancelled wait loses nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamcodec.transports.vectors import Parts, async_batches, pieces
 
 
 class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
-    """One connection, whose events and buffers belong to one event source.
+    """One connection; its events and buffers belong to one event source.
 
     Example::
 
@@ -29,15 +29,15 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         _, protocol = await loop.create_connection(lambda: EventProtocol(ClientConnection()), "127.0.0.1", 8000)
 
     Attributes:
-        source: a `Decoder`, `ServerConnection` or `ClientConnection`, or what has the same methods.
-        transport: the connection, once it has been made; to be closed by whoever made it.
-        given: bytes that the transport was given to send.
+        source: a `Decoder`, `ServerConnection` or `ClientConnection`, or an object with the same methods.
+        transport: the connection, once it has been made. Whoever made it must close it.
+        given: bytes that were given to the transport for sending.
     """
 
     transport: asyncio.Transport
 
     def __init__(self, source: EventSource[EventT]) -> None:
-        """Wait for the connection; inside a running event loop."""
+        """Prepare for the connection, inside a running event loop."""
         self.source = source
         self.given: int = 0
         self._loop = asyncio.get_running_loop()
@@ -51,7 +51,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         """Return the source's next event, reading as needed.
 
         Raises:
-            RemoteProtocolError: what the peer has sent breaks a rule.
+            RemoteProtocolError: the peer's bytes break a rule.
             OSError: the connection is broken.
         """
         while True:
@@ -66,31 +66,34 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
                 return event
 
     async def send(self, parts: Parts) -> None:
-        """Send the parts of a message, of which some may be made meanwhile.
+        """Send the parts of a message; some of them may be made meanwhile.
 
-        Returns when the transport keeps none of their memory any more.
+        It returns when the transport no longer uses their memory.
 
         Raises:
-            LocalProtocolError: the windows of a part are not what was declared. What has been sent is no whole message:
-                the connection must be closed.
+            LocalProtocolError: the windows of a part differ from the declaration. Then only a part of the message has
+                been sent, and the connection must be closed.
             OSError: the connection is broken.
         """
         async with aclosing(async_batches(parts)) as coming:
             async for batch in coming:
                 for piece in pieces(batch):
                     self._check()
-                    if self.transport.is_closing():  # it could not write, and will say so in its next turn
+                    if self.transport.is_closing():  # a write failed; the transport will report it in its next turn
                         msg = "the connection has been closed"
                         raise ConnectionResetError(msg)
                     self.transport.write(piece)
                     self.given += len(piece)
-                    await self._drain()  # before the next is asked for, which may come in the same memory
+                    await self._drain()  # before the next buffer is made, because it may use the same memory
 
     def received(self) -> None:
-        """Look at what has come; by default, an event ends the wait for it. Called by asyncio: may not take long."""
+        """Look at the bytes that have arrived; asyncio calls this. By default, an event ends the wait for it.
+
+        An override must be quick.
+        """
         try:
             self._event = self.source.next_event()
-        except Exception:  # noqa: BLE001 - the source will raise it again, to the one who waits
+        except Exception:  # noqa: BLE001 - the source will raise it again, in the call that waits
             self._stop_reading()
         else:
             if self._event is not NEED_DATA:
@@ -99,9 +102,9 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; the transport has to tell whenever it keeps anything that was to be sent."""
+        """Begin. The transport must report whenever it keeps bytes that it could not send."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's are none by name
-        # For 0, asyncio's TLS would say in turn that writing is to be paused and resumed, with nothing to be written.
+        # With a limit of 0, asyncio's TLS would pause and resume writing all the time without anything to write.
         self.transport.set_write_buffer_limits(high=int(self._is_encrypted))
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -109,16 +112,16 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         return self.source.get_buffer(sizehint)[:READ_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what has come."""
+        """Take the bytes that have arrived."""
         self.source.buffer_updated(nbytes)
         self.received()
         if not self._is_reading:  # reading cannot be paused from the start: TLS would not end its handshake
             self._pause()
 
     def eof_received(self) -> bool:
-        """Keep the connection: who has sent all may still wait for the answer. TLS cannot be closed by halves."""
+        """Keep the connection: a peer that has sent everything may still wait for the answer. TLS has no half-close."""
         self.source.receive_eof()
-        if self._event is NEED_DATA:  # else, over TLS, it has come in one turn with what was before it
+        if self._event is NEED_DATA:  # else, over TLS, it came in the same turn as the bytes before it
             self.received()
         return not self._is_encrypted
 
@@ -128,11 +131,11 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         self._wake()
 
     def pause_writing(self) -> None:
-        """Let the sender wait."""
+        """Make the sender wait."""
         self._is_writable = False
 
     def resume_writing(self) -> None:
-        """Let the sender go on."""
+        """Let the sender continue."""
         self._is_writable = True
         self._wake()
 
@@ -159,11 +162,11 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         self._check()
 
     def _check(self) -> None:
-        if self._lost is not None:  # the same error again would keep, by its traceback, who had it before
+        if self._lost is not None:  # raising the same error again would keep its earlier traceback alive
             raise ConnectionResetError(str(self._lost)) from self._lost
 
     async def _sleep(self) -> None:
-        """Wait for something to happen."""
+        """Wait until something happens."""
         waiter = self._loop.create_future()
         self._waiters.add(waiter)
         try:
@@ -172,7 +175,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
             self._waiters.discard(waiter)
 
     def _stop_reading(self) -> None:
-        """End the wait for an event at once: uvloop would ask for another buffer before anybody has woken up."""
+        """Stop the wait for an event at once: uvloop would ask for another buffer before the waiting task runs."""
         self._pause()
         self._wake()
 

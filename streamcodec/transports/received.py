@@ -1,4 +1,4 @@
-"""Received: a whole message in one call, for who does not want to look at it while it comes."""
+"""Received: a whole message in one call, for callers that do not need its events."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from streamcodec.engine.events import (
 from streamcodec.engine.record import record
 
 MessageEvent = HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage
-"""What the decoder of one message tells, when it does not ask for anything."""
+"""The events of a decoder for one message, except those that ask for something."""
 
 
 @record()
 class Received(Generic[HeaderT]):
-    """A message, all of it."""
+    """A complete message."""
 
     header: HeaderT
-    """What the message says of itself."""
+    """The header of the message."""
     tensors: Mapping[str, TensorReceived]
-    """By name, in the order of the message, as they were received; those that were discarded are missing."""
+    """Tensors by name, in the order of the message; discarded tensors are missing."""
 
     @property
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -36,12 +36,12 @@ class Received(Generic[HeaderT]):
         return {name: tensor.array for name, tensor in self.tensors.items()}
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """Return the array of that name."""
+        """Return the array with that name."""
         return self.tensors[name].array
 
 
 class Collecting(Generic[HeaderT]):
-    """Keeps what comes until the message ends."""
+    """Collects the events of a message until it ends."""
 
     def __init__(self) -> None:
         """Begin before the header."""
@@ -49,10 +49,11 @@ class Collecting(Generic[HeaderT]):
         self._tensors: dict[str, TensorReceived] = {}
 
     def receive(self, event: MessageEvent[HeaderT]) -> Received[HeaderT] | None:
-        """Take an event; return the message if that was its last one.
+        """Take an event; return the message after its last event.
 
         Raises:
-            LocalProtocolError: a tensor comes in windows, whose memory is used again; or the header came before.
+            LocalProtocolError: a tensor comes in windows, whose memory is reused; or the header's event was taken
+                elsewhere.
         """
         if isinstance(event, HeaderReceived):
             self._header = event.header
@@ -62,7 +63,7 @@ class Collecting(Generic[HeaderT]):
             msg = f"the tensor {event.spec.name!r} comes in windows, which do not last; take the events one by one"
             raise LocalProtocolError(msg)
         elif self._header is None:
-            msg = "somebody else has taken events of this message; who goes on has to take them one by one"
+            msg = "events of this message have already been taken; take the others one by one, too"
             raise LocalProtocolError(msg)
         else:
             return Received(header=self._header, tensors=self._tensors)

@@ -1,7 +1,7 @@
-"""Event sources: what every transport drives, whoever has written it.
+"""Event sources: the objects that every transport drives.
 
-An event source is a `Decoder`, a `ServerConnection`, a `ClientConnection`, or whatever has the same methods: bytes go
-in, into memory that it hands out, and events come out.
+An event source is a `Decoder`, a `ServerConnection`, a `ClientConnection`, or any object with the same methods. It
+provides memory, bytes are written there, and events come out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ EventT = TypeVar("EventT")
 EventT_co = TypeVar("EventT_co", covariant=True)
 
 READ_BYTES: Final = 64 << 10
-"""At once into a long buffer, though it takes more. A read holds the socket, and what comes meanwhile piles up outside
-the processor's cache: over loopback, a large tensor came half as fast in reads that took all there was."""
+"""Size of one read into a long buffer. A longer read holds the socket longer, and bytes that arrive meanwhile fall out
+of the processor's cache. Over loopback, a large tensor took twice as long in reads without this limit."""
 
 
 class EventSource(Protocol[EventT_co]):
@@ -28,7 +28,7 @@ class EventSource(Protocol[EventT_co]):
         ...
 
     def receive_eof(self) -> None:
-        """Tell that no more bytes will come."""
+        """Report that no more bytes will come."""
         ...
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
@@ -36,17 +36,17 @@ class EventSource(Protocol[EventT_co]):
         ...
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
-        """Return that memory and what is known to follow it, to be filled in this order."""
+        """Return that memory, and the memory that is known to follow it, to be filled in this order."""
         ...
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Tell that bytes were written there."""
+        """Report that bytes were written there."""
         ...
 
     def work(self) -> object:
         """Do a bounded piece of the work that needs no bytes, if there is any; true if there is certainly more.
 
-        Where a source has `inflates`, and that is true, it may be called by a thread.
+        If a source has `inflates`, and it is true, a thread may call this.
         """
         ...
 

@@ -1,14 +1,14 @@
-"""Streams: messages through the streams of anyio, on asyncio and trio: sockets, TLS, processes, files, queues.
+"""Streams: messages through anyio's streams, on asyncio and trio: sockets, TLS, processes, files, queues.
 
-A `ByteReceiveStream` returns bytes of its own, so each is copied once, into its tensor, from 64 KiB that are still in
-the processor's cache. (Who owns the socket has `aio`, which needs no copy.) It is never asked for more than the message
-still needs, so what follows stays in it: the next message, or another protocol.
+A `ByteReceiveStream` returns new `bytes`. So each byte is copied once into its tensor, from at most 64 KiB that are
+still in the processor's cache. (With your own socket, `aio` needs no copy.) The stream is never asked for more than the
+message still needs. So what follows stays in it: the next message, or another protocol.
 
-Streams of objects hand over whole `bytes`, whoever they are for. Put one into anyio's `BufferedByteReceiveStream`,
-which keeps what is too much and gives it to the next who asks.
+Streams of objects return whole `bytes`, even if a part belongs to the next reader. Put such a stream into anyio's
+`BufferedByteReceiveStream`, which keeps the rest for the next reader.
 
-What comes is in the decoder before anybody else has a turn. So a wait that is cancelled, or too long, loses nothing:
-the next call goes on.
+Received bytes are in the decoder before another task runs. So a wait that is cancelled or times out loses nothing: the
+next call continues.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderT
 from streamcodec.transports import turns
 from streamcodec.transports.received import Collecting, MessageEvent, Received
-from streamcodec.transports.source import READ_BYTES, EventSource, EventT
+from streamcodec.transports.source import READ_BYTES, Encoded, EventSource, EventT
 from streamcodec.transports.vectors import async_batches, pieces
 
 _TURN_READS: Final = 16
-"""After so many, others have their turn: a stream that has bytes already need not give them one."""
+"""After this many reads, other tasks get their turn: a stream that has bytes already need not yield."""
 
 
 async def receive_message(
@@ -37,17 +37,20 @@ async def receive_message(
     """Receive one message; what follows it stays in the stream.
 
     Args:
-        stream: at the beginning of the message; an object stream of bytes as a `BufferedByteReceiveStream` over it.
-        decoder: a new one, of any format, which says where the tensors go. Make it `paced=True`: then a long header is
-            read in turns with everybody else's business.
+        stream: at the beginning of the message; for an object stream of bytes, a `BufferedByteReceiveStream` around it.
+        decoder: a new one, of any format. It chooses the memory of the tensors. Make it with `paced=True`, so that
+            other tasks run while it reads a long header.
         timeout: seconds without a byte before giving up; None waits for ever.
+
+    Returns:
+        The message, with all of its tensors.
 
     Raises:
         RemoteProtocolError: the message breaks a rule, or the stream ends too early.
-        LocalProtocolError: a tensor is placed in windows: take its events one by one, by `next_event`.
-        TimeoutError: nothing came for `timeout` seconds. Who wants to go on then takes the events by `next_event`.
-        BrokenResourceError: of anyio: the connection is broken; of TLS, also if it ends without its end.
-        ClosedResourceError: of anyio: the stream has been closed here.
+        LocalProtocolError: a tensor is placed in windows; take its events one by one with `next_event`.
+        TimeoutError: no byte arrived for `timeout` seconds. To continue, take the events with `next_event`.
+        BrokenResourceError: from anyio: the connection is broken, or a TLS connection ended without TLS's own end.
+        ClosedResourceError: from anyio: the stream has been closed here.
     """
     collecting = Collecting[HeaderT]()
     source: EventSource[MessageEvent[HeaderT]] = decoder
@@ -61,17 +64,17 @@ async def next_event(stream: ByteReceiveStream, source: EventSource[EventT], *, 
     """Return the source's next event, receiving from a stream as needed.
 
     Args:
-        stream: of bytes. A file stream of anyio takes a read of no bytes for the end, whoever says so, and is not
-            interrupted while it reads: a serial line, or a file that does not block, is no such file. For these,
-            `files.next_event` may be called in a thread.
-        source: a `Decoder`, a `FrameReader`, or what has the same methods; to be made `paced=True`.
+        stream: of bytes. Anyio's file streams treat a read of no bytes as the end, and cannot be interrupted while they
+            read. So do not use them for a serial line or a non-blocking file; call `files.next_event` in a thread
+            instead.
+        source: a `Decoder`, a `FrameReader`, or an object with the same methods, made with `paced=True`.
         timeout: seconds without a byte before giving up; None waits for ever.
 
     Raises:
-        RemoteProtocolError: what has come breaks a rule.
-        TimeoutError: nothing came for `timeout` seconds. Nothing is lost, and the next call goes on.
-        BrokenResourceError: of anyio: the connection is broken; of TLS, also if it ends without its end.
-        ClosedResourceError: of anyio: the stream has been closed here.
+        RemoteProtocolError: the received bytes break a rule.
+        TimeoutError: no byte arrived for `timeout` seconds. Nothing is lost, and the next call continues.
+        BrokenResourceError: from anyio: the connection is broken, or a TLS connection ended without TLS's own end.
+        ClosedResourceError: from anyio: the stream has been closed here.
     """
     reads = 0
     while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
@@ -95,20 +98,20 @@ async def next_event(stream: ByteReceiveStream, source: EventSource[EventT], *, 
 async def send_message(
     stream: ByteSendStream | ObjectSendStream[bytes], message: Encoded, *, timeout: float | None = None
 ) -> None:
-    """Send a message in pieces of at most 256 KiB; it is nowhere held whole.
+    """Send a message in pieces of at most 256 KiB; it is not held as a whole anywhere.
 
     Args:
-        stream: takes pieces as `bytes` of their own, so that it may keep them, and windows may share their memory. It
-            stays open: its owner says when no more will come.
-        message: of any format; its `Rows` may be asynchronous, else each window is made on the event loop.
+        stream: gets pieces as separate `bytes`, so it may keep them, and windows may share their memory. It stays open:
+            its owner says when no more will come.
+        message: of any format. Its `Rows` may be asynchronous; otherwise each window is made on the event loop.
         timeout: seconds for each piece before giving up; None waits for ever.
 
     Raises:
-        LocalProtocolError: windows are not what was declared. What was sent is no whole message then, nor after any
-            other exception or a cancellation: the stream must be closed.
+        LocalProtocolError: windows differ from the declaration. Then only a part of the message has been sent, and the
+            stream must be closed. The same holds after any other exception or a cancellation.
         TimeoutError: the peer took nothing for `timeout` seconds.
-        BrokenResourceError: of anyio: the connection is broken.
-        ClosedResourceError: of anyio: the stream has been closed here.
+        BrokenResourceError: from anyio: the connection is broken.
+        ClosedResourceError: from anyio: the stream has been closed here.
     """
     async with aclosing(async_batches(message.parts)) as coming:
         async for batch in coming:

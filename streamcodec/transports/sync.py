@@ -1,8 +1,8 @@
-"""Blocking transports: sockets, plain or under TLS; `files` has all else.
+"""Blocking transports: sockets, plain or with TLS; everything else is in `files`.
 
-Each function drives an *event source*: a `Decoder`, a `ServerConnection`, a `ClientConnection`, or whatever has the
-same methods. The socket writes straight into the memory that the source hands out; where that is several small
-tensors in a row, one read of a socket fills many of them. Time limits are the socket's own (`settimeout`).
+Each function drives an *event source*: a `Decoder`, a `ServerConnection`, a `ClientConnection`, or an object with the
+same methods. The socket writes straight into the memory that the source provides. If that is several small tensors in
+a row, one read of a socket fills many of them. Time limits are those of the socket (`settimeout`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streamcodec.transports.vectors import SendQueue
 
 
 def receive(sock: Socket, source: EventSource[object]) -> int:
-    """Read once, into as many of the source's buffers as bytes have come for; return how many, 0 at the end."""
+    """Read once, into as many of the source's buffers as there are bytes for; return how many bytes, 0 at the end."""
     buffers = source.get_buffers()
     if len(buffers) > 1:
         return sock.recvmsg_into(buffers)[0]
@@ -28,7 +28,7 @@ def receive(sock: Socket, source: EventSource[object]) -> int:
 
 
 def received(source: EventSource[object], nbytes: int) -> None:
-    """Tell the source what a read has returned; 0 is the end of input."""
+    """Report the result of a read to the source; 0 is the end of input."""
     if nbytes:
         source.buffer_updated(nbytes)
     else:
@@ -39,8 +39,8 @@ def next_event(sock: Socket, source: EventSource[EventT]) -> EventT:
     """Return the source's next event, reading from a blocking socket as needed.
 
     Raises:
-        RemoteProtocolError: what the peer has sent breaks a rule.
-        OSError: the connection is broken; TimeoutError is one.
+        RemoteProtocolError: the peer's bytes break a rule.
+        OSError: the connection is broken, or timed out (`TimeoutError`).
     """
     while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
         if event is NEED_DATA:
@@ -55,12 +55,12 @@ def send(sock: Socket, parts: Iterable[Part]) -> None:
 
     Args:
         sock: blocking.
-        parts: bytes, byte views, and `Rows`, whose windows are asked for when it is their turn.
+        parts: bytes, byte views, and `Rows`. The windows of `Rows` are requested when it is their turn.
 
     Raises:
-        LocalProtocolError: windows are not what was declared. What has been sent is no whole message: the connection
-            must be closed. So it must whatever else the source of the windows raises.
-        OSError: the connection is broken; TimeoutError is one.
+        LocalProtocolError: windows differ from the declaration. Then only a part of the message has been sent, and the
+            connection must be closed. The same holds for any exception of the source of the windows.
+        OSError: the connection is broken, or timed out (`TimeoutError`).
     """
     queue = SendQueue(parts)
     while queue:
@@ -69,11 +69,11 @@ def send(sock: Socket, parts: Iterable[Part]) -> None:
 
 @contextmanager
 def new_socket(family: int, kind: int, protocol: int) -> Iterator[socket.socket]:
-    """Open a TCP socket that sends at once what it is given; it is closed if the block ends with an exception.
+    """Open a TCP socket that sends without delay; it is closed if the block ends with an exception.
 
     Args:
-        family: this and the others as `socket.getaddrinfo` returns them.
-        kind: of socket.
+        family: this and the other arguments are as returned by `socket.getaddrinfo`.
+        kind: of the socket.
         protocol: of the family.
     """
     sock = socket.socket(family, kind, protocol)
@@ -88,7 +88,7 @@ def new_socket(family: int, kind: int, protocol: int) -> Iterator[socket.socket]
 def has_input(sock: Socket) -> bool:
     """Tell whether a read would return at once: with bytes, with the end, or with an error.
 
-    To be asked between two messages only: under TLS it takes a byte, if there is one.
+    Call it only between two messages: with TLS it takes a byte, if there is one.
     """
     if isinstance(sock, TlsSocket):
         return sock.has_input

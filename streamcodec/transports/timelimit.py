@@ -1,7 +1,7 @@
-"""Time limit: how long a call may take in all, whatever moves meanwhile.
+"""Time limit: how long a call may take in all, even if there is progress.
 
-A limit on time without progress is no limit for a peer that sends a byte, or an interim response, now and then. So a
-call has this one besides, which nothing prolongs but the pauses in which the caller is busy with what has come.
+A limit on the time without progress does not stop a peer that sends a byte, or an interim response, from time to time.
+So a call also has this limit. It is prolonged only while the caller is busy with what has arrived.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 
 class TimeLimit:
-    """The time of one call; it runs from the beginning."""
+    """The time of one call. It runs from the creation of the object."""
 
     def __init__(self, seconds: float | None) -> None:
-        """Allow so many seconds; None for ever."""
+        """Allow `seconds` seconds; None for no limit."""
         self._seconds = math.inf if seconds is None else seconds
         self._end = time.monotonic() + self._seconds
 
@@ -30,7 +30,7 @@ class TimeLimit:
         """Seconds that are left; infinity if there is no limit.
 
         Raises:
-            TimeoutError: there are none.
+            TimeoutError: no time is left.
         """
         left = self._end - time.monotonic()
         if left <= 0:
@@ -38,7 +38,7 @@ class TimeLimit:
         return left
 
     def at_most(self, seconds: float | None) -> float | None:
-        """Return for how long to wait, if that is so many seconds at most; None for ever.
+        """Return how long to wait: at most `seconds`, and at most the time that is left; None for ever.
 
         Raises:
             TimeoutError: no time is left.
@@ -47,18 +47,18 @@ class TimeLimit:
         return None if longest == math.inf else longest
 
     def too_long(self, timeout: float | None) -> TimeoutError:
-        """Return the error for a wait of `at_most(timeout)` in which nothing has moved."""
+        """Return the error for a wait of `at_most(timeout)` without progress."""
         if timeout is None or self.is_over:
             return self.exceeded()
         return TimeoutError(f"nothing has moved for {timeout:g} seconds")
 
     def exceeded(self) -> TimeoutError:
-        """Return the error for a call that has taken all its time."""
+        """Return the error for a call that has used all its time."""
         return TimeoutError(f"the call has not ended within its total_timeout of {self._seconds:g} seconds")
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time stand still while the caller is busy."""
+        """Stop the time while the caller is busy."""
         start = time.monotonic()
         try:
             yield

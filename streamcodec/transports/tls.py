@@ -1,20 +1,21 @@
-"""TLS: a socket whose bytes are encrypted, with the methods of a plain one that the drivers of this package use.
+"""TLS: a socket with encryption. It has the methods of a plain socket that the drivers of this package use.
 
-Theory. The socket stays ours, non-blocking, below OpenSSL. OpenSSL decrypts a record straight into the memory that a
-reader hands out, so TLS adds no copy of its own; and it encrypts from the memory that a sender hands in. What differs
-from a plain socket, and is dealt with here:
+The socket itself stays in this package, non-blocking, below OpenSSL. OpenSSL decrypts a record straight into the
+reader's memory, so TLS adds no copy. It encrypts from the sender's memory. This module handles the differences from a
+plain socket:
 
-- Bytes may have been decrypted already that nobody has read, since a record may be longer than the buffer it was to go
-  to. The system knows nothing of them, so to wait until the socket is readable may be to wait for ever: `has_pending`
-  says so, and comes before each wait.
-- The system may have bytes that are no data: a part of a record, or a message of TLS itself. Then a read raises
+- Decrypted bytes may wait inside OpenSSL, because a record may be longer than the buffer. The operating system does not
+  know of them. So waiting until the socket is readable could last for ever. `has_pending` tells this, and must be
+  checked before each wait.
+- The system may have bytes that are not data: a part of a record, or a message of TLS itself. Then a read raises
   `BlockingIOError`, as it does for a false alarm of a plain socket.
-- A record has 16 KiB at most, and one read takes no more. Several short buffers are sent as one record. A write of more
-  than the system takes is begun in secret, and has to be repeated; so that others have their turn, it is a short one.
-- The end of a connection has to be said within TLS. Without that, somebody on the way may have cut it, and it is an
-  error: `ConnectionResetError`.
+- A record has at most 16 KiB, and one read takes at most one record. Several short buffers are sent as one record. If
+  the system takes only a part of a write, OpenSSL requires the same write again. Writes are short, so that other tasks
+  get their turn.
+- TLS has its own message for the end of a connection. If it is missing, somebody on the way may have cut the
+  connection. This is an error: `ConnectionResetError`.
 
-This room knows nothing of HTTP, of waiting, or of time. Who is to be trusted is up to an `ssl.SSLContext`.
+This module knows nothing of HTTP, of waiting, or of time. An `ssl.SSLContext` decides who is trusted.
 """
 
 from __future__ import annotations
@@ -32,37 +33,38 @@ _RECORD_BYTES: Final = 16 << 10
 """The most that one record holds (RFC 8446, section 5.1)."""
 
 _WRITE_BYTES: Final = 64 << 10
-"""At once. OpenSSL would go on until the system takes no more, which may never be if the peer is fast."""
+"""The most for one write. OpenSSL would continue until the system takes no more; with a fast peer this may never
+end."""
 
 _CUTS_ARE_ENDS: Final[int] = getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-"""An option of OpenSSL 3, which has a cut look like an end. Python 3.11.3 and older set it in every context."""
+"""An option of OpenSSL 3 that makes a cut look like an end. Python 3.11.3 and older set it in every context."""
 
 _BUSY: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class TlsSocket:
-    """A connected socket under TLS."""
+    """A connected socket with TLS."""
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         """Take over a socket.
 
         Args:
-            sock: wrapped without `suppress_ragged_eofs`, and `do_handshake_on_connect`.
+            sock: wrapped without `suppress_ragged_eofs` and without `do_handshake_on_connect`.
         """
         self._socket = sock
 
     @classmethod
     def over(cls, sock: socket.socket, context: ssl.SSLContext, server_name: str) -> TlsSocket:
-        """Put TLS over a connected, non-blocking socket, at the client's end; `handshake` comes next.
+        """Start TLS on a connected, non-blocking socket, at the client's end; call `handshake` next.
 
         Args:
-            sock: closed if this fails, and not to be used any more in any case.
-            context: says who is trusted. Of its options, `OP_IGNORE_UNEXPECTED_EOF` is taken out.
-            server_name: name or address that the server's certificate has to be for.
+            sock: closed if this fails. Do not use it afterwards in any case.
+            context: decides who is trusted. Its option `OP_IGNORE_UNEXPECTED_EOF` is removed.
+            server_name: the name or address for which the server's certificate must be valid.
 
         Raises:
-            ValueError: the name is none that can be asked for.
-            OSError: the socket is not connected any more.
+            ValueError: the name is not a valid server name.
+            OSError: the socket is no longer connected.
         """
         try:
             context.options &= ~_CUTS_ARE_ENDS
@@ -75,13 +77,13 @@ class TlsSocket:
         return cls(wrapped)
 
     def handshake(self) -> int:
-        """Go on with the handshake, as far as that is possible now.
+        """Continue the handshake, as far as possible now.
 
         Returns:
-            What has to be waited for until it can go on, as `select.poll` has it: `POLLIN` or `POLLOUT`; 0 at its end.
+            The event to wait for, as in `select.poll`: `POLLIN` or `POLLOUT`; 0 when the handshake is complete.
 
         Raises:
-            ssl.SSLError: the two do not come together; `ssl.SSLCertVerificationError`: the server is not trusted.
+            ssl.SSLError: the handshake has failed; `ssl.SSLCertVerificationError`: the server is not trusted.
             OSError: the connection is broken.
         """
         try:
@@ -94,17 +96,17 @@ class TlsSocket:
 
     @property
     def protocol(self) -> str | None:
-        """What the server has chosen of the protocols that it was offered (ALPN), after the handshake; None if none."""
+        """The protocol that the server has chosen (ALPN), after the handshake; None if it has chosen none."""
         return self._socket.selected_alpn_protocol()
 
     @property
     def has_pending(self) -> bool:
-        """Whether a read would return at once, whatever the system says of the socket."""
+        """Whether a read would return at once, although the system may not report the socket as readable."""
         return self._socket.pending() > 0
 
     @property
     def has_input(self) -> bool:
-        """Whether bytes, the end or an error have come; asked between two messages only, as it may take a byte."""
+        """Whether bytes, the end or an error have arrived. Ask only between two messages: it may take a byte."""
         try:
             self._socket.recv(1)
         except _BUSY:
@@ -117,7 +119,7 @@ class TlsSocket:
         """Read from one record; return how many bytes, 0 at the end.
 
         Raises:
-            BlockingIOError: no data has come.
+            BlockingIOError: no data have arrived.
             ConnectionError: the connection is broken, or cut.
         """
         try:
@@ -131,7 +133,7 @@ class TlsSocket:
         """Read what one record holds into several buffers; return how many bytes, as the first of a tuple.
 
         Raises:
-            BlockingIOError: no data has come.
+            BlockingIOError: no data have arrived.
             ConnectionError: the connection is broken, or cut.
         """
         total = 0
@@ -142,9 +144,9 @@ class TlsSocket:
         return (total,)
 
     def sendmsg(self, buffers: Sequence[memoryview]) -> int:
-        """Send from the first buffers, 64 KiB at most; return how many bytes.
+        """Send from the first buffers, at most 64 KiB; return how many bytes.
 
-        After `BlockingIOError`, the next call has to begin with the same bytes.
+        After `BlockingIOError`, the next call must begin with the same bytes.
 
         Raises:
             BlockingIOError: the system takes no more now.
@@ -158,20 +160,20 @@ class TlsSocket:
             raise _broken(error) from None
 
     def fileno(self) -> int:
-        """Return the descriptor, to wait for."""
+        """Return the descriptor, for waiting."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket, without a farewell: our requests say their lengths."""
+        """Close the socket without TLS's closing message: our requests have explicit lengths."""
         self._socket.close()
 
 
 Socket = socket.socket | TlsSocket
-"""What the drivers read from and write to."""
+"""The sockets that the drivers read from and write to."""
 
 
 def has_pending(sock: Socket) -> bool:
-    """Tell whether a read would return at once, though the system may not know it."""
+    """Tell whether a read would return at once, even if the system does not report it."""
     return isinstance(sock, TlsSocket) and sock.has_pending
 
 
@@ -179,11 +181,12 @@ def client_context(*, verify: bool | str | Path = True) -> ssl.SSLContext:
     """Return the context of a client.
 
     Args:
-        verify: True for the certificates that the system trusts; the path of a file, or a folder as OpenSSL has them,
-            for those that are there instead; False to trust everybody, who may then read along and change everything.
+        verify: True for the certificates that the system trusts. A path for other certificates instead: a file, or a
+            folder as OpenSSL uses them. False to trust every server: whoever is on the way can then read and change
+            everything.
 
     Raises:
-        LocalProtocolError: no certificates can be read there.
+        LocalProtocolError: no certificates can be read from the path.
     """
     try:
         context = _trusting(verify=verify)
@@ -224,7 +227,7 @@ def is_cut(error: BaseException) -> bool:
 
 
 def _broken(error: ssl.SSLError) -> ConnectionError:
-    """Return what an error of TLS, in the middle of a connection, comes to."""
+    """Return the connection error for a TLS error in the middle of a connection."""
     if is_cut(error):
         return ConnectionResetError("the connection ended without the end of TLS (close_notify); it may have been cut")
     return ConnectionAbortedError(f"TLS failed: {error.reason or error}")

@@ -1,13 +1,14 @@
-"""Turns: long work that needs no bytes is done piece by piece, with everybody else's business in between.
+"""Turns: runs long work that needs no bytes in pieces, so that other tasks can run in between.
 
-A source that is paced does not do at once what takes long: it says `NEED_TURN`. Here is what all drivers do then. Each
-event loop has one *lane*, and pieces are done in it one at a time, first come first served. So in one turn of the loop
-there is one piece of such work, whoever it is for: sixteen clients with long work hold up a health check no longer than
-one does, and have a sixteenth of the lane each. A new connection needs some turns before it has its answer; so after a
-piece that took long, the lane rests for as many, and a health check waits for one such piece and not for one a turn.
+A paced source does not do long work at once: it returns `NEED_TURN`. All drivers then use this module. Each event loop
+has one *lane*. The pieces in it run one at a time, first come first served. So each turn of the loop has one piece of
+such work. Sixteen clients with long work delay a health check no longer than one does, and each gets a sixteenth of the
+lane. A new connection needs several turns of the loop before it has its answer. So after a long piece the lane rests
+for that many turns. Then a health check waits for one such piece, and not for one in each turn.
 
-A piece is done on the loop, unless the body is compressed. Then a thread does it, since zlib lets go of the
-interpreter's lock; as that costs the loop little, and waking a thread much, it is as many pieces as fit into some time.
+A piece runs on the event loop, unless the body is compressed. Compressed bodies are processed by a thread, because zlib
+releases the interpreter's lock. This costs the loop little, but waking a thread is expensive. So the thread does as
+many pieces as fit into a fixed time.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ import anyio
 from anyio.lowlevel import RunVar, checkpoint
 
 _SECONDS: Final = 0.002
-"""A thread is given so much to do."""
+"""How long a thread works before it returns."""
 
 _LONG_SECONDS: Final = 0.002
-"""A piece that takes longer is one of those that hostile texts make; usual ones take 0.3 to 1.5 ms."""
+"""A piece that takes longer comes from a hostile JSON text; usual pieces take 0.3 to 1.5 ms."""
 
 _TURNS_AFTER_LONG: Final = 6
-"""A connection is accepted, begun, given its transport, read from, and answered: a turn each. One in which nobody has
-anything to do takes some microseconds."""
+"""A connection is accepted, started, given its transport, read, and answered: one turn each. A turn without work takes
+a few microseconds."""
 
 
 class Worker(Protocol):
-    """A source that may have asked for a turn; where bodies may be compressed, it has `inflates`, too."""
+    """A source that may have asked for a turn; if bodies may be compressed, it also has `inflates`."""
 
     def work(self) -> object:
         """Do a bounded piece of work, if there is any; true if there is certainly more."""
@@ -39,7 +40,7 @@ class Worker(Protocol):
 
 
 class _Lane:
-    """Of one event loop. The thread is its own, so that models which take all others do not hold it up."""
+    """The lane of one event loop. It has its own thread, so models that use all other threads do not delay it."""
 
     def __init__(self) -> None:
         self.turn = anyio.Lock()
@@ -50,23 +51,23 @@ _lanes: Final[RunVar[_Lane]] = RunVar("streamcodec_lane")
 
 
 async def work(source: Worker) -> None:
-    """Wait for a turn, and do a piece of the work that a source has said `NEED_TURN` for.
+    """Wait for a turn, and do a piece of the work for which a source has returned `NEED_TURN`.
 
-    If this is cancelled, by whatever means, nothing of the source is being done any more when it ends, nothing is lost,
-    and its `next_event` says how to go on.
+    It may be cancelled by any means. When it has ended, no work on the source is running, nothing is lost, and
+    `next_event` of the source says how to continue.
 
     Raises:
         LocalProtocolError: the source is in use.
     """
     lane = _lane()
     async with lane.turn:
-        if getattr(source, "inflates", False):  # a decoder by itself has no such thing
+        if getattr(source, "inflates", False):  # a plain decoder does not have it
             await _work_in_thread(source, lane.threads)
         else:
             began = perf_counter()
             source.work()
             is_long = perf_counter() - began > _LONG_SECONDS
-            for _ in range(_TURNS_AFTER_LONG if is_long else 1):  # in which all others are served
+            for _ in range(_TURNS_AFTER_LONG if is_long else 1):  # all other tasks run meanwhile
                 await checkpoint()
 
 
@@ -87,10 +88,10 @@ async def _work_in_thread(source: Worker, threads: anyio.CapacityLimiter) -> Non
 
 
 class _Errand:
-    """What a thread does for a source, until the one who waits for it goes.
+    """The work of a thread for a source, until the waiting task leaves.
 
-    anyio does not let a task go that waits for a thread. asyncio does, if it is cancelled by asyncio's own means: then
-    whoever it is waits here, for one piece at most, since a source is not to be used by two threads.
+    With anyio's cancellation, a task that waits for a thread cannot leave. With asyncio's own cancellation it can. Then
+    `end` waits for at most one piece, because two threads must not use one source.
     """
 
     def __init__(self, source: Worker) -> None:
@@ -107,6 +108,6 @@ class _Errand:
                 has_more = not self._is_over and self._source.work()
 
     def end(self) -> None:
-        """Let the thread begin no other piece."""
+        """Keep the thread from starting another piece."""
         with self._piece:
             self._is_over = True

@@ -1,8 +1,8 @@
-"""Vectors: a message on its way into the system, which may take any part of what it is offered.
+"""Vectors: cuts a message into buffers for the operating system, which may take any part of them.
 
-A message is a list of parts, and most are there already: those go out as many at a time as one call takes. A part that
-is `Rows` is made while it is sent, window by window, and its windows may share their memory; so each is sent before the
-next is asked for, and so is each buffer of any iterable that is not a list or tuple.
+A message is a list of parts, and most of them exist already. One call sends as many of these as possible. A part that
+is `Rows` is made while it is sent, window by window, and its windows may share their memory. So each window is sent
+before the next is requested. The same holds for each buffer of an iterable that is not a list or tuple.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows, RowWriter, row_buffers
 
 Parts = Iterable[Part] | AsyncIterable[bytes | memoryview]
-"""What can be sent. Only asynchronous senders take an asynchronous iterable, or `Rows` of one."""
+"""What can be sent. Only asynchronous senders accept an asynchronous iterable, or `Rows` of one."""
 
 _MAX_VECTORS: Final = 512
-"""At once; every system allows this many (Linux 1024)."""
+"""Buffers in one call; every system allows this many (Linux 1024)."""
 
 _SLICE_BYTES: Final = 256 << 10
 """Given to a transport at once; of that, it copies what the system does not take."""
@@ -32,7 +32,7 @@ _JOINED_BYTES: Final = 16 << 10
 
 
 class SendQueue:
-    """What has not been sent yet. Nothing is joined or copied, and nothing is asked for before it can be sent."""
+    """The unsent part of a message. Nothing is joined or copied, and nothing is requested before it can be sent."""
 
     def __init__(self, parts: Iterable[Part]) -> None:
         """Queue the parts, leaving out empty ones."""
@@ -40,7 +40,7 @@ class SendQueue:
         self._views: deque[memoryview] = deque()
 
     def __bool__(self) -> bool:
-        """Whether something is left to be sent; this asks for it, so it raises what the source of a part raises."""
+        """Whether something is left to send. It requests the next buffers, so it raises their source's errors."""
         if not self._views:
             self._views.extend(next(self._batches, ()))
         return bool(self._views)
@@ -50,27 +50,27 @@ class SendQueue:
         return list(islice(self._views, _MAX_VECTORS))
 
     def sent(self, nbytes: int) -> None:
-        """Drop what the system has taken."""
+        """Drop the bytes that the system has taken."""
         while nbytes and nbytes >= len(self._views[0]):
             nbytes -= len(self._views.popleft())
         if nbytes:
             self._views[0] = self._views[0][nbytes:]
 
     def rest(self) -> list[memoryview]:
-        """Return all that is left, for a queue that holds no `Rows`."""
+        """Return everything that is left, for a queue without `Rows`."""
         return [*self._views, *chain.from_iterable(self._batches)]
 
     def clear(self) -> None:
-        """Drop everything; what has not been asked for will not be."""
+        """Drop everything; buffers that have not been requested will not be requested."""
         self._views.clear()
         self._batches = iter(())
 
 
 def batches(parts: Iterable[Part]) -> Iterator[list[memoryview]]:
-    """Yield what may be sent at once; each batch is to be used up before the next is asked for. None is empty.
+    """Yield batches of buffers that can be sent at once, never empty. Use up each batch before you ask for the next.
 
     Raises:
-        LocalProtocolError: windows are not what was declared, or are asynchronous.
+        LocalProtocolError: windows differ from the declaration, or are asynchronous.
     """
     for run in _runs(parts):
         if not isinstance(run, Rows):
@@ -81,7 +81,7 @@ def batches(parts: Iterable[Part]) -> Iterator[list[memoryview]]:
 
 
 async def async_batches(parts: Parts) -> AsyncGenerator[list[memoryview], None]:
-    """Yield the same for parts of which some come asynchronously."""
+    """Yield the same for parts of which some are asynchronous."""
     if isinstance(parts, AsyncIterable):
         async for buffer in parts:
             if buffer:
@@ -97,12 +97,12 @@ async def async_batches(parts: Parts) -> AsyncGenerator[list[memoryview], None]:
 
 
 async def _async_rows(rows: Rows) -> AsyncGenerator[memoryview, None]:
-    """Yield the bytes of a tensor window by window, however they come."""
+    """Yield the bytes of a tensor window by window, whether the windows are asynchronous or not."""
     windows = rows.windows
     if not rows.is_asynchronous:
         for view in row_buffers(rows):
             yield view
-            await anyio.lowlevel.checkpoint()  # to make a window takes time, even where to send it takes none
+            await anyio.lowlevel.checkpoint()  # making a window takes time, even if sending it takes none
         return
     writer = RowWriter(rows)
     async with _closing(windows):
@@ -115,7 +115,7 @@ async def _async_rows(rows: Rows) -> AsyncGenerator[memoryview, None]:
 
 @asynccontextmanager
 async def _closing(windows: object) -> AsyncIterator[None]:
-    """Close a generator in any case: the garbage collector would have nobody to wait for it."""
+    """Close a generator in any case: the garbage collector could not await its end."""
     try:
         yield
     finally:
@@ -124,7 +124,7 @@ async def _closing(windows: object) -> AsyncIterator[None]:
 
 
 def _runs(parts: Iterable[Part]) -> Iterator[list[memoryview] | Rows]:
-    """Keep together what is there already."""
+    """Group parts that exist already."""
     max_vectors = _MAX_VECTORS if isinstance(parts, list | tuple) else 1
     run: list[memoryview] = []
     for part in parts:

@@ -54,7 +54,7 @@ def careless() -> Iterator[str]:
 def test_help_says_what_must_be_known_before(capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_status("--help") == 0
     out = capsys.readouterr().out
-    assert "Only for servers that are yours." in out
+    assert "Use it only for your own servers." in out
     assert "--i-own-this-host" in out
 
 
@@ -106,7 +106,7 @@ def test_all_are_shown_if_that_is_wished(url: str, capsys: pytest.CaptureFixture
 def test_a_model_that_declares_no_inputs_is_given_some(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_status(url, "--model", "identity", "--only", "elements/*", *FAST) == 0
     first, empty, heading, *_, last = capsys.readouterr().out.splitlines()
-    said = "The model declares no inputs, and takes what it is given: --input x:FP32:-1 --input s:BYTES:-1"
+    said = "The model declares no inputs, and accepts these: --input x:FP32:-1 --input s:BYTES:-1"
     assert (first, empty, heading[:8]) == (said, "", "| probe ")
     assert last.startswith("no findings; ")
 
@@ -118,9 +118,7 @@ def test_a_model_that_takes_numbers_alone(capsys: pytest.CaptureFixture[str]) ->
     with server_here(ModelRegistry.of([Model(name="double", predict=double)])) as (_, (host, port)):
         arguments = (f"http://{host}:{port}", "--model", "double", "--only", "sizes/*", *FAST)
         assert _exit_status(*arguments) == 0
-    assert capsys.readouterr().out.startswith(
-        "The model declares no inputs, and takes what it is given: --input x:FP32:-1\n"
-    )
+    assert capsys.readouterr().out.startswith("The model declares no inputs, and accepts these: --input x:FP32:-1\n")
 
 
 def test_requests_that_may_not_be_sent(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +132,7 @@ def test_requests_that_may_not_be_sent(url: str, capsys: pytest.CaptureFixture[s
 
 def test_probes_without_a_meaning_are_no_success(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_status(url, "--model", "identity", "--input", "x:FP32:1", "--only", "elements/*") == 2
-    assert "no findings, for no probe has a meaning for this model; 7 requests" in capsys.readouterr().out
+    assert "no findings, because no probe applies to this model; 7 requests" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -210,8 +208,8 @@ def test_list_shows_every_probe_and_sends_nothing(capsys: pytest.CaptureFixture[
         (("http://[2001:db8::1]:80", "--model", "m"), "is not this machine"),
         (("http://0.0.0.0", "--model", "m"), "is not this machine"),
         (("ftp://127.0.0.1", "--model", "m"), "a server's URL looks like"),
-        (("https://127.0.0.1", "--model", "m"), "plain HTTP only, without credentials"),
-        (("http://user@127.0.0.1", "--model", "m"), "plain HTTP only, without credentials"),
+        (("https://127.0.0.1", "--model", "m"), "only plain HTTP without credentials"),
+        (("http://user@127.0.0.1", "--model", "m"), "only plain HTTP without credentials"),
         (("http://host.invalid", "--model", "m"), "cannot be found"),
         (("http://127.0.0.1:1", "--model", "m"), "does not tell of the model: unreachable: Connection refused"),
         (("http://x", "--model", "m", "--input", "x:FP31:1"), "is not NAME:DATATYPE:SHAPE"),
@@ -220,14 +218,14 @@ def test_list_shows_every_probe_and_sends_nothing(capsys: pytest.CaptureFixture[
         (("http://x", "--model", "m", "--max-rate", "0"), "is not a rate"),
         (("http://x", "--model", "m", "--max-rate", "fast"), "is not a rate"),
         (("http://x", "--model", "m", "--max-rate", "1e-12"), "is not a rate: a number per second, 0.001 or more"),
-        (("http://x", "--model", "m", "--seed", "-1"), "is not an integer from 0 on"),
+        (("http://x", "--model", "m", "--seed", "-1"), "is not an integer of 0 or more"),
         (("http://x", "--model", "\udcff"), "'\\udcff' is not UTF-8"),
         (("http://x", "--model", "m", "--input", "\udcff:FP32:1"), "is not UTF-8"),
         (("http://127.0.0.1:1/größer", "--model", "m"), "has characters that must be percent-encoded"),
         (("http://127.0.0.1:1/a b", "--model", "m"), "has characters that must be percent-encoded"),
-        (("http://x", "--model", "m", "--only", "jason/*"), "'jason/*': is the name of no probe; --list shows them"),
+        (("http://x", "--model", "m", "--only", "jason/*"), "'jason/*': matches no probe; --list shows them"),
         (("http://x", "--model", "m", "--only", "heavy/bomb"), "'heavy/bomb': is only sent with --heavy"),
-        (("http://x", "--model", "m", "--only", "json/*", "--skip", "j*"), "--skip leaves no probe to be run"),
+        (("http://x", "--model", "m", "--only", "json/*", "--skip", "j*"), "--skip leaves no probe to run"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:

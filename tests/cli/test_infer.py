@@ -92,7 +92,7 @@ def test_no_file_is_replaced_without_force(url: str, folder: Path, capsys: pytes
     assert _infer(url, "identity", *arguments) == 1
     printed = capsys.readouterr()
     assert printed.out == "y: FP32 [3] -> out/y.npy\n"
-    assert "output x: out/x.npy is there already; --force replaces it\n" in printed.err
+    assert "output x: out/x.npy exists already; --force replaces it\n" in printed.err
     assert (out / "x.npy").read_text() == "precious"
     assert np.load(out / "y.npy").tolist() == [0, 1, 2]
     assert _infer(url, "identity", *arguments, "--force") == 0
@@ -105,7 +105,7 @@ def test_a_file_that_is_there_is_told_of_before_the_model_works(
 ) -> None:
     with scripted([_answer(x=np.ones(1))]) as server:
         assert _infer(server.url, "m", "--output", "x", "--output-dir", ".") == 1
-        assert capsys.readouterr().err == "streamcodec: x.npy is there already; --force replaces it\n"
+        assert capsys.readouterr().err == "streamcodec: x.npy exists already; --force replaces it\n"
         assert not server.requests
         assert _infer(server.url, "m", "--output", "x", "--output-dir", ".", "--force") == 0
     assert np.load(folder / "x.npy").tolist() == [1]
@@ -129,7 +129,7 @@ def test_a_file_that_another_program_has_written_meanwhile_is_left(
         path.write_text("precious")
 
     monkeypatch.setattr(np, "save", save)
-    with pytest.raises(FileExistsError, match=r"late\.npy is there already; --force replaces it"):
+    with pytest.raises(FileExistsError, match=r"late\.npy exists already; --force replaces it"):
         files.save(path, np.ones(3), replaces=False)
     assert path.read_text() == "precious"
     assert sorted(each.name for each in folder.iterdir()) == ["late.npy", "x.npy"]

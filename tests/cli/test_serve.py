@@ -87,9 +87,9 @@ def test_a_file_that_cannot_be_imported_by_its_name(folder: Path) -> None:
     assert _complaint("./missing") == f"there is no file 'missing' in {folder}"
     (folder / "json.py").write_text(MODEL)
     assert "'json.py' has the name of another module, " in _complaint("json.py")
-    assert _complaint("json.py").endswith("json/__init__.py; give it its own")
+    assert _complaint("json.py").endswith("json/__init__.py; rename it")
     (folder / "sys.py").write_text(MODEL)
-    assert _complaint("sys.py") == "'sys.py' has the name of another module, None; give it its own"
+    assert _complaint("sys.py") == "'sys.py' has the name of another module, None; rename it"
 
 
 def test_a_module_that_is_not_there_is_one_line_that_says_where_it_was_looked_for(
@@ -158,7 +158,7 @@ def test_objects_that_cannot_be_served(folder: Path) -> None:
     assert _complaint("odd:mixed") == f"'odd:mixed' is list, {words}"
     assert _complaint("odd:nothing") == "'odd:nothing': 'odd' has no 'nothing'"
     assert _complaint("odd:") == "'odd:': 'odd' has no 'object without a name'"
-    assert "names of models are unique" in _complaint("odd:twice")
+    assert "names of models must be unique" in _complaint("odd:twice")
     assert _names("odd:make") == []  # of a type written in C, nobody knows the arguments
 
 
@@ -251,7 +251,7 @@ def test_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         assert main(["serve", "--port", str(number)]) == 1
-    expected = f"port {number} of 127.0.0.1 is in use; stop who has it, or choose another with --port (0 picks one)"
+    expected = f"port {number} of 127.0.0.1 is in use; stop its user, or choose another with --port (0 picks one)"
     assert capsys.readouterr().err == f"streamcodec: {expected}\n"
 
 
@@ -259,7 +259,7 @@ def test_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     ("host", "words"),
     [
         ("nobody.invalid", "there is no host 'nobody.invalid'; --host takes a name or an address of this machine"),
-        ("192.0.2.1", "192.0.2.1 is no address of this machine; --host takes one that is, or 0.0.0.0 for all"),
+        ("192.0.2.1", "192.0.2.1 is not an address of this machine; --host takes one that is, or 0.0.0.0 for all"),
     ],
 )
 def test_a_host_that_is_none_of_ours(host: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,7 +272,7 @@ def test_a_host_that_is_none_of_ours(host: str, words: str, capsys: pytest.Captu
     [
         (
             PermissionError(13, "Permission denied"),
-            "you may not listen at port 80; choose one from 1024 on, with --port",
+            "you may not listen on port 80; choose one of 1024 or more with --port",
         ),
         (OSError(24, "Too many open files"), "[Errno 24] Too many open files"),
     ],

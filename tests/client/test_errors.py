@@ -163,7 +163,7 @@ def test_times_that_are_none(seconds: float) -> None:
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_arguments_without_a_meaning(kind: type[Client | AsyncClient], tmp_path: Path) -> None:
-    with pytest.raises(LocalProtocolError, match="max_connections is at least 1, not 0"):
+    with pytest.raises(LocalProtocolError, match="max_connections must be at least 1, not 0"):
         kind("http://h", max_connections=0)
     with pytest.raises(LocalProtocolError, match="no certificates can be read there: No such file"):
         kind("https://h", verify=tmp_path / "none.pem")

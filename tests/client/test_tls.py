@@ -179,9 +179,9 @@ def test_a_server_that_is_not_trusted(kind: Kind, url: str, tmp_path: Path) -> N
 @PLAIN_KINDS
 def test_a_server_of_another_name(kind: Kind, ca: Path) -> None:
     with server_here(models()) as (_, address), encrypted(address, server_side("example.org")) as url:
-        text = r"IP address mismatch.*; the URL has to have the name"
+        text = r"IP address mismatch.*; the URL must have the name"
         _fails(kind, url, ssl.SSLCertVerificationError, text, verify=ca)
-        text = r"Hostname mismatch.*; the URL has to have the name"
+        text = r"Hostname mismatch.*; the URL must have the name"
         _fails(kind, url.replace("127.0.0.1", "localhost"), ssl.SSLCertVerificationError, text, verify=ca)
 
 
@@ -204,7 +204,7 @@ def test_a_certificate_that_is_no_longer_valid(kind: Kind, ca: Path) -> None:
 
 @PLAIN_KINDS
 def test_a_server_that_speaks_no_tls(kind: Kind) -> None:
-    text = r"127\.0\.0\.1:\d+ does not speak TLS there; .* http://"
+    text = r"127\.0\.0\.1:\d+ does not speak TLS; .* http://"
     with server_here(models()) as (_, (host, port)):
         _fails(kind, f"https://{host}:{port}", ssl.SSLError, text)
     for hang_up in (_hang_up, _reset):
@@ -246,7 +246,7 @@ def test_a_server_that_chooses_a_protocol_which_the_context_offers_and_the_clien
         encrypted(address, server) as url,
         kind.client(url, ssl_context=context) as client,
     ):
-        text = r"offers 'h2', which 127\.0\.0\.1 has chosen.* HTTP/1\.1 only.*set_alpn_protocols\(\[\"http/1\.1\"\]\)"
+        text = r"offers 'h2', 127\.0\.0\.1 has chosen it.* HTTP/1\.1 only.*set_alpn_protocols\(\[\"http/1\.1\"\]\)"
         with pytest.raises(LocalProtocolError, match=text):
             client.infer("identity", {"x": [1]})
         context.set_alpn_protocols(["http/1.1"])  # as it was told

@@ -141,7 +141,7 @@ def test_broken_chunks_stay_the_error_whatever_follows() -> None:
     assert connection.feed(b"1\r\n") == 0
     connection.receive_eof()
     for _ in range(2):
-        with pytest.raises(RemoteProtocolError, match="in front of a chunk"):
+        with pytest.raises(RemoteProtocolError, match="before a chunk"):
             connection.next_event()
     assert b"Connection: close\r\n" in b"".join(connection.send_response(400))
 

@@ -105,7 +105,7 @@ BAD_LINES = [
 def test_what_is_no_size_or_no_extension(line: bytes) -> None:
     error = refusal(line + b"\r\nhello\r\n0\r\n\r\n")
     assert (error.code, error.status_hint) == (ErrorCode.INVALID_HTTP, 400)
-    assert "in front of a chunk" in error.message
+    assert "before a chunk" in error.message
 
 
 @pytest.mark.parametrize("line", [b"5", b"5;a", b"0"])
@@ -116,7 +116,7 @@ def test_a_bare_line_feed_behind_a_size(line: bytes) -> None:
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\r\n", b"\n\r", b"x\r\n", b"", b"\r\x00", b" \r\n"])
 def test_a_chunk_that_does_not_end_where_its_size_says(end: bytes) -> None:
     error = refusal(b"5\r\nhello" + end + b"0\r\n\r\n")
-    assert error.message == "a chunk does not end where its size says"
+    assert error.message == "the data of a chunk do not end where its size says"
 
 
 @pytest.mark.parametrize("trailer", [b"", b"X: y\r\n", b"X:\r\n", b"x:\ty z \r\n", b"Content-Length: 9\r\nX: \xff\r\n"])
@@ -136,7 +136,7 @@ BAD_TRAILERS = [
 @pytest.mark.parametrize("trailer", BAD_TRAILERS)
 def test_trailers_that_are_none(trailer: bytes) -> None:
     error = refusal(b"5\r\nhello\r\n0\r\n" + trailer + b"\r\n")
-    assert error.message == "behind the last chunk stands a line that is no field"
+    assert error.message == "the line after the last chunk is not a header field"
 
 
 def test_a_line_at_the_limit_passes_and_one_byte_more_does_not() -> None:

@@ -300,7 +300,7 @@ def test_fields_are_counted() -> None:
 
 
 def test_a_tunnel_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="tunnels") as caught:
+    with pytest.raises(RemoteProtocolError, match="CONNECT") as caught:
         fed_head("CONNECT", "x:1", [HOST])
     assert caught.value.status_hint == 501
 

@@ -71,7 +71,7 @@ def server_closed() -> ServerConnection:
                                    server_refused_later, server_closed])  # fmt: skip
 def test_a_body_is_let_in_once_and_after_its_head(state: Callable[[], ServerConnection]) -> None:
     connection = state()
-    assert "answers the head of a message" in raises_local(lambda: connection.receive_body(Collector(0)))
+    assert "must follow the head of a message" in raises_local(lambda: connection.receive_body(Collector(0)))
 
 
 @pytest.mark.parametrize("state", [ServerConnection, server_draining, server_closed])
@@ -195,7 +195,7 @@ def test_a_request_that_is_no_http_is_not_sent_and_another_can_be(method: str, t
 def test_the_client_has_to_ask_before_it_hears() -> None:
     connection = ClientConnection()
     assert "send_request() comes before" in raises_local(connection.next_event)
-    assert "answers the head of a message" in raises_local(lambda: connection.receive_body(Collector(0)))
+    assert "must follow the head of a message" in raises_local(lambda: connection.receive_body(Collector(0)))
 
 
 def test_the_client_has_to_decide_and_to_read_on() -> None:
@@ -207,7 +207,7 @@ def test_the_client_has_to_decide_and_to_read_on() -> None:
     assert isinstance(connection.next_event(), ResponseHead)
     assert "receive_body() after a ResponseHead" in raises_local(connection.next_event)
     connection.receive_body(Collector(9))
-    assert "answers the head of a message" in raises_local(lambda: connection.receive_body(Collector(9)))
+    assert "must follow the head of a message" in raises_local(lambda: connection.receive_body(Collector(9)))
     assert connection.next_event() is NEED_DATA
     assert again in raises_local(lambda: connection.send_request("GET", "/", [("Host", "x")]))
 

@@ -67,7 +67,7 @@ def test_what_fits_is_granted_at_once_and_what_does_not_waits() -> None:
 def test_more_than_there_is_is_refused_and_as_much_as_there_is_is_not() -> None:
     budget = Budget(10)
     assert Reservation(budget).ask(10)
-    with pytest.raises(LimitExceededError, match="11 bytes of memory, the server has 10 for all of them") as caught:
+    with pytest.raises(LimitExceededError, match="11 bytes of memory, the server has 10 for all requests") as caught:
         Reservation(budget).ask(11)
     assert (caught.value.limit, caught.value.status_hint) == ("max_memory_bytes", 413)
     assert budget.reserved == 10

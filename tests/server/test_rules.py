@@ -288,7 +288,7 @@ def test_who_has_no_memory_is_told_when_to_come_back() -> None:
     sent = _sent(session)
     assert b"HTTP/1.1 503 " in sent
     assert b"Retry-After: 1\r\n" in sent
-    assert b"other requests have taken the server's memory" in sent
+    assert b"other requests use all of the server's memory" in sent
 
 
 def test_a_client_that_has_gone_within_its_request_is_a_truncated_one() -> None:

@@ -256,7 +256,7 @@ def test_the_number_of_texts_is_limited() -> None:
 def test_labels_that_could_not_be_shown() -> None:
     outputs = (TensorMetadata("y", "FP32", (2,)),)
     Model(name="m", predict=_never, outputs=outputs, labels={"y": ("a", "b")})
-    with pytest.raises(LocalProtocolError, match="labels for 'z', which is none of its outputs"):
+    with pytest.raises(LocalProtocolError, match="labels for 'z', which is not one of its outputs"):
         Model(name="m", predict=_never, outputs=outputs, labels={"z": ("a", "b")})
     for labels in ("ab", (1, 2), (b"a",)):
         with pytest.raises(LocalProtocolError, match="a sequence of str"):

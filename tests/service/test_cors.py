@@ -206,10 +206,10 @@ def test_origins_are_compared_as_browsers_write_them(written: str, sent: str) ->
     ],
 )
 def test_what_is_no_origin_is_refused_at_once(origin: str) -> None:
-    with pytest.raises(LocalProtocolError, match="an origin is"):
+    with pytest.raises(LocalProtocolError, match="an origin must be"):
         _service(origin)
 
 
 def test_one_text_instead_of_a_list_is_refused_at_once() -> None:
-    with pytest.raises(LocalProtocolError, match="an origin is"):
+    with pytest.raises(LocalProtocolError, match="an origin must be"):
         Service(demo_models(), cors_origins=APP)

@@ -105,7 +105,7 @@ def test_the_index_may_be_of_what_is_ready(body: bytes) -> None:
         (b'{"ready": NaN}', 400, WANTED),
         (b"\xff", 400, WANTED),
         (b"[" * 200, 400, WANTED),
-        (b'{"ready": true}'.ljust(4097), 413, "the body is of 4097 bytes, 4096 are allowed for the index"),
+        (b'{"ready": true}'.ljust(4097), 413, "the body has 4097 bytes, 4096 are allowed for the index"),
         (b" " * (4096 + (128 << 10) + 1), 413, "the body goes on 131072 bytes after the 4096 that are kept"),
     ],
     ids=lambda value: str(value)[:20],

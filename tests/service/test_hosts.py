@@ -91,5 +91,5 @@ def test_every_host_is_allowed_without_a_list(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["", ":80", "http://localhost", "a b", "localhost/", "::1", "[::1", "a:b", "größe"])
 def test_what_is_no_host_cannot_be_allowed(host: str) -> None:
-    with pytest.raises(LocalProtocolError, match="an allowed host is a name or an address"):
+    with pytest.raises(LocalProtocolError, match="an allowed host must be a name or an address"):
         Service(demo_models(), allowed_hosts=[host])

@@ -225,8 +225,11 @@ def test_a_model_may_refuse_a_request(status: int) -> None:
     [
         (None, r"^model 'm' has returned nothing \(None\), not a mapping of its outputs by name$"),
         ([1.0], "^model 'm' has returned list, not a mapping"),
-        ({"y": None}, "^model 'm' has returned what cannot be sent: tensor 'y': .*not NoneType$"),
-        ({"y": np.ones(1, np.complex64)}, "^model 'm' has returned what cannot be sent: tensor 'y': .*complex64"),
+        ({"y": None}, "^model 'm' has returned an output that cannot be sent: tensor 'y': .*not NoneType$"),
+        (
+            {"y": np.ones(1, np.complex64)},
+            "^model 'm' has returned an output that cannot be sent: tensor 'y': .*complex64",
+        ),
     ],
 )
 def test_what_no_model_may_return_is_told_with_its_name(returned: Any, words: str) -> None:  # noqa: ANN401

@@ -105,7 +105,10 @@ def test_too_many_classes_are_refused_by_the_limit_of_texts() -> None:
     tensors = [Tensor(name="y", array=np.zeros(4))]
     with pytest.raises(LimitExceededError) as caught:
         classify_outputs(tensors, _model(), _asking_for(4), Limits(max_bytes_elements=3))
-    assert (caught.value.limit, caught.value.message) == ("max_bytes_elements", "that is 4 texts, and 3 are allowed")
+    assert (caught.value.limit, caught.value.message) == (
+        "max_bytes_elements",
+        "the classes are 4 texts, and 3 are allowed",
+    )
 
 
 def test_windows_are_never_of_bytes() -> None:
@@ -118,7 +121,7 @@ def test_windows_are_never_of_bytes() -> None:
     header = _bytes_header()
     refusal = _refusal(lambda: windowed.check(header))
     assert (refusal.message, refusal.path) == (
-        "the model takes windows, which BYTES do not come in",
+        "the model takes windows, which BYTES do not have",
         "$.inputs[0].datatype",
     )
 

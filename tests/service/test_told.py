@@ -60,7 +60,7 @@ WANTED = 'the body must be a JSON object, as {"ready": true}'
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
-        (b" " * 4097, ErrorCode.LIMIT_EXCEEDED, "the body is of 4097 bytes, 4096 are allowed for the index"),
+        (b" " * 4097, ErrorCode.LIMIT_EXCEEDED, "the body has 4097 bytes, 4096 are allowed for the index"),
         (b"{", ErrorCode.INVALID_JSON, f"{WANTED} (byte 1)"),
         (b'{"a":1,"a":2}', ErrorCode.DUPLICATE_KEY, f"{WANTED} ($)"),
         (b'{"a":NaN}', ErrorCode.NON_FINITE_NUMBER, WANTED),

@@ -442,7 +442,7 @@ def test_windows_are_for_who_takes_events() -> None:
 def test_a_message_that_somebody_else_has_begun() -> None:
     file, source = io.BytesIO(SMALL), small()
     files.next_event(file, source)
-    with pytest.raises(LocalProtocolError, match="somebody else"):
+    with pytest.raises(LocalProtocolError, match="already been taken"):
         files.decode(file, source)
 
 

@@ -367,7 +367,7 @@ def test_a_message_that_somebody_else_has_begun(run: Run) -> None:
     async def main() -> None:
         stream, source = Scripted([SMALL]), small()
         await streams.next_event(stream, source)
-        with pytest.raises(LocalProtocolError, match="somebody else"):
+        with pytest.raises(LocalProtocolError, match="already been taken"):
             await streams.receive_message(stream, source)
 
     run(main)
