@@ -34,12 +34,12 @@ STRICTER_MESSAGES: Final = {
     "a line of the head does not end with": "h11 takes a bare line feed for a line end",
     "the head has a control character": "h11 takes most of them in values",
     "a field of the head is folded": "h11 unfolds it, which RFC 9112, section 5.2 leaves to servers",
-    "the field Host is no host": "h11 only counts it",
+    "the field Host is not a valid host": "h11 only counts it",
     "the status of the response is not": "h11 takes all of three digits",
-    "HTTP/1.1 is spoken here": "h11 takes every version for 1.1",
+    "only HTTP/1.x is supported": "h11 takes every version for 1.1",
     "the field Host is missing": "h11 asks 1.1 alone for it",
-    "the line in front of a chunk is not its size": "h11 takes 20 digits, white space, and anything for an extension",
-    "this is no proxy": "h11 takes CONNECT, and what follows its head is then no request",
+    "the line before a chunk is not a hexadecimal size": "h11 takes 20 digits, blanks, and any extension",
+    "CONNECT is not supported": "h11 takes CONNECT, and what follows its head is then no request",
     "the line after the last chunk is not a header field": "h11 takes bare line feeds and folded lines in trailers",
 }
 """Beginnings of the messages of `invalid-http` with which more is refused than by h11."""

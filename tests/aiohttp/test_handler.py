@@ -219,6 +219,7 @@ def test_a_client_that_leaves_amid_its_body_leaves_nothing_behind() -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_rows_share_their_memory_and_wait_for_the_client() -> None:
     made: list[int] = []
 
@@ -305,6 +306,7 @@ def test_a_handler_of_ones_own_receives_and_answers() -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_a_handler_of_ones_own_does_not_wait_for_ever() -> None:
     async def main() -> None:
         async with serving(endpoint(double)) as port:

@@ -504,6 +504,7 @@ def test_a_thread_that_was_given_up_gives_its_place_back_where_nobody_lives_with
     assert run(main, backend=backend) == [504, 503, 200]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_async", [False, True])
 def test_nothing_of_a_request_waits_for_the_garbage_collector(is_async: bool) -> None:
     async def async_predict(request: InferenceRequest) -> dict[str, Any]:

@@ -181,6 +181,7 @@ def test_output_that_is_closed(url: str) -> None:
     assert _shell(f"run infer {url} m 2>&-").stdout == "status 1\n"
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written() -> None:
     process = _shell("run fuzz --list >/dev/full 2>&3")
     assert process.stdout == "streamcodec: [Errno 28] No space left on device\nstatus 1\n"

@@ -47,6 +47,7 @@ def _threaded_server() -> Iterator[str]:
             process.terminate()
 
 
+@pytest.mark.slow
 def test_threaded_server() -> None:
     scores = np.log(np.array([[1, 3], [1, 1]], np.float32))
     with _threaded_server() as url, Client(url) as client, Client(url) as other:
@@ -251,6 +252,7 @@ def _printed(example: str) -> list[str]:
     return result.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no ptys here")
 def test_frames_over_a_serial_line() -> None:
     """Of three frames the second is damaged; the other two come."""
@@ -279,6 +281,7 @@ def test_frames_through_a_pipe() -> None:
     assert found == [[0], [4]]
 
 
+@pytest.mark.slow
 def test_frames_over_a_websocket() -> None:
     pytest.importorskip("websockets")
     assert _printed("frames_websocket.py") == ["{'x': array([0, 2, 4])}"]

@@ -22,6 +22,7 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("rooms")
 
 
+@pytest.mark.slow
 def test_every_room_has_a_line(rooms: ModuleType) -> None:
     root = Path(streamcodec.__file__).parent
     folders = {path.parent.name for path in root.glob("*/__init__.py")} - {"formats"}
@@ -30,6 +31,7 @@ def test_every_room_has_a_line(rooms: ModuleType) -> None:
     assert all(20 < len(line) < 120 and line.endswith(".") for line in rooms.rooms().values())
 
 
+@pytest.mark.slow
 def test_every_use_is_drawn_from_top_to_bottom(rooms: ModuleType) -> None:
     figure = ET.fromstring(rooms.figure())  # noqa: S314 - our own
     names = [text.text for text in figure.iter(f"{_SVG}text") if text.get("font-weight")]

@@ -212,7 +212,7 @@ def checksums_of_frames_are_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_frame_that_begins_within_the_window_is_missed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(frame_stream, "_next_place", len)
+    patch.setattr(frame_stream, "_next_place", lambda data, _: len(data))
 
 
 def refused_frames_are_searched_for_others(patch: pytest.MonkeyPatch) -> None:

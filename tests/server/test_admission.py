@@ -323,6 +323,7 @@ def _slow_turns(backend: str, seconds: float) -> Iterator[Address]:
             wire.response()
 
 
+@pytest.mark.slow
 def test_a_busy_event_loop_accepts_all_that_are_there(backend: str) -> None:
     with _slow_turns(backend, 0.03) as address, ExitStack() as stack:
         wires = [stack.enter_context(Wire(address)) for _ in range(200)]

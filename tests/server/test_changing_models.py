@@ -128,6 +128,7 @@ def test_a_request_that_has_begun_ends_with_its_model(
         assert wire.send(REQUEST).response().status == (404 if is_removed else 200)
 
 
+@pytest.mark.slow
 def test_changes_by_another_thread_lose_no_request(served: tuple[ModelRegistry, tuple[str, int], bool]) -> None:
     models, address, is_inline = served
     has_ended = threading.Event()

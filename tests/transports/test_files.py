@@ -206,6 +206,7 @@ def test_a_buffer_over_a_pipe_that_does_not_block(pipe: tuple[io.FileIO, io.File
     buffered.detach()
 
 
+@pytest.mark.slow
 def test_a_subprocess() -> None:
     code = (
         "import sys\nfrom streamcodec.transports import files\nfrom tests.transports.messages import *\n"

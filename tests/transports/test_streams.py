@@ -511,6 +511,7 @@ def test_a_long_header_is_read_in_turns(run: Run) -> None:
     assert len(turns) > 40
 
 
+@pytest.mark.slow
 def test_no_memory_waits_for_the_garbage_collector(run: Run) -> None:
     async def main() -> None:
         async with sockets() as (here, there):
