@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamcodec.engine.decoder import Buffer
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.engine.inflate import Inflater
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
@@ -112,12 +112,19 @@ class FedBody:
         return [self.get_buffer(sizehint)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Report that bytes were written to the start of the last `get_buffer()`."""
+        """Report that bytes were written to the start of the last `get_buffer()`.
+
+        Raises:
+            LocalProtocolError: there was none.
+        """
         if self._is_direct:
             self.received += nbytes
             self._body.buffer_updated(nbytes)
             self.has_ended = self._body.is_complete
-        elif self._scratch is not None:
+        elif self._scratch is None:
+            msg = "buffer_updated() must follow get_buffer()"
+            raise LocalProtocolError(msg)
+        else:
             self.feed(self._scratch[:nbytes])
 
     def receive_eof(self) -> None:

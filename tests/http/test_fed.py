@@ -20,6 +20,7 @@ from streamcodec import (
     Into,
     LimitExceededError,
     Limits,
+    LocalProtocolError,
     MessageError,
     Placement,
     RemoteProtocolError,
@@ -158,6 +159,28 @@ def test_reading_into_scratch_comes_to_the_same(encoding: str) -> None:
             body.get_buffer()[:1] = bytes([byte])
             body.buffer_updated(1)
     assert body.received == len(data)
+
+
+def test_without_a_buffer_nothing_can_have_been_written() -> None:
+    with pytest.raises(LocalProtocolError, match="get_buffer"):
+        FedBody(head_of(10, "gzip"), decoder()).buffer_updated(1)
+
+
+def test_what_follows_a_pause_is_passed_on_after_it() -> None:
+    receiver = request_decoder(header_length=REQUEST.header_length, body_length=None, pause_after_header=True)
+    assert come_to(FedBody(head_of(None), receiver, paced=True), [BODY]) == WHOLE
+
+
+def test_the_end_may_be_told_while_work_is_left() -> None:
+    body = FedBody(head_of(None, "gzip"), decoder(), paced=True)
+    body.feed(GZIPPED)
+    body.receive_eof()
+    assert come_to(body, []) == WHOLE
+
+
+def test_there_is_one_buffer_at_a_time() -> None:
+    (buffer,) = FedBody(head_of(len(BODY)), decoder()).get_buffers()
+    assert len(buffer) == REQUEST.header_length
 
 
 def test_memory_that_is_offered_ends_with_the_body() -> None:

@@ -165,6 +165,8 @@ def test_a_model_that_takes_windows_is_called_when_the_header_has_come() -> None
     inference = owner.exchange.inference
     assert isinstance(inference, Inference)
     assert inference.is_windowed
+    assert inference.header is not None
+    assert inference.header.tensors[0].name == "x"
 
 
 def test_memory_is_asked_for_and_waited_for() -> None:
