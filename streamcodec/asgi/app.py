@@ -67,7 +67,7 @@ class App:
         peer = AsgiPeer(scope, receive, send)
         if (known := frontend.known.find(key)) is not None:
             message = await receive()
-            body = _whole_body(message)
+            body = _first_piece(message)
             reply = frontend.reply_at_once(known, body, observation) if len(body) == known.length else None
             if reply is not None:
                 if is_there(reply):
@@ -150,9 +150,12 @@ class AsgiPeer:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _whole_body(message: Message) -> bytes:
-    """Return the body, if all of it is in this message; else nothing."""
-    if message["type"] != "http.request" or message.get("more_body"):
+def _first_piece(message: Message) -> bytes:
+    """Return the first piece of a body; nothing if the client has left.
+
+    It is the whole body if it is as long as the head says, even if an empty piece follows: some servers send one.
+    """
+    if message["type"] != "http.request":
         return b""
     body: bytes = message.get("body", b"")
     return body
