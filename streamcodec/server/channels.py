@@ -184,6 +184,7 @@ class _TakingLimit(aio.ProgressLimit):
 class ProtocolChannel(EventProtocol[Any]):
     """A session on an asyncio transport; it answers from within the transport's callbacks if possible."""
 
+    source: EventSource[Any]
     given: int  # of `EventProtocol`; what is assigned here, type checkers want to have declared here, too
 
     def __init__(self, session: Session, taking: Taking, outbox: Outbox, max_pipelined_bytes: int) -> None:

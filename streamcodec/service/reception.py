@@ -24,6 +24,7 @@ from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.fed import FedBody
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.inference import as_values, select_outputs
+from streamcodec.service.models import Inputs
 from streamcodec.service.replies import Reply, message_reply
 
 Check = Callable[[RequestHeader], None]
@@ -36,8 +37,8 @@ class ReceivedRequest:
 
     header: RequestHeader
     """The content of the JSON header: id, parameters, inputs, and requested outputs."""
-    inputs: Mapping[str, np.ndarray[Any, Any] | Elements]
-    """By name; writable, in C order. BYTES are `Elements`."""
+    inputs: Mapping[str, np.ndarray[Any, Any]]
+    """By name; writable, in C order. BYTES are arrays of `bytes`, which are made when they are first asked for."""
     media_type: str | None
     """The media type of the request, if it gives the header's length; the answer then has the same."""
 
@@ -107,7 +108,7 @@ class Reception:
             LocalProtocolError: a tensor was placed in windows, which are events of the body and not arrays.
         """
         if isinstance(event, EndOfMessage):
-            return ReceivedRequest(header=self._header, inputs=self._inputs, media_type=self._media_type)
+            return ReceivedRequest(header=self._header, inputs=Inputs(self._inputs), media_type=self._media_type)
         if isinstance(event, HeaderReceived):
             self._header = cast("RequestHeader", event.header)
         elif isinstance(event, TensorReceived):

@@ -144,7 +144,7 @@ def test_under_fastapi_an_endpoint_has_a_few_lines() -> None:
 
     async def double(request: Any) -> Any:  # noqa: ANN401 - FastAPI's
         received = await receive_request(request.scope, request.receive)
-        reply = received.reply({"y": received.inputs["x"] * 2}, model_name="double")  # type: ignore[operator] # an array
+        reply = received.reply({"y": received.inputs["x"] * 2}, model_name="double")
         return responses.StreamingResponse(pieces(reply), reply.status, dict(reply.headers))
 
     double.__annotations__["request"] = fastapi.Request

@@ -47,7 +47,7 @@ class KeptText:
         self._first = b""
         self._tail = b""
         self._value_count = 0
-        self.nbytes = 0
+        self.nbytes: int = 0
 
     def skip_to(self, offset: int) -> None:
         """Leave out text up to an offset of the header."""

@@ -43,14 +43,14 @@ class TensorReader:
     has_data = True
 
     def __init__(self, key: str, *, start: int | None, limits: Limits, is_tolerant: bool = False) -> None:
-        self.key = key
+        self.key: str = key
         self._start = start
         self._offset = start or 0
         self._limits = limits
         self._is_tolerant = is_tolerant
         self._names: set[str] = set()
         self.tensors: list[TensorSpec] = []
-        self.held_bytes = 0
+        self.held_bytes: int = 0
 
     def read_all(self, root: dict[str, Any]) -> tuple[TensorSpec, ...]:
         """Return all tensors of a header that has been parsed whole."""
