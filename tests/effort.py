@@ -17,7 +17,7 @@ IS_EXHAUSTIVE: Final = os.environ.get("STREAMCODEC_EXHAUSTIVE", "0") not in {"",
 
 _PLACES: Final = 12
 _EXAMPLES: Final = 25
-_PARAMETER_SETS: Final = 6
+_PARAMETER_SETS: Final = 4
 
 _T = TypeVar("_T")
 
