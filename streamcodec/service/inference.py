@@ -250,9 +250,10 @@ class Inference:
         self.resolved = resolved
         self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
+        self._check = _Check(resolved)
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
         self.decoder: Decoder[RequestHeader] = _decoder(
-            resolved, pause_after_header=pause_after_header and not resolved.is_whole, paced=paced
+            resolved, self._check, pause_after_header=pause_after_header and not resolved.is_whole, paced=paced
         )
 
     @property
@@ -272,8 +273,8 @@ class Inference:
 
     @property
     def request_id(self) -> str | None:
-        """The id in the JSON header; None if there is none, or the header has not arrived."""
-        return None if self._header is None else self._header.id
+        """The id in the JSON header, even if the model refuses it; None if there is no id, or no header yet."""
+        return self._check.request_id
 
     @property
     def memory_bytes(self) -> int:
@@ -373,16 +374,36 @@ class Inference:
         return self.resolved.call(self.request(windows), self.resolved.reply, self.watch)
 
 
-def _decoder(resolved: ResolvedHead, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
+class _Check:
+    """Checks the JSON header of one request. The request holds the decoder, and the decoder this: so it holds neither.
+
+    Attributes:
+        request_id: of the header that was checked last; None if it has none.
+    """
+
+    __slots__ = ("_resolved", "request_id")
+
+    def __init__(self, resolved: ResolvedHead) -> None:
+        """Check by what the head has decided."""
+        self._resolved = resolved
+        self.request_id: str | None = None
+
+    def __call__(self, header: RequestHeader) -> None:
+        """Refuse a header that does not fit the model; see `ResolvedHead.check`."""
+        self.request_id = header.id
+        self._resolved.check(header)
+
+
+def _decoder(resolved: ResolvedHead, check: _Check, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
     if resolved.raw is not None:
         return raw_request_decoder(
-            resolved.raw, limits=resolved.headers.limits, check=resolved.check, place=resolved.place, paced=paced
+            resolved.raw, limits=resolved.headers.limits, check=check, place=resolved.place, paced=paced
         )
     return request_decoder(
         header_length=resolved.header_length,
         body_length=resolved.body_length,
         allow_headerless=resolved.allow_headerless,
-        check=resolved.check,
+        check=check,
         place=resolved.place,
         headers=resolved.headers,
         pause_after_header=pause_after_header,

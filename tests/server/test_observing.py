@@ -135,6 +135,15 @@ WAYS: dict[str, tuple[bytes, tuple[Any, ...], list[str]]] = {
         ("quick", "1", None, 400, "invalid-data"),
         ["begun", "ended"],
     ),
+    "refused by the model": (
+        post(
+            b'{"id":"7","inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1]}],'
+            b'"outputs":[{"name":"y","parameters":{"shared_memory_region":"r","shared_memory_byte_size":4}}]}',
+            model="quick",
+        ),
+        ("quick", "1", "7", 400, "not-offered"),
+        ["begun", "ended"],
+    ),
     "no head": (b"\x16", (None, None, None, 400, "invalid-http"), ["begun", "ended"]),
     "CONNECT": (
         b"CONNECT x HTTP/1.1\r\nHost: x\r\n\r\n",
