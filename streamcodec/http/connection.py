@@ -349,6 +349,11 @@ class Incoming:
             return b""
         return bytes(self._scratch[: self._end])
 
+    def take_head(self, nbytes: int) -> None:
+        """Take a head that the caller has read with `peek`, and knows to be valid; see `read_head`."""
+        self._start = self.head_bytes = nbytes
+        self.state = _DECIDE
+
     def skip(self, nbytes: int) -> None:
         """Drop messages that the caller has read with `peek`."""
         self._start = nbytes

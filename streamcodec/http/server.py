@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
@@ -49,6 +50,10 @@ _PHRASES: Final = {int(status): status.phrase.encode() for status in HTTPStatus}
 _BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _CONTINUE: Final = h11.InformationalResponse(status_code=100, headers=[], reason=_PHRASES[100])
 _HEAD_METHOD: Final = b"HEAD "
+_PLAIN_REQUEST: Final = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+_FRAMING_FIELDS: Final = {"connection", "transfer-encoding"}
+_MAX_RESPONSE_HEADS: Final = 512
+"""Heads of responses in the cache: those of one second, whose date they have."""
 
 
 class Cycle(Enum):
@@ -110,6 +115,7 @@ class ServerConnection:
         self._limits = limits
         self._known_h11: h11.Connection | None = None
         self._head: RequestHead | None = None
+        self._plain_head: bytes | None = None
         self._failure: MessageError | None = None
         self._cycle = _RECEIVING
         self.has_unread_body: bool = False
@@ -147,6 +153,21 @@ class ServerConnection:
             raise LocalProtocolError(msg)
         return self.incoming.next_body_event()
 
+    def take_head(self, head: RequestHead, text: bytes) -> None:
+        """Take the next head without parsing it: the effect is that of `next_event`.
+
+        The caller has recognized the head in `Incoming.peek`. It is *plain*: its version is HTTP/1.1, its method is
+        neither `HEAD` nor `CONNECT`, its body is not chunked, and it has neither `Expect` nor a `Connection` other than
+        `keep-alive`.
+
+        Args:
+            head: what `next_event` would return.
+            text: the head as received, up to and including the blank line.
+        """
+        self.incoming.take_head(len(text))
+        self._head = head
+        self._plain_head = text
+
     @property
     def inflates(self) -> bool:
         """Whether the body at hand is compressed; see `Incoming.inflates`."""
@@ -177,7 +198,9 @@ class ServerConnection:
         """
         has_begun = self.incoming.has_input
         self.incoming.receive_body(receiver, self._head)
-        if has_begun or not (self._h11.they_are_waiting_for_100_continue and receiver.needs_data):
+        if has_begun or self._plain_head is not None:
+            return b""
+        if not (self._h11.they_are_waiting_for_100_continue and receiver.needs_data):
             return b""
         return self._h11.send(_CONTINUE) or b""
 
@@ -212,14 +235,16 @@ class ServerConnection:
         body = list(parts)
         length = length_of(body)
         fields = [*headers]
-        if status not in _BODILESS and not any(name.lower() == "content-length" for name, _ in fields):
+        named = {name.lower(): value for name, value in fields}
+        if status not in _BODILESS and "content-length" not in named:
             fields.append(("Content-Length", str(length)))
         if remaining is None or remaining > self._limits.max_drain_bytes:
             fields.append(("Connection", "close"))
-        try:
-            response = h11.Response(status_code=status, headers=fields, reason=_PHRASES.get(status, b""))
-        except NOT_HTTP as error:
-            raise LocalProtocolError(str(error)) from None
+        elif remaining == 0 and self._is_plain and _has_plain_form(status, named, body, str(length)):
+            beginning = plain_response_head(status, tuple(fields))
+            self._go_on(remaining)
+            return [beginning, *body]
+        response = _response(status, fields)
         is_for_head = self._is_for_head
         if is_for_head and self._head is None:
             self._known_h11 = _asked_for_head()
@@ -287,7 +312,14 @@ class ServerConnection:
         """The connection of this cycle, made when it is first wanted: requests that are answered at once need none."""
         if self._known_h11 is None:
             self._known_h11 = h11.Connection(h11.SERVER)
+            if self._plain_head is not None:
+                parse_request(self._known_h11, self._plain_head)
         return self._known_h11
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the head of the request is plain (`take_head`), and nothing has been sent since."""
+        return self._plain_head is not None and self._known_h11 is None
 
     @property
     def _is_for_head(self) -> bool:
@@ -312,10 +344,11 @@ class ServerConnection:
 
     def _go_on(self, unread: int | None) -> None:
         """After a response: close, read and drop the rest of the request, or begin the next cycle."""
-        self._failure = self._head = None
+        must_close = not self._is_plain and self._h11.our_state is h11.MUST_CLOSE
+        self._failure = self._head = self._plain_head = None
         self._cycle = _RECEIVING
         # An unknown rest cannot be skipped; neither can the rest of a request that was given up meanwhile.
-        if self._h11.our_state is h11.MUST_CLOSE or unread is None:
+        if must_close or unread is None:
             self.has_unread_body = unread != 0
             self.incoming.close()
             return
@@ -324,6 +357,47 @@ class ServerConnection:
         if unread:
             self.incoming.read_body(Collector(0), content_length=unread)
             self._cycle = _DRAINING
+
+
+def _response(status: int, fields: list[tuple[str, str]]) -> h11.Response:
+    """Return the head of a response.
+
+    Raises:
+        LocalProtocolError: the fields are not valid HTTP.
+    """
+    try:
+        return h11.Response(status_code=status, headers=fields, reason=_PHRASES.get(status, b""))
+    except NOT_HTTP as error:
+        raise LocalProtocolError(str(error)) from None
+
+
+def _has_plain_form(status: int, named: dict[str, str], body: list[PartT], length: str) -> bool:
+    """Whether a response has a body that exists already, and no field that changes its end or the connection.
+
+    Args:
+        status: of the response.
+        named: the fields of its owner, by their names in lower case.
+        body: its parts.
+        length: of the body, in bytes.
+    """
+    is_usual = _FRAMING_FIELDS.isdisjoint(named) and named.get("content-length", length) == length
+    return is_usual and status not in _BODILESS and Rows not in map(type, body)
+
+
+@lru_cache(maxsize=_MAX_RESPONSE_HEADS)
+def plain_response_head(status: int, fields: tuple[tuple[str, str], ...]) -> bytes:
+    """Return the head of a response to a plain request (`ServerConnection.take_head`), as h11 writes it.
+
+    Args:
+        status: with a body: neither 204 nor 304.
+        fields: all of them, `Content-Length` included.
+
+    Raises:
+        LocalProtocolError: the fields are not valid HTTP.
+    """
+    connection = h11.Connection(h11.SERVER)
+    parse_head(connection, _PLAIN_REQUEST)
+    return connection.send(_response(status, [*fields])) or b""
 
 
 def _asked_for_head() -> h11.Connection:
