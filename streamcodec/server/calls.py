@@ -29,6 +29,7 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.jsonvalues import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent
+from streamcodec.server.pace import run
 from streamcodec.server.workers import NoThreadError, Work, Workers
 from streamcodec.service import Inference, InferenceRequest, Reply, failure_reply, unavailable_reply
 from streamcodec.service.budget import Budget, Reservation
@@ -94,7 +95,7 @@ class Caller:
         pull = partial(time.uncounted, pull)
         try:
             with time.limit() as scope:
-                if inference.resolved.model.is_async:
+                if inference.resolved.is_async:
                     work.has_begun = True
                     client = None if inference.is_windowed else watch(scope)
                     reply = await self._await(inference, pull, client)
@@ -305,7 +306,7 @@ def _is_in_task() -> bool:
 def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:
     """Call a model within a thread."""
     try:
-        return inference.run(pull)
+        return run(inference, pull)
     except KeyboardInterrupt as error:  # the model's own: Ctrl-C comes to the main thread
         return inference.resolved.failure(error, inference.request_id)
 

@@ -236,7 +236,7 @@ class Conversation:
             ConnectionError: the client has left, and the model was cancelled.
         """
         departure = Departure(self._peer)
-        if inference.is_windowed or not inference.resolved.model.is_async:
+        if inference.is_windowed or not inference.resolved.is_async:
             return await self._caller.call(inference, self._pull, departure.of)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(departure.watch)

@@ -1,16 +1,17 @@
 """Express: answers small requests in one step, and caches known heads.
 
 The ordinary way of a request handles bodies of any size in any pieces. A small request arrives as a whole, in one read,
-and its model may run at once. Then nothing must be kept between two steps, which saves most of the cost. Clients also
-repeat themselves. What h11 makes of a head depends only on its bytes, so it is computed once and cached by those exact
+and its model may run at once. Then nothing must be kept between two steps, which saves most of the cost. A larger one
+takes several steps, but what is known of its head and of its JSON header need not be found out again. Clients repeat
+themselves. What h11 makes of a head depends only on its bytes, so it is computed once and cached by those exact
 bytes. The JSON header (in the service) and the head of a response are cached too. If each request has its own trace id
 or date, the cache key leaves out such fields, which mean nothing to HTTP or to this service. When a model has been
 added, removed or replaced, the caches are cleared.
 
 This is a short cut and never another way. Each step asks those who decide on the ordinary way (the connection, the
 service, the decoder). At the first special case (a refusal, an incomplete header, a field that asks for more, an
-incomplete body) it leaves everything unchanged, and the ordinary way begins at the first byte. So both ways give the
-same answers; a test compares them for all cases of the corpus.
+incomplete body) it leaves everything unchanged, and the session begins at the first byte: with the known head, or else
+the ordinary way. So all ways give the same answers; tests compare them for all cases of the corpus, and for all cuts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from streamcodec.http.messages import RequestHead
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.observation import Observation
 from streamcodec.service import Listing, Reply, ResolvedHead, Service
-from streamcodec.service.plan import Plans, infer_at_once
+from streamcodec.service.plan import Plan, Plans, infer_at_once
 
 _HEAD_END: Final = b"\r\n\r\n"
 _PLAIN_VERSION: Final = b" HTTP/1.1\r"
@@ -47,16 +48,21 @@ _UNPLAIN: Final = re.compile(
 )
 """Fields with which a head is not plain, so that it need not be read to know that: to read it takes 0.2 ms."""
 
-_LENGTH: Final = re.compile(rb"\r\ncontent-length: *([0-9]{1,18})\r", re.IGNORECASE)
-
 _OTHER_LINES: Final = 2
 """Lines of a head that are no fields: the first one and the last, which is blank."""
 
 _ANY_DATE: Final = "the date"
 
+_MAX_PLANNED_BYTES: Final = 4 << 10
+"""Of a JSON header: longer ones are not kept, and reading one may take longer than a piece of work should."""
+
 _PLAIN_METHODS: Final = {"GET", "POST"}
 _KEEPING: Final = {b"keep-alive"}
 """Values of `Connection` that change nothing."""
+
+
+Recognized = tuple[RequestHead | ResolvedHead, bytes, bytes]
+"""What a head means, its text, and all that has come: the text and what follows it."""
 
 
 class Express:
@@ -68,17 +74,8 @@ class Express:
         self._models = service.models
         self._forget()
 
-    def reply(self, incoming: Incoming, observation: Observation | None = None) -> tuple[RequestHead, Reply] | None:
-        """Have the next request answered, if it has come whole and needs no time.
-
-        Args:
-            incoming: the request.
-            observation: is told of it; it goes on where the request goes the ordinary way.
-
-        Returns:
-            The request's head and the reply; the request is then taken out of `incoming`. None if it has to go the
-            ordinary way; nothing has happened then.
-        """
+    def find(self, incoming: Incoming) -> Recognized | None:
+        """Recognize the head of the next request; None if it is not complete, not known, or not plain."""
         if self._generation != self._models.generation:
             self._forget()
         data = incoming.peek()
@@ -86,9 +83,25 @@ class Express:
         if end < len(_HEAD_END):
             return None
         beginning = data[:end]
-        known = self._known.get(beginning) or self._recognize(beginning, len(data) - end)
-        if known is None:
-            return None
+        known = self._known.get(beginning) or self._recognize(beginning)
+        return None if known is None else (known, beginning, data)
+
+    def reply(
+        self, recognized: Recognized, incoming: Incoming, observation: Observation | None = None
+    ) -> tuple[RequestHead, Reply] | None:
+        """Have the next request answered, if it has come whole and needs no time.
+
+        Args:
+            recognized: its head, by `find`.
+            incoming: the request.
+            observation: is told of it; it goes on where the request goes the ordinary way.
+
+        Returns:
+            The request's head and the reply; the request is then taken out of `incoming`. None if it has to go the
+            ordinary way; nothing has happened then.
+        """
+        known, beginning, data = recognized
+        end = len(beginning)
         head = known if isinstance(known, RequestHead) else known.head
         size = end + (head.content_length or 0)
         if len(data) < size:
@@ -106,18 +119,32 @@ class Express:
         incoming.skip(size)
         return head, outcome
 
+    def plan(self, resolved: ResolvedHead, following: bytes) -> Plan | None:
+        """Return the plan for a request that does not come whole, or takes long; None if it has none.
+
+        Args:
+            resolved: what its head means.
+            following: what has arrived behind the head.
+        """
+        length = resolved.header_length or 0
+        if not resolved.is_known or length > min(len(following), _MAX_PLANNED_BYTES):
+            return None
+        try:
+            return self._plans.find(resolved, following[: resolved.body_length])
+        except MessageError:  # the ordinary way says so, in the order of its checks
+            return None
+
     def _forget(self) -> None:
         """Forget what was settled for other models than there are now."""
         self._generation = self._models.generation
         self._plans = Plans()
         self._known: Cache[RequestHead | ResolvedHead] = Cache(_MAX_HEADS, _MAX_HEAD_BYTES)
 
-    def _recognize(self, data: bytes, following: int) -> RequestHead | ResolvedHead | None:
+    def _recognize(self, data: bytes) -> RequestHead | ResolvedHead | None:
         """Know a head again by the fields that matter, or else have it read.
 
         Args:
             data: the head.
-            following: bytes that have come behind it.
 
         Returns:
             What it means; None if it is not plain, or not known and not worth reading.
@@ -126,7 +153,7 @@ class Express:
         limits = self._service.limits  # of what has been left out, too
         is_long = len(data) > limits.max_head_bytes or data.count(b"\n") - _OTHER_LINES > limits.max_head_fields
         if is_long or (known := self._known.get(essence)) is None:
-            known = self._read(data) if _may_be_plain(data, following) else None
+            known = None if _UNPLAIN.search(data) else self._read(data)
             if known is not None:
                 self._known.put(data, known)
                 self._known.put(essence, known)
@@ -145,12 +172,6 @@ class Express:
         if outcome.refusal is not None:  # by its traceback it would keep this frame, and so itself
             outcome.refusal.__traceback__ = None
         return head if outcome.status == HTTPStatus.OK else None
-
-
-def _may_be_plain(head: bytes, following: int) -> bool:
-    """Whether it is worth the time to read a head: its request seems to be plain, and all there."""
-    length = _LENGTH.search(head)
-    return following >= (int(length[1]) if length else 0) and not _UNPLAIN.search(head)
 
 
 def _plain_head(data: bytes, service: Service) -> RequestHead | None:

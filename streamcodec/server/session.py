@@ -25,13 +25,15 @@ from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
 from streamcodec.server.dates import Dates
-from streamcodec.server.express import Express, response_head
+from streamcodec.server.express import Express, Recognized, response_head
 from streamcodec.server.failures import log_failure
 from streamcodec.server.observation import Observation, Observe
+from streamcodec.server.pace import run
 from streamcodec.server.patience import Phase
-from streamcodec.service import Inference, Reply, Service, unavailable_reply
+from streamcodec.service import Inference, Reply, ResolvedHead, Service, unavailable_reply
 from streamcodec.service.budget import Reservation
 from streamcodec.service.exchange import Exchange, ExchangeStep, name_model
+from streamcodec.service.plan import Plan
 from streamcodec.service.routes import Resource, find_route
 
 _SMALL_BYTES: Final = 64 << 10
@@ -99,6 +101,7 @@ class Session:
         self._dates = dates or Dates()
         self._observe = observe
         self._tried = -1
+        self._recognized: Recognized | None = None
         self._exchange = Exchange(service, Reservation(admission.budget))
         self.reservation: Reservation = self._exchange.reservation
         self.observation: Observation | None = None
@@ -175,9 +178,11 @@ class Session:
             observation = self.observation = self._observe(incoming.received - kept)
         if not self._admission.keeps_another(self):
             return False
-        answer = self._express.reply(incoming, observation)
+        recognized = self._express.find(incoming)
+        answer = None if recognized is None else self._express.reply(recognized, incoming, observation)
         if answer is None:
             self._tried = incoming.received
+            self._recognized = recognized
             return False
         self.request_count += 1
         self._admission.used(self)
@@ -220,15 +225,9 @@ class Session:
             if exchange.head is not None and exchange.is_held_up and (step := self._do(exchange.go_on())):
                 return step
             self.connection.end_response()
-            for _ in range(_TURN_EVENTS):
-                event = self.connection.next_event()
-                if event is NEED_DATA or event is NEED_TURN:
-                    return event
-                if step := self._take(event):
-                    return step
+            return self._take_recognized() or self._take_events()
         except MessageError as error:
             return self._refuse(error)
-        return NEED_TURN
 
     def answer(self, reply: Reply) -> Step:
         """Answer the current request, whose model has been called."""
@@ -335,6 +334,39 @@ class Session:
             log_failure(reply.cause, reply.call)
         return self._service.finish(reply, head)
 
+    def _take_recognized(self) -> Step | None:
+        """Begin a request that is not answered at once, if its head is known.
+
+        Raises:
+            MessageError: the request is refused.
+        """
+        recognized, self._recognized = self._recognized, None
+        incoming = self.connection.incoming
+        if recognized is None or incoming.state is not _HEAD or incoming.received != self._tried:
+            return None
+        known, text, data = recognized
+        if isinstance(known, RequestHead) or not known.model.is_ready:
+            return None
+        if self._observe is not None:
+            self._watched(self._observe).begin(known.head, text)
+        plan = self._express.plan(known, data[len(text) :])
+        self.connection.take_head(known.head, text)
+        return self._begin(known.head, known, plan)
+
+    def _take_events(self) -> Step | NeedData | NeedTurn:
+        """Take the events that are there, but not too many in one turn.
+
+        Raises:
+            MessageError: the request is refused.
+        """
+        for _ in range(_TURN_EVENTS):
+            event = self.connection.next_event()
+            if event is NEED_DATA or event is NEED_TURN:
+                return event
+            if step := self._take(event):
+                return step
+        return NEED_TURN
+
     def _take(self, event: HttpEvent) -> Step | None:
         if isinstance(event, RequestHead):
             return self._begin(event)
@@ -342,7 +374,7 @@ class Session:
             return Step.CLOSE
         return self._do(self._exchange.receive(event))
 
-    def _begin(self, head: RequestHead) -> Step | None:
+    def _begin(self, head: RequestHead, resolved: ResolvedHead | None = None, plan: Plan | None = None) -> Step | None:
         self._tried = -1  # another request may have come with it
         self.request_count += 1
         exchange, admission = self._exchange, self._admission
@@ -350,7 +382,7 @@ class Session:
         if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
             exchange.refuse(head, unavailable_reply("the server has as many connections as it may have", retry_after=1))
             return self._send()
-        return self._do(exchange.begin(head))
+        return self._do(exchange.begin(head, resolved, plan))
 
     def _do(self, step: ExchangeStep | None) -> Step | None:
         """Do what the exchange wants, or have the driver do it; None if more events of the body are wanted.
@@ -364,6 +396,8 @@ class Session:
                 self.outgoing = [interim]
                 return Step.SEND
             step = exchange.go_on()
+        if step is ExchangeStep.CALL and exchange.inference is not None and exchange.inference.is_inline:
+            return self.answer(run(exchange.inference))
         if step is ExchangeStep.ANSWER:
             return self._send()
         return None if step is None else _DRIVERS[step]

@@ -218,6 +218,13 @@ class Reservation:
         self._budget.admit(self)
         return not self.missing
 
+    def ask_at_once(self, nbytes: int) -> bool:
+        """Ask for `nbytes` bytes in all if they are free now; do not wait for them otherwise."""
+        if not self._budget.has_at_once(nbytes - self.nbytes):
+            return False
+        self._have(nbytes)
+        return True
+
     def check(self, nbytes: int) -> None:
         """Refuse a request that needs more than the whole budget; see `Budget.check`.
 

@@ -27,9 +27,11 @@ from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.collector import Collector
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.budget import Reservation
-from streamcodec.service.inference import Inference
+from streamcodec.service.inference import Inference, ResolvedHead
 from streamcodec.service.listing import Listing
 from streamcodec.service.observing import CallWatch
+from streamcodec.service.plan import Plan
+from streamcodec.service.planned import PlannedReceiver
 from streamcodec.service.replies import Reply, error_reply, unavailable_reply
 from streamcodec.service.routes import find_route
 from streamcodec.service.service import Service
@@ -126,7 +128,7 @@ class Exchange:
         self.watch: RequestWatch | None = None
 
     @property
-    def decoder(self) -> Decoder[RequestHeader] | Collector:
+    def decoder(self) -> Decoder[RequestHeader] | PlannedReceiver | Collector:
         """The receiver of the body, after `ExchangeStep.RECEIVE`.
 
         Raises:
@@ -139,8 +141,13 @@ class Exchange:
         """Whether only tensors are awaited, or the rest of a body that is not needed."""
         return self.inference is None or self.inference.has_header
 
-    def begin(self, head: RequestHead) -> ExchangeStep:
+    def begin(self, head: RequestHead, resolved: ResolvedHead | None = None, plan: Plan | None = None) -> ExchangeStep:
         """Decide by the head; no byte of the body has been read.
+
+        Args:
+            head: of the request.
+            resolved: what `Service.open` has decided for this head, if that is known and its model is ready.
+            plan: for the body, if its JSON header has arrived and is known.
 
         Raises:
             MessageError: the request is refused; pass the error to `fail`.
@@ -148,7 +155,12 @@ class Exchange:
         self.head = head
         if self.watch is not None:
             self.watch.begin(head)
-        outcome = self._service.begin(head, pause_after_header=True, paced=True)
+        if resolved is None:
+            outcome = self._service.begin(head, pause_after_header=True, paced=True)
+        elif plan is not None and self.reservation.ask_at_once(plan.body_length):
+            return self._begin_planned(plan.begin(resolved))
+        else:
+            outcome = resolved.begin(pause_after_header=True, paced=True)
         if isinstance(outcome, Reply):
             return self.answer(outcome)
         self._request = outcome
@@ -161,6 +173,15 @@ class Exchange:
         if outcome.resolved.is_whole:
             return self._with_memory(outcome, _receive) or ExchangeStep.RECEIVE
         return self._with_little_memory(outcome)
+
+    def _begin_planned(self, inference: Inference) -> ExchangeStep:
+        """Receive a body of which everything is known, in memory that it has already."""
+        self._request = self.inference = inference
+        if self.watch is not None:
+            self.watch.asks(inference)
+        self.reservation.taken = self._brought
+        self._memory_bytes = inference.memory_bytes
+        return ExchangeStep.RECEIVE
 
     def receive(self, event: HttpEvent) -> ExchangeStep | None:
         """Take an event of the body; None if more are wanted.
@@ -177,7 +198,7 @@ class Exchange:
             return self._with_memory(request, _after_header)
         if not isinstance(event, EndOfMessage):
             return None
-        return self.answer(request.run()) if request.is_inline else ExchangeStep.CALL
+        return self.answer(request.run()) if request.is_inline and request.plan is None else ExchangeStep.CALL
 
     @property
     def is_held_up(self) -> bool:

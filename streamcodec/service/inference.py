@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from streamcodec.service.memory import bytes_beside, bytes_placed
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.observing import CallWatch
+from streamcodec.service.planned import PlannedReceiver
 from streamcodec.service.raw import raw_tensor
 from streamcodec.service.replies import Reply, error_reply, failure_reply, message_reply
 from streamcodec.service.windows import Pull, windows_of
@@ -71,6 +72,7 @@ class ResolvedHead:
         version: str | None,
         headers: HeaderCache[RequestHeader],
         place: Place,
+        is_planned: bool = True,
         nonfinite: NonFiniteOutput,
         allow_headerless: bool = False,
         compresses: bool = False,
@@ -100,7 +102,9 @@ class ResolvedHead:
         self.key: bytes = names.encode("utf-8", "surrogatepass")
         self.place: Place = place if (windows := model.windows) is None else lambda _: windows
         self.encoding: str | None = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
-        is_plain = self.encoding is None and model.windows is None and not model.is_async
+        self.is_planned: bool = is_planned and self.encoding is None
+        self.is_async: bool = model.is_async
+        is_plain = self.encoding is None and model.windows is None and not self.is_async
         self._max_inline_bytes = _MAX_INLINE_BYTES if model.is_inline and is_plain else -1
 
     def is_inline(self, nbytes: int) -> bool:
@@ -236,30 +240,68 @@ class ResolvedHead:
         return message
 
 
+class KnownCall(Protocol):
+    """A call of a model that is like earlier ones: its body has the same JSON header. A `Plan` is one.
+
+    Attributes:
+        header: of the body.
+    """
+
+    header: RequestHeader
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether earlier calls have taken so little time that the next one may run on an event loop."""
+        ...
+
+    def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
+        """Make the reply; see `ResolvedHead.reply`."""
+        ...
+
+    def measured(self, seconds: float, cpu_seconds: float) -> None:
+        """Take the time of a call with its reply."""
+        ...
+
+
 class Inference:
     """One request to one model.
 
     Attributes:
         resolved: what its head decides.
         decoder: receives the body.
+        plan: what is known of a body from earlier ones; None if it is an ordinary one.
         watch: is told about the call of the model; None at first.
     """
 
-    def __init__(self, resolved: ResolvedHead, *, pause_after_header: bool = False, paced: bool = False) -> None:
-        """Prepare for the body."""
+    def __init__(
+        self,
+        resolved: ResolvedHead,
+        *,
+        pause_after_header: bool = False,
+        paced: bool = False,
+        plan: KnownCall | None = None,
+    ) -> None:
+        """Prepare for the body; `plan` is for a body whose JSON header has arrived and is known."""
         self.resolved = resolved
+        self.plan: KnownCall | None = plan
         self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
         self._check = _Check(resolved)
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
-        self.decoder: Decoder[RequestHeader] = _decoder(
-            resolved, self._check, pause_after_header=pause_after_header and not resolved.is_whole, paced=paced
-        )
+        self.decoder: Decoder[RequestHeader] | PlannedReceiver
+        if plan is None:
+            pause_after_header = pause_after_header and not resolved.is_whole
+            self.decoder = _decoder(resolved, self._check, pause_after_header=pause_after_header, paced=paced)
+            return
+        self._header = plan.header
+        self._check.request_id = plan.header.id
+        self.decoder = PlannedReceiver(plan.header, resolved.header_length or 0, resolved.place)
+        self._values.update(self.decoder.arrays)
 
     @property
     def is_inline(self) -> bool:
         """Whether `run` is quick enough for an event loop."""
-        return self.resolved.is_inline(self.decoder.offset)
+        return self.resolved.is_inline(0 if self.plan is not None and self.plan.is_quick else self.decoder.offset)
 
     @property
     def header(self) -> RequestHeader | None:
@@ -367,11 +409,12 @@ class Inference:
             LocalProtocolError: too little of the message has been received to call the model, or the model is an `async
                 def`.
         """
-        if self.resolved.model.is_async:
+        if self.resolved.is_async:
             msg = "the model is an async def: await streamcodec.server.call_model(inference)"
             raise LocalProtocolError(msg)
         windows = None if pull is None else partial(windows_of, pull=pull)
-        return self.resolved.call(self.request(windows), self.resolved.reply, self.watch)
+        reply = self.resolved.reply if self.plan is None else self.plan.reply
+        return self.resolved.call(self.request(windows), reply, self.watch)
 
 
 class _Check:

@@ -27,7 +27,7 @@ from streamcodec.formats.v2.encoder import Tensor
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import is_immutable
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service.inference import Arrays, ResolvedHead
+from streamcodec.service.inference import Arrays, Inference, ResolvedHead
 from streamcodec.service.models import Outputs
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.replies import Reply, message_reply
@@ -38,6 +38,13 @@ _MAX_PLANS: Final = 256
 _MAX_KEY_BYTES: Final = 4 << 10
 _MAX_FORMS: Final = 16
 """Different forms of the outputs of one request; usually there is one."""
+
+_QUICK_SECONDS: Final = 0.0005
+"""CPU time of a call that may run on an event loop: as long as two small requests with heads never seen before."""
+_STALL_SECONDS: Final = 0.002
+"""A call that took longer must have a thread next time, although other threads may have been the reason."""
+_LEAST_CALLS: Final = 2
+"""Quick calls in a row, in a thread, before one runs on an event loop."""
 
 
 @record()
@@ -62,22 +69,26 @@ class Plans:
         self._known: Cache[Plan] = Cache(_MAX_PLANS, _MAX_KEY_BYTES)
 
     def find(self, resolved: ResolvedHead, body: bytes) -> Plan | None:
-        """Return the plan for a whole body; None if the request cannot be planned.
+        """Return the plan for a body; None if the request cannot be planned.
+
+        Args:
+            resolved: what the head of the request means.
+            body: all of it, or as much as has arrived.
 
         Raises:
             RemoteProtocolError: the body would be refused.
         """
-        length = resolved.header_length or 0
-        if length > len(body):  # a slice would stop at the end of the body and hide the error
-            return None
+        length, body_length = resolved.header_length or 0, resolved.body_length
+        if length > len(body) or body_length is None or not resolved.is_planned:
+            return None  # a slice would stop at the end of the body, and hide the error
         text = body[:length]
         key = resolved.key + text
         plan = self._known.get(key)
         if plan is None:
-            plan = _plan(resolved, text, len(body))
+            plan = _plan(resolved, text, body_length)
             if plan is not None and is_immutable(plan.header):
                 self._known.put(key, plan)
-        return plan if plan is not None and plan.body_length == len(body) else None
+        return plan if plan is not None and plan.body_length == body_length else None
 
 
 def infer_at_once(resolved: ResolvedHead, plans: Plans, body: bytes, watch: CallWatch | None = None) -> Reply | None:
@@ -89,7 +100,7 @@ def infer_at_once(resolved: ResolvedHead, plans: Plans, body: bytes, watch: Call
     if not resolved.is_inline(len(body)):
         return None
     try:
-        if (plan := plans.find(resolved, body)) is not None:
+        if (plan := plans.find(resolved, body)) is not None and plan.body_length == len(body):
             return plan.run(body, watch)
         inference = resolved.begin()
         inference.watch = watch
@@ -105,7 +116,8 @@ def infer_at_once(resolved: ResolvedHead, plans: Plans, body: bytes, watch: Call
 
 def _plan(resolved: ResolvedHead, text: bytes, body_length: int) -> Plan | None:
     limits = resolved.headers.limits
-    if not text or len(text) > limits.max_header_bytes or body_length > limits.max_message_bytes:
+    is_too_long = len(text) > limits.max_header_bytes or body_length > limits.max_message_bytes
+    if is_too_long or not text:
         return None
     header = parse_request_header(text, limits)  # cached as a part of the plan
     end = len(text)
@@ -128,13 +140,39 @@ class Plan:
         self.header = header
         self.body_length = body_length
         self._beginnings: dict[tuple[Any, ...], _Beginning] = {}
+        self._quick_calls = 0
+
+    def begin(self, resolved: ResolvedHead) -> Inference:
+        """Begin a request whose body has this header, and arrives from its first byte on.
+
+        Raises:
+            OutOfMemoryError: there is no memory for its tensors.
+        """
+        return Inference(resolved, plan=self)
+
+    def measured(self, seconds: float, cpu_seconds: float) -> None:
+        """Take the time of a call, with its reply.
+
+        Args:
+            seconds: that passed, also while other threads had the interpreter.
+            cpu_seconds: that the thread worked.
+        """
+        if seconds > _STALL_SECONDS:
+            self._quick_calls = 0
+        elif cpu_seconds <= _QUICK_SECONDS:
+            self._quick_calls += 1
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the last calls took so little time that the next one may run on an event loop."""
+        return self._quick_calls >= _LEAST_CALLS
 
     def run(self, body: bytes, watch: CallWatch | None = None) -> Reply:
         """Call the model with the tensors of a whole body, and make the reply; `watch` is told about the call."""
         inputs = {spec.name: _tensor(spec, body) for spec in self.header.tensors}
-        return self._resolved.call(self._resolved.request(self.header, inputs, {}), self._reply, watch)
+        return self._resolved.call(self._resolved.request(self.header, inputs, {}), self.reply, watch)
 
-    def _reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
+    def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply; its beginning depends only on the form of the outputs."""
         if not _PLAIN_OUTPUT.issuperset(map(type, outputs.values())):
             return self._resolved.reply(outputs, header)

@@ -98,6 +98,7 @@ class Service:
         self.limits = limits
         self.pool: Pool | None = Pool(max_idle_bytes=max_pool_bytes) if place is None and max_pool_bytes else None
         self._place = _place_in(self.pool) if place is None else guarded(place)
+        self._is_placed_here = place is None
         self._headers = HeaderCache(parse_request_header, limits)
         self.is_ready = True
         self._nonfinite = nonfinite
@@ -219,6 +220,7 @@ class Service:
             version=route.version,
             headers=self._headers,
             place=self._place,
+            is_planned=self._is_placed_here,
             nonfinite=self._nonfinite,
             allow_headerless=self._allow_headerless,
             compresses=self._compresses,

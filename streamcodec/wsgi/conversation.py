@@ -58,7 +58,7 @@ class Conversation:
             if isinstance(head, MessageError):
                 raise head
             step: ExchangeStep | None = exchange.begin(head)
-            if exchange.inference is not None and exchange.inference.resolved.model.is_async:
+            if exchange.inference is not None and exchange.inference.resolved.is_async:
                 step = exchange.answer(_needs_event_loop(exchange.inference))
             while step is not ExchangeStep.ANSWER:
                 if observation is not None:

@@ -35,7 +35,7 @@ CASES = [pytest.param(case, id=str(case)) for case in read_corpus() if case.kind
 class OrdinaryWay(Express):
     """No short cut."""
 
-    def reply(self, incoming: object, observation: object = None) -> None:
+    def find(self, incoming: object) -> None:
         """Leave everything to the ordinary way."""
 
 

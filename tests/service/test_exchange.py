@@ -272,7 +272,7 @@ def test_steps_out_of_order_are_misuse() -> None:
     assert exchange.go_on() is None
 
 
-class _Watch:
+class Watch:
     """Notes what it is told."""
 
     def __init__(self) -> None:
@@ -300,7 +300,7 @@ class _Watch:
 
 def test_a_watch_is_told() -> None:
     owner = Owner(service_of())
-    owner.exchange.watch = watch = _Watch()
+    owner.exchange.watch = watch = Watch()
     owner.begin(request_id="7")
     owner.bring()
     owner.call()
@@ -319,14 +319,14 @@ def test_a_watch_is_told() -> None:
 )
 def test_a_watch_is_told_which_model_is_asked_about(method: str, target: str, model: str | None) -> None:
     owner = Owner(service_of())
-    owner.exchange.watch = watch = _Watch()
+    owner.exchange.watch = watch = Watch()
     owner.take(head(target, method))
     assert watch.model == model
 
 
 def test_a_watch_is_told_of_refusals_of_the_owner() -> None:
     exchange = Exchange(service_of(), Reservation(Budget(KIB)))
-    exchange.watch = watch = _Watch()
+    exchange.watch = watch = Watch()
     exchange.refuse(head("/v2/models/m"), Reply(status=503))
     exchange.fail(RemoteProtocolError("no head", code=ErrorCode.INVALID_HTTP))
     assert watch.told == ["begin GET", "answered 503", "answered 400"]

@@ -104,10 +104,14 @@ def test_what_does_not_fit_is_not_planned() -> None:
     message, plans = _message(np.zeros(2)), Plans()
     service = service_of(_identity)
     resolved, body = _resolved(service, message), _body(message)
-    assert plans.find(resolved, body[:-1]) is None
-    assert plans.find(resolved, body) is not None
-    assert plans.find(resolved, body + b"x") is None
-    for limits in (Limits(max_header_bytes=message.header_length - 1), Limits(max_message_bytes=len(body) - 1)):  # type: ignore[operator] # it has binary tensors
+    assert message.header_length is not None
+    assert plans.find(resolved, body[: message.header_length - 1]) is None
+    assert plans.find(resolved, body[: message.header_length]) is plans.find(resolved, body) is not None
+    assert infer_at_once(resolved, plans, body[:-1]) is infer_at_once(resolved, plans, body + b"x") is None
+    longer = service.open(head(TARGET, "POST", message.headers, len(body) + 1))
+    assert isinstance(longer, ResolvedHead)
+    assert plans.find(longer, body + b"x") is Plans().find(longer, body + b"x") is None
+    for limits in (Limits(max_header_bytes=message.header_length - 1), Limits(max_message_bytes=len(body) - 1)):
         assert _plan(service_of(_identity, limits=limits), message) is None
     headerless = service.open(head(TARGET, "POST", [], len(body)))
     assert isinstance(headerless, ResolvedHead)

@@ -1,0 +1,259 @@
+"""Planned: a body whose JSON header is known has the same arrays and the same answer as on the ordinary way."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcodec import NEED_DATA, EndOfMessage, LocalProtocolError, MessageError, NewArray, Tensor, encode_request
+from streamcodec.engine.decoder import LONG_TARGET_BYTES
+from streamcodec.http.fed import FedBody
+from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service
+from streamcodec.service.budget import Budget, Reservation
+from streamcodec.service.exchange import Exchange, ExchangeStep
+from streamcodec.service.models import Outputs
+from streamcodec.service.plan import Plan, Plans
+from streamcodec.service.planned import PlannedReceiver
+from tests.effort import places
+from tests.service.requests import answer, head
+from tests.service.test_exchange import Watch
+
+TARGET = "/v2/models/m/infer"
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    "a": np.arange(300, dtype=np.float32).reshape(3, 100),
+    "empty": np.zeros((0, 4), np.int64),
+    "b": np.arange(7, dtype=np.uint8),
+    "c": np.arange(40_000, dtype=np.int32),
+}
+MESSAGE = encode_request([Tensor(name=name, array=array) for name, array in ARRAYS.items()], request_id="7")
+BODY = b"".join(MESSAGE.buffers)
+
+
+def _echo(request: InferenceRequest) -> Outputs:
+    return dict(request.inputs)
+
+
+def service_of(**options: Any) -> Service:  # noqa: ANN401 - those of Service
+    return Service(ModelRegistry.of([Model(name="m", predict=_echo, is_inline=True)]), **options)
+
+
+def resolved_by(service: Service) -> ResolvedHead:
+    resolved = service.open(head(TARGET, "POST", MESSAGE.headers, len(BODY)))
+    assert isinstance(resolved, ResolvedHead)
+    return resolved
+
+
+def planned(service: Service | None = None) -> tuple[ResolvedHead, Plan]:
+    resolved = resolved_by(service or service_of())
+    plan = Plans().find(resolved, BODY[: MESSAGE.header_length])
+    assert plan is not None
+    return resolved, plan
+
+
+def receiver() -> tuple[Inference, PlannedReceiver]:
+    resolved, plan = planned()
+    inference = plan.begin(resolved)
+    assert isinstance(inference.decoder, PlannedReceiver)
+    return inference, inference.decoder
+
+
+def check(found: PlannedReceiver) -> None:
+    assert found.next_event() == EndOfMessage(nbytes=len(BODY))
+    assert found.is_complete
+    assert not found.needs_data
+    assert list(found.arrays) == list(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert found.arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(found.arrays[name], array)
+
+
+@pytest.mark.parametrize("first", places(range(1, len(BODY))))
+@pytest.mark.parametrize("face", ["feed", "get_buffer", "get_buffers"])
+def test_every_cut_gives_the_same_arrays(first: int, face: str) -> None:
+    _, found = receiver()
+    for start, end in ((0, first), (first, len(BODY))):
+        bring(found, memoryview(BODY)[start:end], face)
+        assert found.offset == end
+        if end < len(BODY):
+            assert found.next_event() is NEED_DATA
+    check(found)
+
+
+def bring(found: PlannedReceiver, data: memoryview, face: str) -> None:
+    """Bring bytes through one of the ways, as a transport does."""
+    if face == "feed":
+        assert found.feed(data) == len(data)
+        return
+    while data:
+        buffers = found.get_buffers() if face == "get_buffers" else [found.get_buffer()]
+        count = 0
+        for buffer in buffers:
+            part = data[count : count + len(buffer)]
+            buffer[: len(part)] = part
+            count += len(part)
+        found.buffer_updated(count)
+        data = data[count:]
+
+
+def test_what_follows_the_body_is_not_taken() -> None:
+    _, found = receiver()
+    assert found.feed(BODY + b"next") == len(BODY)
+    check(found)
+    assert found.feed(b"next") == 0
+
+
+def test_a_long_target_comes_alone() -> None:
+    _, found = receiver()
+    assert len(found.get_buffers()) == 4
+    found.feed(BODY[: -len(ARRAYS["c"].tobytes())])
+    (buffer,) = found.get_buffers()
+    assert len(buffer) == ARRAYS["c"].nbytes > LONG_TARGET_BYTES
+
+
+def test_after_the_body_nothing_comes() -> None:
+    _, found = receiver()
+    found.receive_eof()
+    assert found.next_event() is NEED_DATA
+    found.feed(BODY)
+    found.work()
+    check(found)
+    for call in (found.get_buffer, found.next_event):
+        with pytest.raises(LocalProtocolError):
+            call()
+
+
+def test_a_planned_inference_knows_its_header_before_its_first_byte() -> None:
+    inference, found = receiver()
+    assert inference.has_header
+    assert inference.request_id == "7"
+    assert inference.memory_bytes == len(BODY)
+    assert inference.taken_bytes == 0
+    found.feed(BODY[:1000])
+    assert inference.taken_bytes == 1000
+    with pytest.raises(LocalProtocolError):
+        inference.run()
+
+
+def test_an_abandoned_body_leaves_nothing_to_the_garbage_collector() -> None:
+    gc.disable()
+    try:
+        inference, found = receiver()
+        found.feed(BODY[:5000])
+        arrays = [weakref.ref(array) for array in found.arrays.values()]
+        del inference, found
+        assert [array() for array in arrays] == [None] * len(ARRAYS)
+    finally:
+        gc.enable()
+
+
+def exchanged(
+    service: Service, budget: Budget, plan: Plan | None, watch: Watch | None = None
+) -> tuple[list[ExchangeStep], Exchange]:
+    """Receive the message, and have the model called; return the steps, and the exchange before its end."""
+    resolved = resolved_by(service)
+    exchange = Exchange(service, Reservation(budget))
+    exchange.watch = watch
+    steps = [exchange.begin(resolved.head, resolved, plan)]
+    if steps == [ExchangeStep.RECEIVE]:
+        exchange.arrival = body = FedBody(resolved.head, exchange.decoder, service.limits, paced=True)
+        body.feed(BODY)
+        while len(steps) == 1:
+            event = body.next_event()
+            assert event is not NEED_DATA
+            step = exchange.receive(event)  # type: ignore[arg-type]  # nothing takes long
+            steps += [step] if step else []
+    if steps[-1] is ExchangeStep.CALL and exchange.inference is not None:
+        steps.append(exchange.answer(exchange.inference.run()))
+    return steps, exchange
+
+
+def test_the_answer_is_the_ordinary_one() -> None:
+    service, budget = service_of(), Budget(1 << 20)
+    _, plan = planned(service)
+    ordinary, by_plan = (exchanged(service, budget, each)[1].reply for each in (None, plan))
+    wanted, found = answer(ordinary), answer(by_plan)
+    assert (found.status, found.fields, found.body) == (wanted.status, wanted.fields, wanted.body)
+    assert found.status == 200
+
+
+def test_its_owner_calls_the_model_and_measures() -> None:
+    watch = Watch()
+    steps, _ = exchanged(service_of(), Budget(1 << 20), planned()[1], watch)
+    assert steps == [ExchangeStep.RECEIVE, ExchangeStep.CALL, ExchangeStep.ANSWER]
+    assert (watch.model, watch.request_id) == ("m", "7")
+    assert watch.told[:2] == ["begin POST", "asks"]
+
+
+def test_it_has_its_memory_granted_first() -> None:
+    service, budget = service_of(), Budget(1 << 20)
+    _, exchange = exchanged(service, budget, planned(service)[1])
+    assert budget.reserved == len(BODY)
+    exchange.end()
+    assert budget.reserved == 0
+
+
+def test_without_room_for_all_of_it_it_goes_the_ordinary_way() -> None:
+    service, budget = service_of(), Budget(len(BODY) + 100)
+    other = Reservation(budget)
+    assert other.ask(200)
+    exchange = Exchange(service, Reservation(budget))
+    resolved, plan = planned(service)
+    assert exchange.begin(resolved.head, resolved, plan) is ExchangeStep.RECEIVE
+    assert exchange.inference is not None
+    assert exchange.inference.plan is None  # it has memory for a JSON header only, and waits for the rest
+    assert budget.reserved < len(BODY)
+
+
+def test_a_body_larger_than_the_budget_is_refused() -> None:
+    service = service_of()
+    resolved, plan = planned(service)
+    exchange = Exchange(service, Reservation(Budget(len(BODY) - 1)))
+    with pytest.raises(MessageError):
+        exchange.begin(resolved.head, resolved, plan)
+
+
+def test_a_placement_of_the_program_is_asked_in_any_case() -> None:
+    resolved = resolved_by(service_of(place=lambda _: NewArray()))
+    assert Plans().find(resolved, BODY) is None
+
+
+def test_a_compressed_answer_is_left_to_the_ordinary_way() -> None:
+    service = service_of(compresses=True)
+    fields = [*MESSAGE.headers, ("Accept-Encoding", "gzip")]
+    resolved = service.open(head(TARGET, "POST", fields, len(BODY)))
+    assert isinstance(resolved, ResolvedHead)
+    plans = Plans()
+    assert plans.find(resolved_by(service), BODY) is not None
+    assert plans.find(resolved, BODY) is None
+
+
+def test_calls_that_were_quick_twice_need_no_thread() -> None:
+    resolved, plan = planned()
+    inference = plan.begin(resolved)
+    inference.decoder.feed(BODY)
+    times = {
+        "quick": (0.0001, 0.0001),
+        "other threads had the interpreter": (0.004, 0.0001),
+        "quick at last": (0.0015, 0.0001),
+        "quick again": (0.0001, 0.0001),
+        "not quick, and no stall": (0.001, 0.001),
+        "a stall": (0.003, 0.0001),
+    }
+    verdicts = {}
+    for what, (seconds, cpu_seconds) in times.items():
+        plan.measured(seconds, cpu_seconds)
+        verdicts[what] = inference.is_inline
+    assert [what for what, verdict in verdicts.items() if verdict] == ["quick again", "not quick, and no stall"]
+
+
+def test_a_model_that_was_not_declared_inline_keeps_its_thread() -> None:
+    service = Service(ModelRegistry.of([Model(name="m", predict=_echo)]))
+    resolved, plan = planned(service)
+    for _ in range(5):
+        plan.measured(0.0, 0.0)
+    assert plan.is_quick
+    assert not plan.begin(resolved).is_inline
