@@ -124,7 +124,7 @@ def test_others_are_answered_meanwhile(backend: str, kind: str) -> None:
             has_ended.set()
             sender.join()
     times.sort()
-    assert times[10] < 0.15
+    assert times[10] < 0.15 * slowness()
 
 
 def test_requests_that_wait_for_their_turn_are_answered_in_order_and_to_the_last(backend: str) -> None:
