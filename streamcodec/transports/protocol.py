@@ -92,12 +92,16 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         An override must be quick.
         """
         try:
-            self._event = self.source.next_event()
+            self._event = self._next_event()
         except Exception:  # noqa: BLE001 - the source will raise it again, in the call that waits
             self._stop_reading()
         else:
             if self._event is not NEED_DATA:
                 self._stop_reading()
+
+    def _next_event(self) -> EventT | NeedData | NeedTurn:
+        """Return the next event of the source. An override may handle an event itself, and return the next one."""
+        return self.source.next_event()
 
     # What asyncio calls
 

@@ -15,6 +15,7 @@ import anyio
 import numpy as np
 import pytest
 
+from streamcodec import encode_request
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.channels import ProtocolChannel, SocketChannel
@@ -22,7 +23,7 @@ from streamcodec.server.express import Express
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.patience import Taking
 from streamcodec.server.session import Session, Step
-from streamcodec.service import Model, ModelRegistry, Service
+from streamcodec.service import Inference, Model, ModelRegistry, Reply, Service
 from tests.server.models import models
 from tests.server.wire import GET_LIVE, head, infer_request
 
@@ -289,6 +290,76 @@ async def test_a_wait_is_looked_at_as_often_as_it_asks_for_and_ends_when_it_has_
     assert times == sorted(times)
     assert times[-1] - times[0] >= 0.029
     assert abs(asyncio.get_running_loop().time() - times[-1]) < LONG, "the loop's own clock"
+
+
+@_on_a_loop
+async def test_an_answer_of_moderate_size_is_sent_while_its_client_is_waited_for() -> None:
+    client = Client(registry=_quick())
+    waiting = await client.waited_for()
+    message = _request()
+    for count in (1, 2, 3):
+        client.send(message[:1000])
+        client.send(message[1000:])
+        if count <= 2:  # not yet known to be quick
+            assert await waiting is Step.CALL
+            assert client.session.inference is not None
+            client.session.answer(_called(client.session.inference))
+            await client.channel.send(client.session.outgoing)
+            client.session.outgoing = []
+            client.session.has_sent()
+            waiting = await client.waited_for()
+        assert client.answers == count
+        assert not waiting.done()
+    assert client.channel.given == len(client.transport.written)
+    await _ended(waiting)
+
+
+@_on_a_loop
+async def test_if_the_system_does_not_take_all_of_it_its_memory_stays_reserved() -> None:
+    client = Client(registry=_quick())
+    waiting = await client.waited_for()
+    for _ in range(2):
+        client.send(_request())
+        assert await waiting is Step.CALL
+        assert client.session.inference is not None
+        client.session.answer(_called(client.session.inference))
+        client.session.outgoing = []
+        client.session.has_sent()
+        waiting = await client.waited_for()
+    client.transport.kept = 5
+    client.send(_request())
+    client.channel.pause_writing()
+    assert await waiting is Step.SEND
+    assert client.session.outgoing == []
+    assert client.session.reservation.nbytes > NBYTES
+    sending = asyncio.create_task(client.channel.send([]))
+    await asyncio.sleep(0.01)
+    assert not sending.done()
+    client.transport.kept = 0
+    client.channel.resume_writing()
+    await sending
+    client.session.has_sent()
+    assert client.session.reservation.nbytes == 0
+
+
+NBYTES = 200_000
+
+
+def _called(inference: Inference) -> Reply:
+    """Call the model, in no time."""
+    assert inference.plan is not None
+    inference.plan.measured(0.0, 0.0)
+    return inference.run()
+
+
+def _quick() -> ModelRegistry:
+    return ModelRegistry.of([Model(name="m", predict=lambda request: dict(request.inputs), is_inline=True)])
+
+
+def _request() -> bytes:
+    message = encode_request({"x": np.zeros(NBYTES, np.uint8)}, parameters={"binary_data_output": True})
+    fields = [f"{name}: {value}" for name, value in message.headers]
+    return head("/v2/models/m/infer", *fields) + b"".join(message.buffers)
 
 
 @_on_a_loop
