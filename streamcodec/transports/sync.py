@@ -11,6 +11,7 @@ import select
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.message import Part
@@ -18,13 +19,24 @@ from streamcodec.transports.source import READ_BYTES, EventSource, EventT
 from streamcodec.transports.tls import Socket, TlsSocket
 from streamcodec.transports.vectors import SendQueue
 
+LONG_READ_BYTES: Final = 1 << 20
+"""Size of one read into a long buffer, when no other connection has to be served meanwhile: as much as a turn of `aio`.
+Against reads of `READ_BYTES`, 64 MiB over loopback into new memory took 0.8 of the processor time and of the time; into
+memory that was used before 0.85 of the processor time, and the same time. Reads of 4 MiB gained nothing more."""
 
-def receive(sock: Socket, source: EventSource[object]) -> int:
-    """Read once, into as many of the source's buffers as there are bytes for; return how many bytes, 0 at the end."""
+
+def receive(sock: Socket, source: EventSource[object], most: int = READ_BYTES) -> int:
+    """Read once, into as many of the source's buffers as there are bytes for; return how many bytes, 0 at the end.
+
+    Args:
+        sock: blocking or not.
+        source: provides the buffers.
+        most: largest number of bytes to read into one long buffer.
+    """
     buffers = source.get_buffers()
     if len(buffers) > 1:
         return sock.recvmsg_into(buffers)[0]
-    return sock.recv_into(buffers[0], min(len(buffers[0]), READ_BYTES))
+    return sock.recv_into(buffers[0], min(len(buffers[0]), most))
 
 
 def received(source: EventSource[object], nbytes: int) -> None:
@@ -44,7 +56,7 @@ def next_event(sock: Socket, source: EventSource[EventT]) -> EventT:
     """
     while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
         if event is NEED_DATA:
-            received(source, receive(sock, source))
+            received(source, receive(sock, source, LONG_READ_BYTES))
         else:
             source.work()
     return event

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import EndOfMessage, ErrorCode, RemoteProtocolError, TensorReceived
+from streamcodec import (
+    EndOfMessage,
+    ErrorCode,
+    RemoteProtocolError,
+    Tensor,
+    TensorReceived,
+    encode_request,
+    request_decoder,
+)
 from streamcodec.transports import files, source, sync
 from tests.transports.messages import BODY, Array, check, decoder
 
@@ -44,7 +52,7 @@ class RecordingSocket(socket.socket):
     largest_read = 1 << 30
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ANN401 - typeshed's own
-        assert 0 < nbytes <= source.READ_BYTES
+        assert 0 < nbytes <= sync.LONG_READ_BYTES
         self.views.append(buffer)
         return super().recv_into(buffer, min(nbytes, self.largest_read), flags)
 
@@ -110,6 +118,31 @@ def test_zero_copy(pair: tuple[socket.socket, socket.socket]) -> None:
     writer.join()
     assert max(map(len, shared)) == values.nbytes
     assert values.ctypes.data % 64 == 0
+
+
+def test_a_blocking_read_is_long_and_that_of_an_event_loop_is_short(pair: tuple[socket.socket, socket.socket]) -> None:
+    """The room for a read is bounded in both, and only in a blocking transport is it more than `READ_BYTES`."""
+    rooms: list[int] = []
+
+    class Socket(socket.socket):
+        def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ANN401 - typeshed's own
+            rooms.append(nbytes)
+            return super().recv_into(buffer, 1, flags)
+
+    left, right = pair
+    array = np.zeros(2 * sync.LONG_READ_BYTES, np.uint8)
+    message = encode_request([Tensor(name="x", array=array)])
+    assert message.header_length is not None
+    left.sendall(b"".join(message.buffers)[: message.header_length + 2])
+    machine = request_decoder(header_length=message.header_length, body_length=message.body_length)
+    machine.buffer_updated(right.recv_into(machine.get_buffer()))
+    with Socket(fileno=os.dup(right.fileno())) as sock:
+        sync.received(machine, sync.receive(sock, machine))
+        machine.next_event()
+        left.shutdown(socket.SHUT_WR)
+        with pytest.raises(RemoteProtocolError):
+            sync.next_event(sock, machine)
+    assert rooms == [source.READ_BYTES, sync.LONG_READ_BYTES, sync.LONG_READ_BYTES]
 
 
 def test_the_end_of_a_connection(pair: tuple[socket.socket, socket.socket]) -> None:
