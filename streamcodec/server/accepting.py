@@ -1,15 +1,15 @@
 """Accepting: accepts new connections, several in each turn of the event loop.
 
-On asyncio the event loop calls this room whenever there are new connections. If a call fails because there is no
-memory, nothing is lost: the loop calls again. A task that waits for connections might not be woken again after such a
-failure. What may be lost is requested again a few times a second. The same is done if no connection can be accepted
-because there are no descriptors. Nobody listens meanwhile; other connections will give some back.
+On asyncio the event loop calls a function here whenever there are new connections. If a call fails for lack of memory,
+no connection is lost: the loop calls again. A waiting task might never be woken again after such a failure. The
+registration of the function may be lost, so it is renewed four times a second. The same renewal is used if the process
+has no free descriptors. Then the function is not called until the renewal; other connections may end meanwhile.
 
-Connections that come in a burst are accepted quickly and begun slowly: to begin one takes ten times as long. In between
-they wait in a queue here, at most as many as there are free places, so no more connections are open than otherwise. In
-each turn of the event loop one of those that begin is the newest, and the others are the oldest. So a health check that
-comes behind hundreds of connections waits until these are accepted, not until all of them have been served. One of the
-hundreds waits a third longer at most.
+A burst of connections is accepted quickly. To begin a connection takes ten times as long as to accept it, so accepted
+connections wait in a queue. The queue holds at most as many as there are free places, so no more connections are open
+than without it. Each turn of the event loop begins the newest connection and some of the oldest. So a health check
+behind hundreds of connections waits until these are accepted, not until all of them have been served. Each of the
+hundreds waits at most a third longer.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from anyio.lowlevel import checkpoint
 logger: Final = logging.getLogger(__name__)
 
 _ACCEPTED_AT_ONCE: Final = 64
-"""Connections accepted in one turn of the event loop at most: a millisecond."""
+"""Most connections that are accepted in one turn of the event loop. This takes a millisecond."""
 
 _BEGUN_AT_ONCE: Final = 4
-"""Connections begun in one turn of the event loop, if there are so many: who is busy turns seldom.
+"""Most connections that are begun in one turn of the event loop. A busy loop has few turns, so it is more than one.
 
-To accept one takes some microseconds, but to begin it and answer its first request 0.3 ms, a little in each of some
-eight turns, which last longer by that.
+To accept a connection takes some microseconds. To begin it and to answer its first request takes 0.3 ms, spread over
+about eight turns.
 """
 
 _RENEWAL_SECONDS: Final = 0.25
 
 Begin = Callable[[socket.socket], None]
-"""Is given each connection, and does not wait."""
+"""Begins a connection; it must not wait."""
 
 Room = Callable[[], int]
-"""Returns how many connections more there are places for, of those that have begun."""
+"""Returns how many more connections can begin before all places are taken."""
 
 
 async def accept_connections(listener: socket.socket, begin: Begin, room: Room) -> None:
@@ -80,7 +80,7 @@ async def _accept_on_asyncio(loop: asyncio.AbstractEventLoop, listener: socket.s
         while True:
             try:
                 loop.add_reader(listener, accept)
-                if not has_more:  # where there was no memory to go on
+                if not has_more:  # the last attempt may have failed for lack of memory
                     begin()
                 await anyio.sleep(_RENEWAL_SECONDS)
             except MemoryError:
@@ -99,12 +99,12 @@ async def _accept_on_trio(listener: socket.socket, newcomers: _Newcomers) -> Non
                 await checkpoint()
             if not is_well:
                 await anyio.sleep(_RENEWAL_SECONDS)
-        except (MemoryError, RuntimeError):  # trio's own, of a wait that had no memory to end
+        except (MemoryError, RuntimeError):  # trio raises the latter if it has no memory to end a wait
             pass
 
 
 class _Newcomers:
-    """Connections that have been accepted and not begun."""
+    """Connections that have been accepted, but not begun."""
 
     def __init__(self, listener: socket.socket, begin: Begin, room: Room) -> None:
         self._listener = listener
@@ -113,7 +113,7 @@ class _Newcomers:
         self._waiting: deque[socket.socket] = deque()
 
     def accept(self) -> bool:
-        """Accept what there is, up to a number; return whether that went well."""
+        """Accept the waiting connections, up to a limit; return whether there was no error."""
         for _ in range(max(_BEGUN_AT_ONCE, min(_ACCEPTED_AT_ONCE, self._room() - len(self._waiting)))):
             try:
                 sock, _ = self._listener.accept()
@@ -129,7 +129,7 @@ class _Newcomers:
         return True
 
     def begin_some(self) -> bool:
-        """Begin the oldest and the newest, up to a number; return whether there are others."""
+        """Begin the newest connection and some of the oldest; return whether others still wait."""
         for left in reversed(range(min(_BEGUN_AT_ONCE, len(self._waiting)))):
             sock = self._waiting.popleft() if left else self._waiting.pop()
             try:
@@ -139,7 +139,7 @@ class _Newcomers:
         return bool(self._waiting)
 
     def close(self) -> None:
-        """Close those that have not begun."""
+        """Close the connections that have not begun."""
         for sock in self._waiting:
             sock.close()
         self._waiting.clear()
@@ -149,5 +149,5 @@ def _prepare(sock: socket.socket) -> None:
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError:  # a Unix socket has no such option, and a client may have gone already
+    except OSError:  # a Unix socket has no such option, or the client has already left
         pass

@@ -26,33 +26,33 @@ from streamcodec.engine.errors import printable
 from streamcodec.service.observing import COMPLETE, Ending, Observer, RequestRecord
 
 _BATCH_SECONDS: Final = 0.05
-"""Between two looks at what waits: seldom enough that it costs nothing, and nobody who reads along waits."""
+"""Interval between two batches: long enough to cost nothing, and short enough for a person who reads the log live."""
 
 _MAX_WAITING: Final = 10_000
-"""Lines that wait at most: half a second at full speed, and some 10 MB if all texts are as long as they may be."""
+"""Most lines that wait: those of half a second at full speed, or about 10 MB if all texts have their full length."""
 
 _LONGEST: Final = 256
-"""Characters of each text that a client has chosen."""
+"""Most characters of a text that a client has chosen."""
 
 _PLAIN: Final = re.compile(r"[!#-\[\]-~]+")
 _CLOSING_SECONDS: Final = 1.0
-"""For the last lines, which nobody may want to read."""
+"""Time limit for writing the last lines. Perhaps nobody reads them."""
 
 logger: Final = logging.getLogger("streamcodec.access")
 
 Write = Callable[[list[str]], None]
-"""Takes lines, without their ends."""
+"""Writes lines, which come without line ends."""
 
 
 Columns = tuple[str, str | None, str | None, str | None, str | None, int | None, int, int]
-"""Of a line: client, method, path, model, version, status, bytes in and out. Many lines have the same."""
+"""Columns of a line: client, method, path, model, version, status, bytes in and out. Many lines have equal ones."""
 
 Line = tuple[float, Columns, str | None, float, str | None, Ending]
-"""What is kept of a request until its line is written: its time, its columns, id, seconds, code and ending."""
+"""Values of a request, kept until its line is written: time, columns, id, seconds, code and ending."""
 
 
 def to_logger(lines: list[str]) -> None:
-    """Log each line by itself, with level INFO, to the logger `streamcodec.access`: for handlers of a program's own."""
+    """Log each line with level INFO to the logger `streamcodec.access`, for programs with their own handlers."""
     for line in lines:
         logger.info("%s", line)
 
@@ -60,8 +60,8 @@ def to_logger(lines: list[str]) -> None:
 def to_descriptor(number: int) -> Write:
     """Return a function that writes lines to an open file, all at once.
 
-    It goes around the objects of `sys.stderr`, whose locks could keep the interpreter from ending; lines that cannot be
-    written are lost.
+    It does not use objects such as `sys.stderr`, because their locks could keep the interpreter from ending. Lines that
+    cannot be written are lost.
     """
 
     def write(lines: list[str]) -> None:
@@ -79,12 +79,12 @@ class AccessLog(Observer):
     def __init__(
         self, *, form: Literal["text", "json"] = "text", write: Write = to_logger, max_waiting: int = _MAX_WAITING
     ) -> None:
-        """Write nothing yet; the thread begins with the first request.
+        """Prepare; the thread starts with the first request.
 
         Args:
-            form: `text` or `json`, one document a line.
-            write: takes the lines, in the thread; what it raises is the interpreter's to tell.
-            max_waiting: lines; more are left out.
+            form: `text`, or `json` for one document a line.
+            write: writes the lines; called in the thread. The interpreter reports its exceptions.
+            max_waiting: most lines that wait; further lines are dropped.
         """
         self._form = _json if form == "json" else _text
         self._write = write
@@ -97,7 +97,7 @@ class AccessLog(Observer):
         self._is_closing = False
 
     def request_ended(self, request: RequestRecord) -> None:
-        """Keep what the line needs."""
+        """Store the values that the line needs."""
         if len(self._waiting) >= self._max_waiting:
             self._dropped += 1
             return
@@ -132,7 +132,7 @@ class AccessLog(Observer):
             self._begin()
 
     def close(self) -> None:
-        """Have the lines written that wait, for a second at most; later ones are not."""
+        """Write the waiting lines, for a second at most. Later lines are not written."""
         self._is_closing = True
         self._wake.set()
         if self._thread is not None:
@@ -143,7 +143,7 @@ class AccessLog(Observer):
             thread = threading.Thread(target=self._run, name="streamcodec access log", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # there is none to be had; the next request tries again
+            except RuntimeError:  # no thread can be started; the next request tries again
                 return
             self._thread = thread
         self._is_idle = False
@@ -157,7 +157,7 @@ class AccessLog(Observer):
             if not is_last:
                 time.sleep(_BATCH_SECONDS)
             self._wake.clear()
-            self._is_idle = True  # what is kept from now on wakes it again
+            self._is_idle = True  # a line that is stored from now on wakes the thread again
             self._write_waiting()
 
     def _write_waiting(self) -> None:
@@ -171,7 +171,7 @@ class AccessLog(Observer):
 
 
 def _text(lines: list[Line]) -> list[str]:
-    """Write lines of columns; what is unknown is `-`."""
+    """Return lines of columns; an unknown value is `-`."""
     return [
         f"{_time(int(started * 1000))} {beginning} {'-' if name is None else _column(name)} {end} "
         f"{_seconds(int(seconds * 1e6 + 0.5))} {code or ('-' if ending is COMPLETE else ending.value)}"
@@ -182,14 +182,14 @@ def _text(lines: list[Line]) -> list[str]:
 
 @lru_cache(maxsize=512)
 def _columns(values: Columns) -> tuple[str, str]:
-    """Write the columns between the time and the id, and those behind it."""
+    """Return the columns between the time and the id, and those after the id."""
     client, method, path, model, version, status, bytes_in, bytes_out = values
     texts = f"{_shown(method)} {_shown(path)} {_shown(model)} {_shown(version)}"
     return f"{client or '-'} {texts}", f"{status or '-'} {bytes_in} {bytes_out}"
 
 
 def _json(lines: list[Line]) -> list[str]:
-    """Write lines of one document each."""
+    """Return lines of one JSON document each."""
     return [
         f'{{"time": "{_time(int(started * 1000))}", {beginning}, "id": {"null" if name is None else json.dumps(name)}, '
         f'{end}, "seconds": {_seconds(int(seconds * 1e6 + 0.5))}, '
@@ -201,7 +201,7 @@ def _json(lines: list[Line]) -> list[str]:
 
 @lru_cache(maxsize=512)
 def _members(values: Columns) -> tuple[str, str]:
-    """Write the members between the time and the id, and those behind it."""
+    """Return the members between the time and the id, and those after the id."""
     client, method, path, model, version, status, bytes_in, bytes_out = values
     members = {"client": client, "method": method, "path": path, "model": model, "version": version}
     end = {"status": status, "bytes_in": bytes_in, "bytes_out": bytes_out}
@@ -209,21 +209,21 @@ def _members(values: Columns) -> tuple[str, str]:
 
 
 def _dropped(count: int, *, is_json: bool) -> str:
-    """Write how many lines were left out."""
+    """Return the line that says how many lines were dropped."""
     now = _time(int(time.time() * 1000))
     return json.dumps({"time": now, "dropped": count}) if is_json else f"{now} dropped {count} lines"
 
 
 @lru_cache(maxsize=64)
 def _time(milliseconds: int) -> str:
-    """Write a time of UTC, which many lines have in common."""
+    """Return a time in UTC as text. It is cached, because many lines have the same time."""
     seconds, rest = divmod(milliseconds, 1000)
     return f"{_second(seconds)}.{rest:03}Z"
 
 
 @lru_cache(maxsize=2048)
 def _seconds(microseconds: int) -> str:
-    """Write a duration: to write a float takes a third of the line's time, and many small requests take as long."""
+    """Return a duration as text. It is cached: to format a float takes a third of the time of a line."""
     return f"{microseconds / 1e6:.6f}"
 
 

@@ -4,11 +4,11 @@ A connection has a *seat* from its first request to its end; there are `max_conn
 may be open without a seat: those that have sent no request yet, and those that are being told that there is no seat.
 These places are a reserve, in which health checks are always answered.
 
-Nobody shuts others out by doing nothing. If room is needed, the connection is closed that has been without a request
-for the longest time: one between two requests, or one that has sent nothing, or only a part of a head. It is closed
-without an answer, as after `idle_timeout`; a client must expect this at any time. New connections have no grace period:
-they are the last to be chosen. The first are those whose last answer has been sent, and which stay only until their
-clients have read it. Only if every connection is within a request, a new one is told to come back later.
+A client that does nothing cannot shut out others. If room is needed, the server closes the connection that has been
+without a request for the longest time. It is between two requests, or has sent nothing, or only a part of a head. It is
+closed without an answer, as after `idle_timeout`; a client must expect this at any time. New connections need no grace
+period: they are the last to be chosen. The first are those whose last answer has been sent, and which stay only until
+their clients have read it. Only if every connection is within a request, a new one is refused and may come back later.
 
 Connections are kept in the order of their last use. So the one to close is the first that is idle. Busy ones that are
 met on the way are moved to the end, where they will be anyway when their request is over.
@@ -25,12 +25,12 @@ from streamcodec.server.options import ServerOptions
 from streamcodec.service.budget import Budget, Reservation
 
 RESERVED_PLACES: Final = 64
-"""Connections without a seat. Who connects has so many others before it loses its place to one of them, and nothing
-else has to be done until its first request is read."""
+"""Most connections without a seat. A new connection loses its place only after this many others have come. Its first
+request is read before that."""
 
 
 class Conversation(Hashable, Protocol):
-    """What a connection and the server need from each other: a session."""
+    """The part of a session that admission needs."""
 
     request_count: int
     reservation: Reservation
@@ -58,7 +58,7 @@ class Admission:
     """
 
     def __init__(self, options: ServerOptions, pool: Pool | None = None) -> None:
-        """Serve as many connections as the options say; what is idle of the pool is in the budget, too."""
+        """Prepare; the options limit the connections. The budget also counts the idle blocks of the pool."""
         self._max_connections = options.max_connections
         self._max_requests = options.max_requests_per_connection
         self._guests: OrderedDict[Conversation, Guest] = OrderedDict()
@@ -72,14 +72,14 @@ class Admission:
         return self._max_connections + RESERVED_PLACES - len(self._guests)
 
     def enter(self, session: Conversation, guest: Guest) -> bool:
-        """Let a new connection in; return whether there was room, or somebody has made it."""
+        """Let a new connection in; return whether there was room. An idle connection may be closed for it."""
         if self.free_places <= 0 and not self._evict(self._guests):
             return False
         self._guests[session] = guest
         return True
 
     def admits(self, session: Conversation) -> bool:
-        """Whether a connection has a seat, or there is one for it; it keeps it until it ends, whoever comes later."""
+        """Whether a connection has a seat, or gets a free one. It keeps the seat until it ends."""
         if session in self._served:
             return True
         has_seat = len(self._served) < self._max_connections
@@ -92,26 +92,26 @@ class Admission:
         return self._evict(self._served) and self.admits(session)
 
     def keeps_another(self, session: Conversation) -> bool:
-        """Whether it may bring another request and then still another, without anybody leaving."""
+        """Whether the connection may send another request and one more after it, and needs no other's seat."""
         return session.request_count + 1 < self._max_requests and not self.is_stopping and self.admits(session)
 
     def keeps(self, session: Conversation) -> bool:
-        """Whether the connection may bring another request."""
+        """Whether the connection may send another request."""
         return not self.is_stopping and session.request_count < self._max_requests and self.admits(session)
 
     def used(self, session: Conversation, *, is_last: bool = False) -> None:
-        """Tell that its request is over: from now on it is idle. If that was its last one, it is the first to leave."""
+        """Report that a request is over, so its connection is idle; after the last one it is the first to be closed."""
         if session in self._guests:
             self._guests.move_to_end(session, last=not is_last)
 
     def forget(self, session: Conversation) -> None:
-        """Give the place of a connection that has ended to others, and its memory."""
+        """Free the place and the memory of a connection that has ended."""
         self._guests.pop(session, None)
         self._served.discard(session)
         session.reservation.release()
 
     def _evict(self, candidates: Container[Conversation]) -> bool:
-        """Have the candidate leave that has been idle for the longest time; return whether there was one."""
+        """Close the candidate that has been idle for the longest time; return whether there was one."""
         for session in [*self._guests]:
             guest = self._guests[session]
             if session not in candidates:

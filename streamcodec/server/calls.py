@@ -44,15 +44,15 @@ class Departure(Protocol):
     """A client that may leave while its model works."""
 
     has_left: bool
-    """Whether it has, so that the model was cancelled."""
+    """Whether the client has left, so that the model was cancelled."""
 
     def forget(self) -> None:
-        """Tell that the model has returned."""
+        """Report that the model has returned."""
         ...
 
 
 Watch = Callable[[anyio.CancelScope], Departure]
-"""Begins to look at a client, by whose leaving the scope is cancelled."""
+"""Begins to watch a client. If the client leaves, the scope is cancelled."""
 
 _T = TypeVar("_T")
 
@@ -65,7 +65,7 @@ class Caller:
 
         Args:
             workers: the server's threads.
-            reservation: of the memory of the request at hand. A thread that is abandoned keeps it.
+            reservation: of the memory of the current request. An abandoned thread keeps it.
             timeout: seconds for an answer, and again for each window of it.
         """
         self._workers = workers
@@ -74,17 +74,16 @@ class Caller:
         self._time = _Time(timeout, Work(reservation))
 
     async def call(self, inference: Inference, pull: AsyncPull, watch: Watch) -> Reply:
-        """Have the model of a request called.
+        """Call the model of a request.
 
         Args:
             inference: the request.
             pull: for a model that takes windows; the time that this takes is not the model's.
-            watch: whether the client leaves while an `async def` works that has all of the request.
+            watch: detects that the client leaves while an `async def` model works on a complete request.
 
         Returns:
-            The model's reply. In its place, 504 if the model has not answered in time: it is what this server asks in
-            turn, and to ask again at once would not help. 503, which would, if no thread was free so long, or none can
-            be started.
+            The model's reply; or 504 if the model has not answered in time: the server is its gateway, and an immediate
+            retry would not help. Or 503 if no thread was free for so long, or none can be started: a retry may help.
 
         Raises:
             ConnectionResetError: the client has left, and the model was cancelled.
@@ -101,7 +100,7 @@ class Caller:
                     reply = await self._await(inference, pull, client)
                 else:
                     reply = await self._in_worker(inference, time, pull)
-                self._time = time  # which its rows have, too
+                self._time = time  # its rows have the same time limit
                 return reply
         except NoThreadError as error:
             return unavailable_reply(str(error), retry_after=1)
@@ -114,11 +113,11 @@ class Caller:
         return failure_reply(msg, status=HTTPStatus.GATEWAY_TIMEOUT)
 
     def end(self) -> None:
-        """Tell that the answer has been sent, with all rows of it, or never will be."""
+        """Report that the whole answer has been sent, or never will be."""
         self._workers.leave(self)
 
     def sendable(self, parts: list[Part]) -> list[Part]:
-        """Return the parts of an answer with rows that never make the event loop wait: a thread makes them."""
+        """Return the parts of an answer, with rows that do not block the event loop: a thread makes them."""
         return [
             Rows(part.datatype, part.shape, self._made(part.windows)) if isinstance(part, Rows) else part
             for part in parts
@@ -129,7 +128,7 @@ class Caller:
             self._workers.enter(self)
             try:
                 pull = _again(await pull(), pull)
-            except MessageError as error:  # as if the model had pulled, and let it pass
+            except MessageError as error:  # as if the model had pulled, and had not caught it
                 return inference.resolved.failure(error, inference.request_id)
 
         def wait() -> HttpEvent:
@@ -163,11 +162,11 @@ class Caller:
         return await self._workers.run(self._time.work, function)
 
     def _made(self, windows: WindowIterable) -> AsyncIterator[Window]:
-        """Return windows that never make the event loop wait."""
+        """Return windows that do not block the event loop."""
         return self._texts(windows) if isinstance(windows, LargeValues) else self._windows(windows)
 
     async def _texts(self, values: LargeValues) -> AsyncIterator[Window]:
-        """Yield the text of JSON values, which takes nothing of the model's time, and none of the models' threads."""
+        """Yield the text of JSON values. This does not count as the model's time, and takes no thread of the models."""
         texts = iter(values)
         while (text := await anyio.to_thread.run_sync(next, texts, None, limiter=self._workers.writing)) is not None:
             yield text
@@ -178,20 +177,20 @@ class Caller:
         if isinstance(windows, AsyncIterable):
             step = partial(anext, aiter(windows), None)
         else:
-            step = partial(self._in_thread, partial(next, chain(windows), None))  # which is not begun before
+            step = partial(self._in_thread, partial(next, chain(windows), None))  # `chain` calls `iter` in the thread
         try:
             while (window := await self._limited(step)) is not None:
                 yield window
         finally:
-            if isinstance(windows, AsyncGenerator):  # the garbage collector would have nobody to wait for it
+            if isinstance(windows, AsyncGenerator):  # the garbage collector could not await its end
                 await self._limited(windows.aclose)
 
     async def _limited(self, step: Callable[[], Awaitable[_T]]) -> _T:
-        """Have a model go on with its answer.
+        """Let a model continue its answer.
 
         Raises:
-            RemoteProtocolError: the request that it makes its answer of breaks a rule.
-            RuntimeError: it has raised something else, or has not been in time.
+            RemoteProtocolError: the request that the answer is made from breaks a rule.
+            RuntimeError: the model has raised something else, or has taken too long.
         """
         with self._time.limit():
             try:
@@ -203,7 +202,7 @@ class Caller:
                     raise
                 msg = f"a model failed with {type(error).__name__} in the middle of its answer"
                 raise RuntimeError(msg) from error
-        msg = f"a model has not gone on with its answer within {self._timeout:g} seconds"
+        msg = f"a model has not continued its answer within {self._timeout:g} seconds"
         raise RuntimeError(msg)
 
 
@@ -247,10 +246,10 @@ class _Unwatched:
 
 
 class _Time:
-    """The time of a model, for its answer and again for each window of it. Waiting for its client does not count.
+    """The time limit of a model, for its answer and again for each window of it. Waiting for the client does not count.
 
     Attributes:
-        work: what a thread does for it now, if it runs in one.
+        work: the work that a thread does for the model now, if any.
     """
 
     _scope: anyio.CancelScope
@@ -265,10 +264,10 @@ class _Time:
         return self._scope
 
     async def uncounted(self, pull: AsyncPull) -> HttpEvent:
-        """Wait for the client with the time standing still.
+        """Wait for the client. This time does not count.
 
         Raises:
-            LocalProtocolError: the time is over; nobody waits for what an abandoned thread still does.
+            LocalProtocolError: the time is over; the request of an abandoned thread has ended.
         """
         scope = self._scope
         if scope.cancel_called:
@@ -282,11 +281,11 @@ class _Time:
 
 
 def is_ending(error: BaseException) -> bool:
-    """Whether an exception ends the task that it comes in, or the program; if not, somebody has merely raised it.
+    """Whether an exception ends its task or the program. If not, the code of a model has raised it.
 
-    That a task is cancelled is known by its scopes: a model that awaits what somebody else has cancelled gets the same
-    exception, and anyio would take it for its own. A coroutine is closed where no task runs any more. Ctrl-C comes to
-    the main thread, and where that runs the event loop, nobody can tell it from a model's own.
+    The cancel scopes tell whether a task is cancelled. The exception does not: a model that awaits something that was
+    cancelled elsewhere gets the same exception. If `GeneratorExit` closes a coroutine, no task is running. Ctrl-C is
+    raised in the main thread. If this thread runs the event loop, Ctrl-C looks the same as an exception of the model.
     """
     if isinstance(error, GeneratorExit):
         return not _is_in_task()
@@ -307,12 +306,12 @@ def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:
     """Call a model within a thread."""
     try:
         return run(inference, pull)
-    except KeyboardInterrupt as error:  # the model's own: Ctrl-C comes to the main thread
+    except KeyboardInterrupt as error:  # raised by the model: Ctrl-C is raised in the main thread
         return inference.resolved.failure(error, inference.request_id)
 
 
 def _again(event: HttpEvent, pull: AsyncPull) -> AsyncPull:
-    """Return a `pull` that returns an event that has been pulled already, and then goes on."""
+    """Return a `pull` that first returns an event that was pulled before, and then pulls further events."""
     events = [event]
 
     async def pull_again() -> HttpEvent:
@@ -348,7 +347,7 @@ async def _predicted(inference: Inference, request: InferenceRequest) -> Outputs
 
 
 async def _synchronous(value: Values, name: str, header: RequestHeader) -> Values:
-    """Wait for rows that are wanted as JSON, which is written all at once; leave everything else as it is."""
+    """Wait for all rows of an output that is sent as JSON, which is written at once; return other values unchanged."""
     if not isinstance(value, Rows) or not value.is_asynchronous:
         return value
     requested = next((output for output in header.outputs or () if output.name == name), None)

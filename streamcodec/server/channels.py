@@ -30,15 +30,15 @@ from streamcodec.transports.vectors import Parts, async_batches
 _EventT = TypeVar("_EventT")
 
 _TURN_ANSWERS: Final = 16
-"""Small requests of one client that are answered in one turn of the event loop: 0.2 ms, or 2 ms where each has a head
-that was never seen before."""
+"""Most small requests of one client that are answered in one turn of the event loop. They take 0.2 ms, or 2 ms if each
+has a new head."""
 
 _AT_ONCE_BYTES: Final = 1 << 20
 """Of an answer that is sent within a callback. To wake a task for a longer one costs little in comparison, and the
 system seldom takes all of it at once."""
 
 Look = Callable[[float], float]
-"""Is told the time, and returns the seconds until it wants to be called again; raises `TimeoutError` to give up."""
+"""Gets the time, and returns the seconds until its next call is due; raises `TimeoutError` to give up."""
 
 
 def _for_ever(_: float) -> float:
@@ -54,50 +54,50 @@ class Channel(Protocol):
         ...
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
-        """Return the next event of a source that bytes are read for.
+        """Read bytes for a source until it has an event; return the event.
 
         Args:
-            source: the session, or what takes its place for a while.
-            look: called again and again while this waits for bytes.
+            source: the session, or another source that replaces it for a while.
+            look: called repeatedly while this waits for bytes.
 
         Raises:
-            TimeoutError: `look` has had enough.
+            TimeoutError: raised by `look`.
             OSError: the connection is broken.
         """
         ...
 
     def look_again(self) -> None:
-        """Have whoever waits in `next_event` look at once."""
+        """Make a waiting `next_event` call `look` at once."""
         ...
 
     async def send(self, parts: Parts) -> None:
         """Send parts of a message.
 
         Raises:
-            TimeoutError: the client takes it too slowly.
+            TimeoutError: the client reads too slowly.
             OSError: the connection is broken.
         """
         ...
 
     async def flush(self) -> None:
-        """Wait until all has been sent.
+        """Wait until everything has been sent.
 
         Raises:
-            TimeoutError: the client takes it too slowly.
+            TimeoutError: the client reads too slowly.
             OSError: the connection is broken.
         """
         ...
 
     def has_left(self, missing: int | None) -> bool:
-        """Whether the client has gone, of whose request so many bytes have not been read; see `leaving.has_left`."""
+        """Whether the client has left, although `missing` bytes of its request are unread; see `leaving.has_left`."""
         ...
 
     def has_ended(self) -> bool:
-        """Whether the client will send nothing more, and may have gone."""
+        """Whether the client will send nothing more, and may have left."""
         ...
 
     def probe(self, data: bytes) -> None:
-        """Send a few bytes if they can go at once: a client that has gone answers them with a reset."""
+        """Send a few bytes if the system takes them at once. If the client has left, they are answered with a reset."""
         ...
 
     def end(self) -> None:
@@ -130,7 +130,7 @@ class SocketChannel:
                 return await aio.next_event(self._socket, source)
 
     def look_again(self) -> None:
-        """End the wait that goes on."""
+        """End the current wait."""
         self._reading.cancel()
 
     async def send(self, parts: Parts) -> None:
@@ -151,18 +151,18 @@ class SocketChannel:
         return has_ended(self._socket)
 
     def probe(self, data: bytes) -> None:
-        """Send them if the system has room, which is for more than these."""
+        """Send the bytes if the system has room. It then has room for more than these few."""
         if takes_more(self._socket):
-            with suppress(OSError):  # it has gone
+            with suppress(OSError):  # the client has left
                 self._socket.send(data)
 
     def end(self) -> None:
         """Close one direction."""
-        with suppress(OSError):  # the client has gone already
+        with suppress(OSError):  # the client has already left
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close the socket, and end all waiting for it, of a thread that was given up: its number will be another's."""
+        """Close the socket. The wait of an abandoned thread for it ends, too: another socket may get its descriptor."""
         anyio.notify_closing(self._socket)
         self._socket.close()
 
@@ -190,10 +190,10 @@ class ProtocolChannel(EventProtocol[Any]):
     """A session on an asyncio transport; it answers from within the transport's callbacks if possible."""
 
     source: EventSource[Any]
-    given: int  # of `EventProtocol`; what is assigned here, type checkers want to have declared here, too
+    given: int  # of `EventProtocol`; it is assigned here, so type checkers need a declaration here, too
 
     def __init__(self, session: Session, taking: Taking, outbox: Outbox, max_pipelined_bytes: int) -> None:
-        """Wait for `connection_made`; small answers are sent by the outbox, which is the event loop's."""
+        """Prepare for `connection_made`. The outbox of the event loop sends small answers."""
         super().__init__(session)
         self._outbox = outbox
         self._session = session
@@ -203,17 +203,17 @@ class ProtocolChannel(EventProtocol[Any]):
         self._is_behind = False
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:  # type: ignore[override] # a source and a time limit are added
-        """Let asyncio read until there is an event that the callbacks have not seen to themselves."""
+        """Let asyncio read until there is an event that the callbacks have not handled."""
         self.source, self._look = source, look
         event: _EventT = await super().next_event()
         return event
 
     def look_again(self) -> None:
-        """Wake whoever waits, who looks before waiting again."""
+        """Wake a waiting `next_event`, which looks before it waits again."""
         self._wake()
 
     async def _read(self) -> None:
-        """Wait for bytes, or until it is time to look: by a timer, which costs a quarter of what a scope does."""
+        """Wait for bytes, or until the next look is due. A timer costs a quarter of a cancel scope."""
         timer = self._loop.call_later(self._look(self._loop.time()), self._wake)
         try:
             await super()._read()
@@ -221,7 +221,7 @@ class ProtocolChannel(EventProtocol[Any]):
             timer.cancel()
 
     async def send(self, parts: Parts) -> None:
-        """Send in slices that the transport can bear; without parts, wait for those that it was given at once."""
+        """Send in slices, so that the transport buffers little; without parts, wait until it has sent its buffer."""
         self._outbox.flush()
         if parts == []:
             await self._drain()
@@ -229,16 +229,16 @@ class ProtocolChannel(EventProtocol[Any]):
             await super().send(parts)
 
     async def flush(self) -> None:
-        """Send what the outbox has."""
+        """Send the answers in the outbox."""
         self._outbox.flush()
         await self._drain()
 
     def received(self) -> None:
-        """Answer what is small and whole at once, and leave the rest to whoever waits."""
+        """Answer small complete requests at once, and leave all others to the waiting task."""
         self._answer(1 if self._outbox.behind else _TURN_ANSWERS)
 
     def _answer(self, count: int) -> None:
-        """Answer so many requests, of which a read may hold 1,500; if there are more, others have their turn before."""
+        """Answer up to `count` requests, and let others have their turn before the rest. A read may contain 1,500."""
         try:
             self._answer_some(count)
         except MemoryError:
@@ -250,7 +250,7 @@ class ProtocolChannel(EventProtocol[Any]):
         if session.connection.incoming.is_filling and not session.reservation.is_short:
             return
         if self.source is session:
-            # The answer to each may be a thousand times as long, and a turn have many reads.
+            # An answer may be a thousand times as long as its request, and a turn may have many reads.
             nbytes = outbox.nbytes(self.transport)
             while self._is_writable and nbytes < self._max_pipelined_bytes and session.answer_at_once():
                 if not session.is_small:
@@ -275,7 +275,7 @@ class ProtocolChannel(EventProtocol[Any]):
         super().received()
 
     def _next_event(self) -> Any:  # noqa: ANN401 - the events of any source
-        """Return the next event; an answer of moderate size is sent without waking whoever waits for events."""
+        """Return the next event; send an answer of moderate size without waking the task of the connection."""
         event = super()._next_event()
         if event is not Step.SEND or self.source is not self._session or not self._sends_at_once():
             return event
@@ -283,7 +283,7 @@ class ProtocolChannel(EventProtocol[Any]):
         return NEED_TURN if self._session.has_another else super()._next_event()
 
     def _sends_at_once(self) -> bool:
-        """Send the answer that waits; return whether all of it was taken by the system, so that the request is over."""
+        """Send the answer, if it has a moderate size; return whether the system took all of it, so that the request is over."""
         session, transport = self._session, self.transport
         parts = session.outgoing
         if not self._is_writable or transport.is_closing() or self._outbox.nbytes(transport) or not parts:
@@ -299,13 +299,13 @@ class ProtocolChannel(EventProtocol[Any]):
         self.given += nbytes
         if session.observation is not None:
             session.observation.bytes_out += nbytes
-        if transport.get_write_buffer_size():  # whoever waits for events waits for the client, too
+        if transport.get_write_buffer_size():  # the task of the connection waits for the client
             return False
         session.has_sent()
         return True
 
     def _fall_behind(self) -> None:
-        """Go on in a later turn, and read nothing before."""
+        """Continue in a later turn, and read nothing before it."""
         if not self._is_behind:
             self._is_behind = True
             self._outbox.later(self._catch_up)
@@ -313,17 +313,17 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def _catch_up(self) -> None:
         self._is_behind = False
-        if not self._is_reading:  # whoever waited has gone on by itself
+        if not self._is_reading:  # the waiting task has already continued
             return
         self._answer(_TURN_ANSWERS)
         if not self._is_behind and self._event is NEED_DATA and not self.transport.is_closing():
             self.transport.resume_reading()
 
     async def _drain(self) -> None:
-        """Wait until the client has taken all that was given to the transport.
+        """Wait until the client has taken everything that the transport was given.
 
         Raises:
-            TimeoutError: it takes it too slowly.
+            TimeoutError: the client reads too slowly.
         """
         if not self._is_writable:
             await self._wait_for_client()
@@ -347,16 +347,16 @@ class ProtocolChannel(EventProtocol[Any]):
         return self.transport.is_closing() or has_ended(self.transport.get_extra_info("socket"))
 
     def probe(self, data: bytes) -> None:
-        """Send them behind all other answers."""
+        """Send the bytes after all other answers."""
         self._outbox.flush()
         self.transport.write(data)
         self.given += len(data)
 
     def end(self) -> None:
         """Close one direction."""
-        if not self.transport.is_closing():  # the client has gone already
+        if not self.transport.is_closing():  # else the client has already left
             self.transport.write_eof()
 
     def close(self) -> None:
-        """Close the transport, whatever it still holds."""
+        """Close the transport, and drop the bytes in its buffer."""
         self.transport.abort()

@@ -46,7 +46,7 @@ class Progress:
 
     @property
     def phase(self) -> Phase:
-        """What is awaited."""
+        """The part of the request that is awaited."""
         return Phase.BODY if self._exchange.has_header else Phase.HEADER
 
     @property
@@ -57,13 +57,13 @@ class Progress:
 
     @property
     def has_work(self) -> bool:
-        """Whether what has come waits to be worked on."""
+        """Whether received bytes wait to be worked on."""
         arrival = self._exchange.arrival
         return arrival is not None and arrival.has_work
 
     @property
     def has_lost(self) -> bool:
-        """Whether it has been too slow while others wait for its memory."""
+        """Whether the request was too slow while others wait for its memory."""
         return self._exchange.reservation.is_lost
 
 
@@ -105,7 +105,7 @@ class Conversation:
         return self._taken or self._progress.received
 
     async def run(self, head: RequestHead | MessageError) -> None:
-        """Go as far as the reply.
+        """Receive the request, and make the reply.
 
         Raises:
             ConnectionError: the client has left.
@@ -128,7 +128,7 @@ class Conversation:
             exchange.fail(OutOfMemoryError("there is no memory for the request now"))
 
     def take(self, head: RequestHead, reply: Reply) -> None:
-        """Begin with the reply, which has been made of the whole body already."""
+        """Take a reply that was already made from the whole body."""
         self._head = head
         self._taken = head.content_length or 0
         self._exchange.refuse(head, reply)
@@ -137,8 +137,8 @@ class Conversation:
         """Send the reply.
 
         Raises:
-            TimeoutError: the client does not take it.
-            Exception: it has broken off in the middle.
+            TimeoutError: the client does not read it.
+            Exception: the answer ended in the middle.
         """
         reply = self._exchange.reply
         if reply.cause is not None:
@@ -157,7 +157,7 @@ class Conversation:
                         await self._send(view[start : start + SLICE_BYTES], taking)
 
     def end(self) -> None:
-        """Give back what it has of the threads."""
+        """Give back its share of the threads."""
         self._caller.end()
 
     def _begin_body(self, head: RequestHead) -> None:
@@ -190,7 +190,7 @@ class Conversation:
             return
         try:
             piece = await self._piece()
-        except ConnectionError:  # it is answered as a body that ends too early: it may still listen
+        except ConnectionError:  # answered like a body that ends too early: the client may still read
             self._body.break_off()
             return
         if piece is None:
@@ -216,7 +216,7 @@ class Conversation:
         """Wait for the next event of a request whose model takes windows.
 
         Raises:
-            RemoteProtocolError: it breaks a rule, comes too slowly, or ends with its connection.
+            RemoteProtocolError: the request breaks a rule, arrives too slowly, or its connection is lost.
         """
         observation = self._observation
         if observation is not None:
@@ -230,7 +230,7 @@ class Conversation:
         return event
 
     async def _call(self, inference: Inference) -> Reply:
-        """Have the model called.
+        """Call the model.
 
         Raises:
             ConnectionError: the client has left, and the model was cancelled.
@@ -242,7 +242,7 @@ class Conversation:
             tasks.start_soon(departure.watch)
             try:
                 reply = await self._caller.call(inference, self._pull, departure.of)
-            except ConnectionError:  # is raised outside of the group, which would wrap it
+            except ConnectionError:  # raised again outside of the group, which would wrap it
                 reply = None
             tasks.cancel_scope.cancel()
         if reply is None:
@@ -258,7 +258,7 @@ class Conversation:
         taking.look(anyio.current_time(), self.sent)
 
     def _leaves_much(self) -> bool:
-        """Whether more of the request is unread than one drops to keep a connection."""
+        """Whether more of the request is unread than a server drops to keep the connection."""
         if self._taken:
             return False
         if self._exchange.arrival is None:
@@ -284,12 +284,12 @@ class Departure:
         self.has_left: bool = False
 
     def of(self, scope: anyio.CancelScope) -> Departure:
-        """Have a scope cancelled when the client leaves."""
+        """Choose the scope that is cancelled when the client leaves."""
         self._scope = scope
         return self
 
     def forget(self) -> None:
-        """Tell that the model has returned."""
+        """Report that the model has returned."""
         self._is_over = True
 
     async def watch(self) -> None:

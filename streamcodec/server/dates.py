@@ -25,7 +25,7 @@ class Dates:
         return self.encoded().decode("ascii")
 
     def encoded(self) -> bytes:
-        """Return the same as it is sent."""
+        """Return the same date as it is sent, in bytes."""
         now = self._clock()
         if not self._since <= now < self._until:  # the clock may have been put back
             self._since = math.floor(now)

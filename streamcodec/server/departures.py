@@ -21,7 +21,7 @@ from streamcodec.server.channels import Channel
 from streamcodec.server.tasks import Tasks
 
 _LOOK_SECONDS: Final = 0.25
-"""So often clients are looked at: a model that takes less does not notice, and 1,000 looks take a few milliseconds."""
+"""Interval between two checks. A shorter model is never cancelled, and 1,000 checks take a few milliseconds."""
 
 
 class Call:
@@ -35,7 +35,7 @@ class Call:
     def __init__(
         self, calls: set[Call], channel: Channel, connection: ServerConnection, scope: anyio.CancelScope
     ) -> None:
-        """Begin with a client that is there; it is looked at while it is among the calls."""
+        """Add this call to the calls whose clients are checked."""
         self._calls = calls
         calls.add(self)
         self._channel = channel
@@ -45,11 +45,11 @@ class Call:
         self.has_left: bool = False
 
     def forget(self) -> None:
-        """Tell that the model has returned."""
+        """Report that the model has returned."""
         self._calls.discard(self)
 
     def look(self) -> None:
-        """Look at the client once."""
+        """Check the client once."""
         if self._channel.has_left(0):
             self.has_left = True
             self.scope.cancel()
@@ -67,13 +67,13 @@ class Departures:
     """
 
     def __init__(self) -> None:
-        """Look at nobody yet."""
+        """Begin without calls."""
         self._calls: set[Call] = set()
         self._is_looking = False
         self.tasks: Tasks | None = None
 
     def watch(self, channel: Channel, connection: ServerConnection, scope: anyio.CancelScope) -> Call:
-        """Look at the client of a call, whose whole request has come, until `forget`."""
+        """Check the client of a call until `forget`. The whole request must have been received."""
         call = Call(self._calls, channel, connection, scope)
         if not self._is_looking and self.tasks is not None:
             self._is_looking = True

@@ -55,11 +55,11 @@ class Driver:
         return self._is_waiting and self.session.is_spare
 
     async def serve(self, channel: Channel) -> None:
-        """Serve until either end has had enough. The channel stays open.
+        """Serve until the client or the server ends the connection. The channel stays open.
 
         Raises:
-            OSError: the client has gone, or takes nothing.
-            RemoteProtocolError: its request breaks a rule while it is answered, by rows that are made of it.
+            OSError: the client has left, or does not read.
+            RemoteProtocolError: the request breaks a rule while rows of the answer are made from it.
             RuntimeError: the model fails in the middle of its answer.
         """
         session, self._channel = self.session, channel
@@ -77,10 +77,10 @@ class Driver:
                 await channel.send(outgoing)
             else:
                 await _counted(channel, outgoing, session.observation)
-            del outgoing  # whose memory the next request may need
+            del outgoing  # the next request may need its memory
             session.has_sent()
             self._caller.end()
-            if session.has_another:  # it has come with this one, and others have their turn before
+            if session.has_another:  # it came together with this one; others have their turn first
                 await turns.work(session)
             else:
                 self.taking.has_all()
@@ -91,7 +91,7 @@ class Driver:
             await self._linger(channel)
 
     def close(self) -> None:
-        """Give back what it has of the server's threads; and its channel, which has it, too."""
+        """Give back its share of the threads, and drop the channel, which refers to this object."""
         self._channel = None
         self._caller.end()
 
@@ -101,7 +101,7 @@ class Driver:
         self._look_again()
 
     def leave(self) -> None:
-        """Wait for nothing more, and close the connection: others need its place."""
+        """Stop waiting and close the connection, because others need its place."""
         self._is_leaving = True
         self._look_again()
 
@@ -139,7 +139,7 @@ class Driver:
         """Wait for the memory that the request has asked for; return whether it has come.
 
         Raises:
-            OSError: the client has left meanwhile.
+            OSError: the client has left.
         """
         session = self.session
 
@@ -154,7 +154,7 @@ class Driver:
         """Wait for the next event of a request whose model takes windows.
 
         Raises:
-            RemoteProtocolError: it breaks a rule, comes too slowly, or ends with its connection.
+            RemoteProtocolError: the request breaks a rule, arrives too slowly, or its connection is lost.
         """
         self._patience.resume()
         observation = self.session.observation
@@ -164,7 +164,7 @@ class Driver:
             return await channel.next_event(self.session.connection, self._patience.look)
         except TimeoutError:
             raise self.session.too_slow() from None
-        except OSError:  # no failure of the model that waits
+        except OSError:  # the model, which waits, has not failed
             raise self.session.lost() from None
         finally:
             self._patience.pause(anyio.current_time())
@@ -172,14 +172,14 @@ class Driver:
                 observation.enter(MODEL)
 
     async def _linger(self, channel: Channel) -> None:
-        """Let the client read the response before the connection closes on what it is still sending."""
+        """Let the client read the response before the connection is closed, although it is still sending."""
         self._is_waiting = True
         with anyio.move_on_after(self._options.linger_timeout), suppress(TimeoutError):
             await channel.next_event(Rest(), self._look_at_rest)
 
 
 async def _counted(channel: Channel, parts: Parts, record: RequestRecord) -> None:
-    """Send parts of an answer, and count what the system has taken, also where it breaks off."""
+    """Send parts of an answer, and count the bytes that the system has taken, also after an error."""
     before = channel.given
     try:
         await channel.send(parts)

@@ -1,7 +1,7 @@
 """Endpoint: the pool of reused memory that the endpoints of all frameworks share.
 
 New memory costs more than a copy, because the system has to clear it first. So by default tensors go to blocks of
-earlier requests. A block comes back when its last array has gone, whoever keeps that.
+earlier requests. A block returns to the pool when no array uses it any more.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 The ordinary way of a request handles bodies of any size in any pieces. A small request arrives as a whole, in one read,
 and its model may run at once. Then nothing must be kept between two steps, which saves most of the cost. A larger one
-takes several steps, but what is known of its head and of its JSON header need not be found out again. Clients repeat
-themselves. What h11 makes of a head depends only on its bytes, so it is computed once and cached by those exact
-bytes. The JSON header (in the service) and the head of a response are cached too. If each request has its own trace id
-or date, the cache key leaves out such fields, which mean nothing to HTTP or to this service. When a model has been
-added, removed or replaced, the caches are cleared.
+takes several steps, but uses the same cached knowledge of its head and its JSON header. Clients repeat themselves. What
+h11 makes of a head depends only on its bytes, so it is computed once and cached by those exact bytes. The JSON header
+(in the service) and the head of a response are cached too. If each request has its own trace id or date, the cache key
+leaves out such fields, which mean nothing to HTTP or to this service. When a model has been added, removed or replaced,
+the caches are cleared.
 
 This is a short cut and never another way. Each step asks those who decide on the ordinary way (the connection, the
 service, the decoder). At the first special case (a refusal, an incomplete header, a field that asks for more, an
@@ -40,13 +40,13 @@ _OPAQUE_FIELD: Final = re.compile(
     rb"[a-z][a-z0-9-]*: [!-~]+(?: [!-~]+)*(?=\r\n[^ \t])",
     re.ASCII | re.IGNORECASE,
 )
-"""A field that means nothing here, in its plainest form, so that h11 has nothing against it. What is not as plain as
-that stays a part of the head."""
+"""A field without a meaning here, in a simple form that h11 always accepts. Every other field stays a part of the head
+that is looked up."""
 
 _UNPLAIN: Final = re.compile(
     rb"\r\n(?:transfer-encoding:|content-encoding:|expect:|connection:(?! *keep-alive\r))", re.IGNORECASE
 )
-"""Fields with which a head is not plain, so that it need not be read to know that: to read it takes 0.2 ms."""
+"""Fields that make a head not plain. This search takes less than reading the head, which takes 0.2 ms."""
 
 _OTHER_LINES: Final = 2
 """Lines of a head that are no fields: the first one and the last, which is blank."""
@@ -69,7 +69,7 @@ class Express:
     """Answers whole small requests; one for all connections of a service."""
 
     def __init__(self, service: Service) -> None:
-        """Remember nothing yet."""
+        """Begin with empty caches."""
         self._service = service
         self._models = service.models
         self._forget()
@@ -89,16 +89,16 @@ class Express:
     def reply(
         self, recognized: Recognized, incoming: Incoming, observation: Observation | None = None
     ) -> tuple[RequestHead, Reply] | None:
-        """Have the next request answered, if it has come whole and needs no time.
+        """Answer the next request, if it is complete and quick to answer.
 
         Args:
-            recognized: its head, by `find`.
+            recognized: its head, as from `find`.
             incoming: the request.
-            observation: is told of it; it goes on where the request goes the ordinary way.
+            observation: of the request; it is used further if the request goes the ordinary way.
 
         Returns:
-            The request's head and the reply; the request is then taken out of `incoming`. None if it has to go the
-            ordinary way; nothing has happened then.
+            The request's head and the reply; the request is then removed from `incoming`. None if the request has to go
+            the ordinary way; then nothing has changed.
         """
         known, beginning, data = recognized
         end = len(beginning)
@@ -120,37 +120,37 @@ class Express:
         return head, outcome
 
     def plan(self, resolved: ResolvedHead, following: bytes) -> Plan | None:
-        """Return the plan for a request that does not come whole, or takes long; None if it has none.
+        """Return the plan for a request that is incomplete or takes long; None if it has none.
 
         Args:
-            resolved: what its head means.
-            following: what has arrived behind the head.
+            resolved: the meaning of its head.
+            following: the bytes that have arrived after the head.
         """
         length = resolved.header_length or 0
         if not resolved.is_known or length > min(len(following), _MAX_PLANNED_BYTES):
             return None
         try:
             return self._plans.find(resolved, following[: resolved.body_length])
-        except MessageError:  # the ordinary way says so, in the order of its checks
+        except MessageError:  # the ordinary way raises it, in the order of its checks
             return None
 
     def _forget(self) -> None:
-        """Forget what was settled for other models than there are now."""
+        """Clear the caches, which were filled for other models."""
         self._generation = self._models.generation
         self._plans = Plans()
         self._known: Cache[RequestHead | ResolvedHead] = Cache(_MAX_HEADS, _MAX_HEAD_BYTES)
 
     def _recognize(self, data: bytes) -> RequestHead | ResolvedHead | None:
-        """Know a head again by the fields that matter, or else have it read.
+        """Find a head in the cache by the fields that matter, or else read it.
 
         Args:
             data: the head.
 
         Returns:
-            What it means; None if it is not plain, or not known and not worth reading.
+            The meaning of the head; None if it is not plain, or not known and not worth reading.
         """
         essence = _OPAQUE_FIELD.sub(b"", data)
-        limits = self._service.limits  # of what has been left out, too
+        limits = self._service.limits  # they also bound the fields that were left out
         is_long = len(data) > limits.max_head_bytes or data.count(b"\n") - _OTHER_LINES > limits.max_head_fields
         if is_long or (known := self._known.get(essence)) is None:
             known = None if _UNPLAIN.search(data) else self._read(data)
@@ -160,7 +160,7 @@ class Express:
         return known
 
     def _read(self, data: bytes) -> RequestHead | ResolvedHead | None:
-        """Have a head read by a connection of its own; None if it is not plain."""
+        """Read a head with a connection of its own; return None if it is not plain."""
         head = _plain_head(data, self._service)
         if head is None:
             return None
@@ -169,13 +169,13 @@ class Express:
             return outcome
         if isinstance(outcome, Listing):
             return None
-        if outcome.refusal is not None:  # by its traceback it would keep this frame, and so itself
+        if outcome.refusal is not None:  # its traceback refers to this frame, which refers to it
             outcome.refusal.__traceback__ = None
         return head if outcome.status == HTTPStatus.OK else None
 
 
 def _plain_head(data: bytes, service: Service) -> RequestHead | None:
-    """Read a head; None if it is refused, or asks for more than an answer."""
+    """Read a head; return None if it is refused, or asks for more than an answer."""
     connection = ServerConnection(service.limits)
     if not data.partition(b"\n")[0].endswith(_PLAIN_VERSION) or connection.feed(data) < len(data):
         return None

@@ -53,10 +53,10 @@ class Frontend:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve inside of this block, if the framework has such a thing as a life of its applications.
+        """Serve inside this block, if the framework tells when its application starts and stops.
 
-        At its end readiness checks are told that the server stops. Without it, a thread that was given up gives its
-        place back when the next request looks for one.
+        At its end, readiness checks say that the server stops. Without the block, an abandoned thread gives back its
+        place only when the next request needs one.
         """
         async with open_tasks() as watchers:
             self.workers.watchers = watchers
@@ -75,23 +75,23 @@ class Frontend:
         return self._workers
 
     def reply_at_once(self, known: KnownHead, body: bytes, observation: Observation | None) -> Reply | None:
-        """Have the model called with a whole request whose head is known.
+        """Call the model with a whole request whose head is known.
 
         Args:
-            known: what its head means; see `KnownHeads.find`.
+            known: the meaning of the head; see `KnownHeads.find`.
             body: all of it.
-            observation: of the request; it goes on where the request goes the ordinary way.
+            observation: of the request; it is used further if the request goes the ordinary way.
 
         Returns:
-            The reply: for `finish_at_once` if all of it `is_there`, else for `handle`. None if the request has to go
-            the ordinary way.
+            The reply: for `finish_at_once` if it `is_there` completely, else for `handle`. None if the request has to
+            go the ordinary way.
         """
         if observation is not None:
             observation.begin(known.head)
         return known.reply(body, observation)
 
     def finish_at_once(self, known: KnownHead, reply: Reply, observation: Observation | None) -> Reply:
-        """Return a reply that is all there as it is sent, and tell observers that it has been."""
+        """Return a complete reply in the form in which it is sent, and report it to the observers as sent."""
         if reply.cause is not None:
             log_failure(reply.cause, reply.call)
         if observation is not None:
@@ -114,15 +114,15 @@ class Frontend:
         """Answer one request.
 
         Args:
-            head: of the request; or what is wrong with it.
-            peer: brings the body, and takes the answer.
+            head: of the request; or the error in it.
+            peer: provides the body, and takes the answer.
             observation: of the request, by `observe`.
             reply: by `reply_at_once`; None if the request has to be received.
 
         Raises:
             ConnectionError: the client has left before its answer began.
-            TimeoutError: the client does not take its answer.
-            Exception: the answer broke off in the middle; the framework has to close the connection.
+            TimeoutError: the client does not read its answer.
+            Exception: the answer ended in the middle; the framework has to close the connection.
         """
         exchange = Exchange(self.service, Reservation(self.budget))
         exchange.watch = observation
@@ -143,7 +143,7 @@ class Frontend:
             if observation is not None:
                 observation.bytes_in, observation.bytes_out = conversation.received, conversation.sent
                 observation.end() if error is None else observation.break_off(error)
-            error = None  # whose traceback would keep this frame, and so itself
+            error = None  # its traceback refers to this frame, which would refer to it
             conversation.end()
             exchange.end()
 

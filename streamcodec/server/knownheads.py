@@ -30,22 +30,22 @@ MEANINGFUL_FIELDS: Final = frozenset(
         b"transfer-encoding",
     }
 )
-"""Fields that the service, or the reading of a head, looks at."""
+"""Fields that the service or the parser of heads uses."""
 
 _MAX_HEADS: Final = 256
 _MAX_KEY_BYTES: Final = 2 << 10
 
 
 class KnownHead:
-    """What a head means, and the plans that belong to it.
+    """The meaning of a head, and its plans.
 
-    It holds even if the models change before the body has come: the request began with the model that there was.
+    It stays valid if the models change before the body has arrived: the request began with the old model.
     """
 
     __slots__ = ("_plans", "_resolved", "head", "length")
 
     def __init__(self, resolved: ResolvedHead, plans: Plans, length: int) -> None:
-        """Remember."""
+        """Store the meaning."""
         self._resolved = resolved
         self._plans = plans
         self.head: RequestHead = resolved.head
@@ -57,20 +57,21 @@ class KnownHead:
 
 
 class KnownHeads:
-    """The cached meaning of heads, by keys that the framework makes of them. Threads may share it.
+    """A cache of the meaning of heads. The framework makes the keys. Threads may share it.
 
-    A thread that clears the cache replaces all of it, and sets last for which models it is. A thread that adds an entry
-    first stores where it will write. So an entry for models that are gone goes to a cache that nobody reads any more.
+    A thread that clears the cache replaces it by a new one, and then sets the generation of its models. A thread that
+    adds an entry first takes a reference to the cache. So an entry for old models goes to a cache that is not read any
+    more.
     """
 
     def __init__(self, service: Service) -> None:
-        """Know nothing yet."""
+        """Begin with an empty cache."""
         self._service = service
         self._known = _Known()
         self._generation = service.models.generation
 
     def find(self, key: bytes) -> KnownHead | None:
-        """Return what a head means, if it is known."""
+        """Return the meaning of a head; None if it is not known."""
         generation = self._service.models.generation
         if self._generation != generation:
             self._known = _Known()
@@ -78,12 +79,12 @@ class KnownHeads:
         return self._known.heads.get(key)
 
     def learn(self, key: bytes, head: RequestHead) -> None:
-        """Remember what a head means, if it begins requests that may be answered at once."""
+        """Store the meaning of a head, if its requests may be answered at once."""
         known = self._known
         try:
             if not head.content_length or head.fields.encoding_of(head.content_length) is not None:
                 return
-        except MessageError:  # by something else
+        except MessageError:  # the ordinary way refuses it
             return
         outcome = self._service.open(head)
         if isinstance(outcome, ResolvedHead) and outcome.is_inline(head.content_length):
@@ -91,7 +92,7 @@ class KnownHeads:
 
 
 class _Known:
-    """Of one generation of models."""
+    """The caches for one generation of models."""
 
     def __init__(self) -> None:
         self.heads: Cache[KnownHead] = Cache(_MAX_HEADS, _MAX_KEY_BYTES)

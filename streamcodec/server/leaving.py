@@ -1,9 +1,9 @@
-"""Leaving: finds out whether a client has gone whose bytes nobody reads, because its request waits for memory.
+"""Leaving: finds out whether a client has left while its request waits for memory. Nobody reads its bytes then.
 
-The end of its connection comes after those bytes. The system still reports it if it has arrived. If the bytes do not
-fit into the system's buffer, they are still with the client's system, and so is the end. A connection that was reset is
-over. If the client has closed only its own direction, it may still want its answer. But if less than its request has
-arrived, the request can never be complete.
+The end of its connection comes after those bytes. If the end has arrived, the system reports it nevertheless. If the
+bytes do not fit into the system's buffer, the client's system still has them, and the end, too. A connection that was
+reset is over. If the client has closed only its own direction, it may still want its answer. But if less than its
+request has arrived, the request can never be complete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HasFileno(Protocol):
 
 
 def has_ended(sock: HasFileno) -> bool:
-    """Return whether a client has ended its direction of a connection, or all of it: from here both look the same."""
+    """Return whether a client has ended its direction of a connection, or both: the server cannot tell which."""
     poll = select.poll()
     poll.register(sock.fileno(), _ENDED)
     return bool(poll.poll(0))

@@ -20,15 +20,15 @@ from streamcodec.transports import aio
 _BUFFER_BYTES: Final = 64 << 10
 
 _MOST_BYTES: Final = 256 << 20
-"""As much as 1 Gbit/s brings within the usual `linger_timeout`. KServe's client sends all of 64 MiB before it reads why
-they were refused."""
+"""Most bytes that are dropped: what arrives at 1 Gbit/s within the default `linger_timeout`. KServe's client sends all
+of 64 MiB before it reads the refusal."""
 
 
 class Rest:
-    """Drops bytes until they end or there are too many: an event source whose only event is that."""
+    """Drops bytes until the input ends, or there are too many. An event source whose only event is this end."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Begin before the first byte."""
         self._scratch = uninitialised_bytes(_BUFFER_BYTES)
         self._left = _MOST_BYTES
 
@@ -41,33 +41,33 @@ class Rest:
         return self._scratch
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:  # noqa: ARG002 - as before
-        """Return the same."""
+        """Return the same memory, in a list."""
         return [self._scratch]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Drop them."""
+        """Drop the bytes."""
         self._left -= nbytes
 
     def work(self) -> None:
         """Do nothing."""
 
     def receive_eof(self) -> None:
-        """Tell that no more will come."""
+        """Report the end of the input."""
         self._left = 0
 
 
 async def refuse(sock: socket.socket, refusal: bytes, seconds: float) -> None:
-    """Answer whatever a new connection asks, and linger for so long. It waits for nothing else; the socket stays open.
+    """Send a refusal to a new connection, whatever it requests, and linger. The socket stays open.
 
     Args:
-        sock: non-blocking, so new that the system takes the whole answer.
+        sock: non-blocking, and new, so that the system takes the whole answer at once.
         refusal: a response that says `Connection: close`.
-        seconds: 0 not to linger.
+        seconds: time to linger; 0 for none.
     """
-    with suppress(OSError):  # the client has gone
+    with suppress(OSError):  # the client has left
         sock.send(refusal)
         sock.shutdown(socket.SHUT_WR)
-        with suppress(BlockingIOError):  # what is there already is read in any case
+        with suppress(BlockingIOError):  # bytes that have arrived are read in any case
             sock.recv(_BUFFER_BYTES)
         with anyio.move_on_after(seconds):
             await aio.next_event(sock, Rest())

@@ -14,14 +14,14 @@ from importlib.util import find_spec
 from typing import Final
 
 HAS_UVLOOP: Final = find_spec("uvloop") is not None
-"""Where it is installed it is used, since it is quicker."""
+"""uvloop is used if it is installed, because it is faster."""
 
 _PAUSE_SECONDS: Final = 0.001
-"""For threads, which may give memory back meanwhile."""
+"""A pause in which threads may free memory."""
 
 
 class _Enduring(asyncio.AbstractEventLoop):
-    """Added to an event loop."""
+    """A mixin for event loops."""
 
     _is_stopped = False
 
@@ -31,7 +31,7 @@ class _Enduring(asyncio.AbstractEventLoop):
         super().stop()
 
     def run_forever(self) -> None:
-        """Run until `stop` is called, whatever turn there was no memory for."""
+        """Run until `stop` is called, even if a turn fails for lack of memory."""
         self._is_stopped = False
         while True:
             try:
@@ -48,7 +48,7 @@ class _SelectorLoop(_Enduring, asyncio.SelectorEventLoop):
 
 
 def new_loop(*, is_uvloop: bool = HAS_UVLOOP) -> asyncio.AbstractEventLoop:
-    """Return an event loop that goes on where there is no memory."""
+    """Return an event loop that survives a lack of memory."""
     if not is_uvloop:
         return _SelectorLoop()
     import uvloop  # noqa: PLC0415 - an extra

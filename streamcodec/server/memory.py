@@ -14,13 +14,13 @@ _CGROUPS: Final = "proc/self/cgroup"
 _MEMORY: Final = "proc/meminfo"
 
 _ASSUMED_BYTES: Final = 16 << 30
-"""Where the system does not tell: what most machines that serve models have at least."""
+"""Used if the system does not say how much it has. Most machines that serve models have at least this."""
 
 _MIB: Final = 1 << 20
 
 
 def default_budget(root: Path = Path("/")) -> int:
-    """Return half of the memory that there is, in whole MiB: the other half is the models', and the system's.
+    """Return half of the memory that this process may use, in whole MiB. The other half is for models and the system.
 
     Args:
         root: where the system's files are.
@@ -29,7 +29,7 @@ def default_budget(root: Path = Path("/")) -> int:
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Return how much memory this process may have: the least of what its control groups and the machine have."""
+    """Return how much memory this process may use: the smallest limit of its control groups and of the machine."""
     return min([_machine_bytes(root), *_group_limits(root)])
 
 
@@ -62,7 +62,7 @@ def _group_limits(root: Path) -> list[int]:
 
 
 def _text(path: Path) -> str:
-    """Return what stands in a file; nothing if it cannot be read."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -31,33 +31,34 @@ BODY: Final = 0
 WAITING: Final = 1
 MODEL: Final = 2
 SENDING: Final = 3
-"""Parts of a request's time, by number: two of them are entered with every small request."""
+"""Phases of a request. They are plain numbers, because every small request enters two of them."""
 
 
 _EPOCH_SECONDS: Final = 1.0
-"""Between two looks at the time of day: to read a clock takes as long as a call, and there are four in any case."""
+"""Interval for reading the time of day. Reading a clock takes as long as a call, and each request needs four readings
+in any case."""
 
 Tell = Callable[[RequestRecord], None]
 
 _DO_NOTHING: Final = frozenset(
     {Observer.request_begun, Observer.call_begun, Observer.call_ended, Observer.request_ended}
 )
-"""What an observer inherits that leaves out methods: it need not be called."""
+"""Methods that an observer inherits if it does not define them. They need not be called."""
 
 
 class Observers:
-    """Several observers as one. None of them ends a request, whatever it raises.
+    """Several observers as one. No exception of an observer ends a request.
 
     Attributes:
         clock: for the times of requests, in seconds.
         epoch: the time of day when the clock was 0, in seconds since 1970.
-        epoch_until: the clock's time from which on that is to be found out anew.
-        enders: who is told that a request is over; by the observation itself, since that is done most.
-        request_begun: tells all who want to know; None if nobody does. So do the next two.
+        epoch_until: the clock's time at which `epoch` has to be computed again.
+        enders: called when a request is over. The observation calls them itself, because these calls are most frequent.
+        request_begun: calls all observers that define this method; None if there are none. The next two are the same.
     """
 
     def __init__(self, observers: Sequence[Observer], clock: Callable[[], float] = time.perf_counter) -> None:
-        """Tell each of them, in this order; times are of the clock."""
+        """Prepare to call the observers in this order; times are those of the clock."""
         self.clock = clock
         self._has_failed = False
         self.epoch: float = 0.0
@@ -68,36 +69,36 @@ class Observers:
         self.enders: tuple[Tell, ...] = _wanted([observer.request_ended for observer in observers])
 
     def of(self, client: str) -> Observe:
-        """Return what begins an observation of each request of a client."""
+        """Return a function that begins the observation of a request of a client."""
         return Observation.of(self, client)
 
     def look_at_the_time(self, now: float) -> None:
-        """Find out what time of day it was when the clock was 0: it may have been set."""
+        """Compute the time of day at which the clock was 0. The time of day may have been set meanwhile."""
         self.epoch = time.time() - now
         self.epoch_until = now + _EPOCH_SECONDS
 
     def _tell(self, methods: list[Tell]) -> Tell | None:
-        """Return a function that tells all who want to know; None if nobody does."""
+        """Return a function that calls all methods that do something; None if there are none."""
         wanted = _wanted(methods)
 
         def tell(record: RequestRecord) -> None:
             for method in wanted:
                 try:
                     method(record)
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything, and shall not matter
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything; no request must fail
                     self.complain(method, error)
 
         return tell if wanted else None
 
     def complain(self, method: Tell, error: BaseException) -> None:
-        """Log what an observer has raised, if it is the first time."""
+        """Log the exception of an observer, if it is the first one."""
         if not self._has_failed:
             self._has_failed = True
             logger.error("an observer failed in %r; later failures are not logged", method, exc_info=error)
 
 
 def _wanted(methods: list[Tell]) -> tuple[Tell, ...]:
-    """Leave out methods that are inherited, and do nothing."""
+    """Leave out inherited methods, which do nothing."""
     return tuple(method for method in methods if getattr(method, "__func__", None) not in _DO_NOTHING)
 
 
@@ -118,7 +119,7 @@ class Observation(RequestRecord):
     has_begun: bool
     offset: int
 
-    # Of `RequestRecord`; what is assigned here, type checkers want to have declared here, too.
+    # Attributes of `RequestRecord`. They are assigned here, and type checkers need a declaration here, too.
     model: str | None
     version: str | None
     request_id: str | None
@@ -133,10 +134,10 @@ class Observation(RequestRecord):
 
     @classmethod
     def of(cls, observers: Observers, client: str) -> Observe:
-        """Return what begins an observation of each request of a client.
+        """Return a function that begins the observation of a request of a client.
 
-        An observation is made by hand, with what `RequestRecord` begins with: to call a class takes three times as
-        long as a function, and this is done for each request.
+        The function does not call the class. It sets the initial values of `RequestRecord` itself: calling a class
+        takes three times as long as calling a function, and this is done for each request.
         """
         clock, new = observers.clock, cls.__new__
 
@@ -161,11 +162,11 @@ class Observation(RequestRecord):
         return observe
 
     def begin(self, head: RequestHead | None, raw_head: bytes = b"") -> None:
-        """Tell that the head has been read; a second time changes nothing.
+        """Report that the head has been read; a second call has no effect.
 
         Args:
             head: None if it was refused.
-            raw_head: as it came, if the head is that of an earlier request.
+            raw_head: its bytes, if `head` is that of an earlier request.
         """
         if not self.has_begun:
             self.has_begun = True
@@ -175,7 +176,7 @@ class Observation(RequestRecord):
                 tell(self)
 
     def enter(self, part: int) -> None:
-        """Go on to another part of the request; the time since the last call was the part's before."""
+        """Enter another phase of the request; the time since the last call belongs to the phase before."""
         now = self._observers.clock()
         before = self._part
         if before == BODY:
@@ -190,19 +191,19 @@ class Observation(RequestRecord):
         self._part = part
 
     def asks(self, inference: Inference) -> None:
-        """Tell which model the request is for."""
+        """Report the model of the request."""
         inference.watch = self
         self.model = inference.resolved.model.name
         self.version = inference.resolved.version
 
     def goes_on(self, *, is_waiting: bool) -> None:
-        """Tell whether the request waits for anything but its client, until its answer is there."""
+        """Report whether the request waits for something other than its client; no effect once its answer exists."""
         part = WAITING if is_waiting else BODY
         if self._part not in {part, SENDING}:
             self.enter(part)
 
     def call_begun(self, request: InferenceRequest) -> None:
-        """Tell that the model is called next; by whichever thread."""
+        """Report that the model is called next. Any thread may call this."""
         self.model = request.model_name
         self.version = request.model_version
         self.request_id = request.header.id
@@ -218,9 +219,9 @@ class Observation(RequestRecord):
         self._part = MODEL
 
     def call_ended(self) -> None:
-        """Tell that the model has returned, or raised."""
+        """Report that the model has returned, or raised an exception."""
         observers = self._observers
-        if self._part == MODEL:  # else it was given up
+        if self._part == MODEL:  # else the model was abandoned
             now = observers.clock()
             self.model_seconds += now - self._since
             self._since = now
@@ -229,7 +230,7 @@ class Observation(RequestRecord):
             observers.call_ended(self)
 
     def answered(self, reply: Reply) -> None:
-        """Tell what is answered, which is sent next."""
+        """Report the reply, which is sent next."""
         self.status = reply.status
         if (refusal := reply.refusal) is not None:
             self.code = refusal.code
@@ -239,7 +240,7 @@ class Observation(RequestRecord):
             self.enter(SENDING)
 
     def end(self, ending: Ending = COMPLETE) -> None:
-        """Tell that the request is over."""
+        """Report that the request is over."""
         if not self.has_begun:
             self.begin(None)
         if self._part != SENDING:
@@ -256,12 +257,12 @@ class Observation(RequestRecord):
                 observers.complain(method, error)
 
     def break_off(self, error: BaseException | None) -> None:
-        """Tell that the request is over, and its answer was not sent to the end.
+        """Report that the request is over, and that its answer was not sent completely.
 
         Args:
-            error: why; None where the server has given up.
+            error: the reason; None if the server has given up.
         """
-        if isinstance(error, RuntimeError):  # of the model that was making its answer
+        if isinstance(error, RuntimeError):  # from the model, while its answer was made
             self.cause = error.__cause__ or error
         if isinstance(error, MessageError):
             self.code = error.code
@@ -272,11 +273,11 @@ class Observation(RequestRecord):
 
 
 Observe = Callable[[int], Observation]
-"""Begins an observation of a request, before which so many bytes have come."""
+"""Begins the observation of a request. The argument is the number of bytes before it on its connection."""
 
 
 def client_of(sock: socket.socket) -> str:
-    """Return the address at the other end of a connection; empty if it has gone already, or has none."""
+    """Return the address of the client of a connection; empty if the client has left, or has no address."""
     try:
         host, number, *_ = sock.getpeername()
     except (OSError, ValueError):
@@ -285,5 +286,5 @@ def client_of(sock: socket.socket) -> str:
 
 
 def format_address(host: str, port: object) -> str:
-    """Return an address as records have it."""
+    """Return an address in the form that records use."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

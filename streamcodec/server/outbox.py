@@ -22,14 +22,14 @@ from time import perf_counter
 from typing import Final
 
 _TURN_SECONDS: Final = 0.001
-"""For those who are behind, together, in each turn; the last one may take longer."""
+"""Time in each turn for all clients that are behind, together. The last one may exceed it."""
 
 
 class Outbox:
-    """What one event loop has to send in this turn.
+    """The answers that one event loop sends at the end of this turn.
 
     Attributes:
-        behind: those who have more requests than could be answered so far, to be called in this order.
+        behind: functions of connections that have further requests, in the order in which they are called.
     """
 
     def __init__(self, busy_poll: float) -> None:
@@ -43,7 +43,7 @@ class Outbox:
         self._is_scheduled = False
 
     def later(self, catch_up: Callable[[], None]) -> None:
-        """Call somebody in a later turn, when those before it have gone on."""
+        """Call a function in a later turn, after the functions that wait already."""
         self.behind.append(catch_up)
         self._schedule()
 
@@ -54,7 +54,7 @@ class Outbox:
         self._waiting.setdefault(transport, []).append(data)
 
     def nbytes(self, transport: asyncio.Transport) -> int:
-        """Return how much waits for a transport."""
+        """Return the number of bytes that wait for a transport."""
         parts = self._waiting.get(transport)
         return sum(map(len, parts)) if parts else 0
 
@@ -62,14 +62,14 @@ class Outbox:
         """Send everything now."""
         waiting, self._waiting = self._waiting, {}
         for transport, parts in waiting.items():
-            if not transport.is_closing():  # in this very turn
+            if not transport.is_closing():  # it may have been closed in this turn
                 transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
         self._awake_until = self._loop.time() + self._busy_poll
         if not self._is_looking:
             self._look()
 
     def _look(self) -> None:
-        """Have the event loop turn once more without sleeping, as long as it pays."""
+        """Let the event loop make one more turn without sleeping, until `busy_poll` is over."""
         self._is_looking = self._loop.time() < self._awake_until
         if self._is_looking:
             self._loop.call_soon(self._look)
@@ -80,7 +80,7 @@ class Outbox:
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Let those who are behind go on, each once, as long as there is time in this turn."""
+        """Call each waiting function once, as long as there is time in this turn."""
         end = perf_counter() + _TURN_SECONDS
         try:
             for _ in range(len(self.behind)):

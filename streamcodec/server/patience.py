@@ -24,20 +24,20 @@ from typing import Final, Protocol
 from streamcodec.server.options import ServerOptions
 
 _LOOKS: Final = 4
-"""So often within the shortest limit somebody looks whether one has passed."""
+"""Number of looks within the shortest limit."""
 
 
 class Phase(Enum):
     """The phase of the request for which the server waits."""
 
     IDLE = auto()
-    """Nothing has come of it."""
+    """Nothing of it has arrived."""
     HEAD = auto()
-    """A part of its head."""
+    """A part of its head has arrived."""
     HEADER = auto()
-    """Its head, and perhaps a part of its JSON header."""
+    """Its head has arrived, and perhaps a part of its JSON header."""
     BODY = auto()
-    """All that; its tensors are coming, or what is left of a request that has been answered."""
+    """Its JSON header has arrived, and the tensors follow. Or it has been answered, and the rest of it follows."""
 
 
 class Waited(Protocol):
@@ -60,17 +60,17 @@ class Waited(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Whether what has come waits for its turn to be worked on: then it is not the client who is waited for."""
+        """Whether received bytes wait to be worked on. Then the server does not wait for the client."""
         ...
 
     @property
     def has_lost(self) -> bool:
-        """Whether it has been too slow while others wait for its memory."""
+        """Whether the request was too slow while others wait for its memory."""
         ...
 
 
 class Patience:
-    """The patience with one connection."""
+    """The time limits for what one client sends."""
 
     def __init__(self, options: ServerOptions, session: Waited) -> None:
         """Begin before its first request."""
@@ -86,21 +86,21 @@ class Patience:
         self._is_resumed = True
 
     def resume(self) -> None:
-        """Tell that nobody has waited for the client since the last look, or since `pause`."""
+        """Report that nobody has waited for the client since the last look, or since `pause`."""
         self._is_resumed = True
 
     def pause(self, now: float) -> None:
-        """Tell that nobody waits for the client any more, and until when somebody has.
+        """Report that the server does not wait for the client any more, and until when it has waited.
 
-        Without this, what was waited since the last look is forgotten: a wait that ends before its second look would
-        never count, and a request can be made of such waits alone.
+        Without this call, the time since the last look would not count. A wait that ends before its second look would
+        not count at all, and a client can send a whole request in such waits.
         """
         if not self._is_resumed:
             self._waited += now - self._looked
         self._looked = now
 
     def look(self, now: float) -> float:
-        """Look how far it has come.
+        """Look how far the request has come.
 
         Args:
             now: seconds, on any clock.
@@ -109,7 +109,7 @@ class Patience:
             Seconds until the next look is due.
 
         Raises:
-            TimeoutError: the client has had its time.
+            TimeoutError: a time limit of the client is over.
         """
         if self._session.has_work:
             self.resume()
@@ -140,7 +140,7 @@ class Patience:
         return count == self._count + (self._phase is Phase.HEAD)
 
     def _end(self, now: float) -> float:
-        """Return when the client has had its time, if nothing more comes."""
+        """Return when a time limit of the client will be over, if nothing more arrives."""
         options = self._options
         if self._phase is Phase.IDLE:
             return self._phase_began + options.idle_timeout
@@ -151,13 +151,13 @@ class Patience:
             return min(end, self._phase_began + options.header_timeout)
         if not options.min_rate:
             return end
-        # What has come so far is enough for so long.
+        # For so long the received bytes are enough to reach the minimum rate.
         enough = options.read_timeout + (self._received - self._phase_received) / options.min_rate
         return min(end, now + enough - self._waited)
 
 
 class Taking:
-    """How one client reads its answers."""
+    """The time limits for how one client reads its answers."""
 
     def __init__(self, options: ServerOptions) -> None:
         """Begin before the first answer."""
@@ -168,31 +168,31 @@ class Taking:
         self._waited = self._late = 0.0
 
     def has_all(self) -> None:
-        """Tell that no other answer waits behind the one that has been taken."""
+        """Report that the client has taken the last of the answers that waited."""
         self._waited = 0.0
 
     def resume(self, now: float) -> None:
-        """Tell that the client is waited for from now on."""
+        """Report that the server waits for the client from now on."""
         self._looked = self._moved = now
 
     def pause(self, now: float) -> None:
-        """Tell until when the client was waited for."""
+        """Report until when the server has waited for the client."""
         waited, self._looked = now - self._looked, now
         self._waited += waited
         self._late += waited
 
     def look(self, now: float, taken: int) -> float:
-        """Look how much it has taken, while it is waited for.
+        """Look how much the client has taken, while the server waits for it.
 
         Args:
             now: seconds, on any clock.
-            taken: bytes of all answers so far.
+            taken: bytes of all answers that the client has taken so far.
 
         Returns:
             Seconds until the next look is due.
 
         Raises:
-            TimeoutError: the client has had its time.
+            TimeoutError: a time limit of the client is over.
         """
         self.pause(now)
         options = self._options
@@ -207,6 +207,6 @@ class Taking:
             options.request_timeout - self._waited,
         )
         if left <= 0:
-            msg = "the client does not take its answer"
+            msg = "the client does not read its answer"
             raise TimeoutError(msg)
         return min(left, self._interval)

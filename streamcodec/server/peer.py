@@ -1,4 +1,4 @@
-"""Peer: what the frontend needs from a framework: one of its requests, and the client that waits for the answer."""
+"""Peer: the interface between the frontend and a framework: one request, and the client that waits for its answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamcodec.engine.decoder import Buffer
 
 
 class Peer(Protocol):
-    """One request of a framework's.
+    """One request of a framework.
 
     Attributes:
         is_decoded: whether the framework decompresses bodies.
@@ -28,7 +28,7 @@ class Peer(Protocol):
         ...
 
     async def gone(self) -> None:
-        """Wait until the client has left. It is asked when the body has ended, and cancelled with the answer."""
+        """Wait until the client has left. Called after the end of the body, and cancelled when the answer exists."""
         ...
 
     async def start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
@@ -36,5 +36,5 @@ class Peer(Protocol):
         ...
 
     async def send(self, data: memoryview) -> None:
-        """Send a piece of it, and wait until the client can take more. The memory may change after that."""
+        """Send a piece of the answer, and wait until the client can take more. Then the memory may be used again."""
         ...

@@ -1,4 +1,4 @@
-"""Receiving: a request for an endpoint of one's own, from whatever framework a `Peer` is made of."""
+"""Receiving: receives a request for a user's own endpoint, from any framework that has a `Peer`."""
 
 from __future__ import annotations
 

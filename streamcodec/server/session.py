@@ -380,7 +380,7 @@ class Session:
         exchange, admission = self._exchange, self._admission
         exchange.watch = None if self._observe is None else self._watched(self._observe)
         if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
-            exchange.refuse(head, unavailable_reply("the server has as many connections as it may have", retry_after=1))
+            exchange.refuse(head, unavailable_reply("the server has the maximum number of connections", retry_after=1))
             return self._send()
         return self._do(exchange.begin(head, resolved, plan))
 

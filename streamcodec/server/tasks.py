@@ -26,13 +26,13 @@ class Tasks(Protocol):
         ...
 
     def end_within(self, seconds: float) -> None:
-        """Cancel those that go on for so long after this."""
+        """Cancel the tasks that still run after this time."""
         ...
 
 
 @asynccontextmanager
 async def open_tasks() -> AsyncIterator[Tasks]:
-    """Return tasks of the event loop at hand. The block ends when all have ended; if it is cancelled, so are they."""
+    """Return tasks of the current event loop. The block ends when all have ended; if it is cancelled, so are they."""
     try:
         tasks = _LoopTasks(asyncio.get_running_loop())
     except RuntimeError:
@@ -64,12 +64,12 @@ class _LoopTasks:
         self._seconds = seconds
 
     async def wait(self) -> None:
-        """Wait until all have ended, or have had their time."""
+        """Wait until all have ended, or their time is over."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._seconds)
 
     async def cancel(self) -> None:
-        """Cancel those that are left, and wait until they have ended."""
+        """Cancel the remaining tasks, and wait until they have ended."""
         for scope in self._scopes:
             scope.cancel()
         with anyio.CancelScope(shield=True):
@@ -77,7 +77,7 @@ class _LoopTasks:
             await self.wait()
 
     async def _run(self, function: Function, arguments: tuple[Any, ...]) -> None:
-        try:  # as its own statement takes no memory, unlike `suppress`
+        try:  # this statement takes no memory, unlike `suppress`
             with anyio.CancelScope() as scope:
                 self._scopes.add(scope)
                 try:

@@ -10,7 +10,7 @@ import anyio
 from streamcodec.service.budget import Reservation
 
 _PRESS_SECONDS: Final = 0.25
-"""So often those who keep memory are looked at while somebody waits for it."""
+"""Interval for checking the requests that hold memory, while another request waits for it."""
 
 
 async def wait_for_memory(reservation: Reservation, timeout: float, check: Callable[[], object] = int) -> bool:
@@ -19,7 +19,7 @@ async def wait_for_memory(reservation: Reservation, timeout: float, check: Calla
     Args:
         reservation: of the request.
         timeout: seconds.
-        check: is called now and then; whatever it raises ends the wait.
+        check: called repeatedly; its exceptions end the wait.
 
     Returns:
         Whether the memory has come.
@@ -27,7 +27,7 @@ async def wait_for_memory(reservation: Reservation, timeout: float, check: Calla
     granted = anyio.Event()
     reservation.on_granted = granted.set
     with anyio.move_on_after(timeout):
-        while reservation.missing:  # it may have come before this task had its turn
+        while reservation.missing:  # it may have been granted before this task had its turn
             check()
             reservation.press(anyio.current_time())
             with anyio.move_on_after(_PRESS_SECONDS):

@@ -29,10 +29,10 @@ from streamcodec.service.budget import Reservation
 _T = TypeVar("_T")
 
 _WATCH_SECONDS: Final = 0.05
-"""So often somebody looks whether an abandoned thread has ended: seldom enough to cost nothing."""
+"""Interval for checking whether an abandoned thread has ended: long enough to cost nothing."""
 
 _IDLE_SECONDS: Final = 10.5
-"""For threads that have nothing to do. trio and anyio say 10 s."""
+"""Time after which an idle thread can be ended. trio and anyio use 10 s."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -45,15 +45,15 @@ class Workers:
     """Worker threads; one set for all connections of a server.
 
     Attributes:
-        writing: the place of the one thread that writes JSON answers, piece by piece, whose turn it is: more of them at
-            once would only keep the event loop from the interpreter.
-        abandoned: pieces of work that had not ended in time, or when their connections had to end.
-        watchers: where somebody waits for the threads of abandoned work, as long as the server serves. Without them,
-            such work is looked at when somebody waits for a place.
+        writing: lets one thread at a time write JSON answers, piece by piece. More of them at once would only keep the
+            event loop from the interpreter.
+        abandoned: number of calls that had not ended in time, or when their connections had to end.
+        watchers: tasks that wait for abandoned threads, as long as the server serves. Without them, abandoned work is
+            checked while another call waits for a place.
     """
 
     def __init__(self, max_workers: int, max_windowed: int) -> None:
-        """Have so many work at once, for any number of requests, of which so many may take windows."""
+        """Limit the threads that work at once, and the requests that take windows."""
         self._max_windowed = max_windowed
         self._windowed: set[Hashable] = set()
         self._places = anyio.CapacityLimiter(max_workers)
@@ -75,8 +75,8 @@ class Workers:
         """Run a function in a thread, when one is free. If this is cancelled meanwhile, the work is abandoned.
 
         Raises:
-            NoThreadError: it has not been run.
-            Exception: whatever the function raises.
+            NoThreadError: no thread can be started; the function has not been called.
+            Exception: any exception of the function.
         """
         await self._take_place(work)
         self._run_count += 1
@@ -96,7 +96,7 @@ class Workers:
                 self._give_place_back(work)
 
     async def wait(self, work: Work, event: Callable[[], Awaitable[_T]]) -> _T:
-        """Wait for something that a thread needs to go on; others may work meanwhile."""
+        """Wait for something that a thread needs to continue; other threads may work meanwhile."""
         self._give_place_back(work)
         try:
             return await event()
@@ -104,17 +104,17 @@ class Workers:
             await self._take_place(work)
 
     def enter(self, who: Hashable) -> None:
-        """Let somebody have a thread that may wait.
+        """Allow a request to have a thread that may wait for windows.
 
         Raises:
-            NoThreadError: there are as many as there may be.
+            NoThreadError: the maximum number of such requests is reached.
         """
         if len(self._windowed) >= self._max_windowed:
-            raise NoThreadError("as many requests as may be are sending their windows")
+            raise NoThreadError("the maximum number of requests that send windows is reached")
         self._windowed.add(who)
 
     def leave(self, who: Hashable) -> None:
-        """Tell that it needs none any more, if it has ever needed one."""
+        """Report that a request needs no such thread any more; no effect if it had none."""
         self._windowed.discard(who)
 
     async def _take_place(self, work: Work) -> None:
@@ -125,7 +125,7 @@ class Workers:
         work.has_place = True
 
     async def _wait_for_place(self, work: Work) -> None:
-        """Wait for a place; where nobody watches abandoned work, look meanwhile which of it has ended."""
+        """Wait for a place. Without `watchers`, check meanwhile which abandoned work has ended."""
         while self.watchers is None:
             for abandoned in [each for each in self._abandoned if each.has_ended]:
                 self._forget(abandoned)
@@ -140,18 +140,18 @@ class Workers:
             self._places.release_on_behalf_of(work)
 
     def _tidy_later(self) -> None:
-        """Have threads end some time after this one, if there are more than may work at once."""
+        """Let idle threads end after some time, if there are more threads than may work at once."""
         if self._threads.borrowed_tokens >= self._max_workers and not self._is_tidying and self.watchers is not None:
             self.watchers.start_soon(self._tidy)
             self._is_tidying = True
 
     async def _tidy(self) -> None:
-        """Have idle threads end, again and again until none has been used in the meantime."""
+        """Let idle threads end. Repeat this until no thread has been used in between."""
         run_count = -1
         while run_count != self._run_count:
             run_count = self._run_count
             await anyio.sleep(_IDLE_SECONDS)
-            with suppress(RuntimeError, MemoryError):  # there is no thread to be had
+            with suppress(RuntimeError, MemoryError):  # no thread can be started
                 await anyio.to_thread.run_sync(int, limiter=self._threads)
         self._is_tidying = False
 
@@ -163,26 +163,26 @@ class Workers:
             self.watchers.start_soon(self._watch, work)
 
     async def _watch(self, work: Work) -> None:
-        """Wait until an abandoned thread has ended, and give back what it has."""
+        """Wait until an abandoned thread has ended, and free its place and memory."""
         while not work.has_ended:  # noqa: ASYNC110 - to wake this task, its thread would have to know the event loop
             await anyio.sleep(_WATCH_SECONDS)
         self._forget(work)
 
     def _forget(self, work: Work) -> None:
-        """Give back what abandoned work has kept, which has ended now."""
+        """Free the place and the memory of abandoned work that has ended."""
         self._abandoned.discard(work)
         self._give_place_back(work)
         work.reservation.release()
 
 
 class Work:
-    """A piece of work of a thread; known to the thread and to its waiting caller.
+    """One call in a thread; shared by the thread and its waiting caller.
 
     Attributes:
         reservation: the memory that it works on.
         has_place: whether it counts among the working threads.
-        has_begun: whether the thread has started with it.
-        has_ended: whether it has returned, or was told in time that nobody waits for it.
+        has_begun: whether the thread has begun the call.
+        has_ended: whether the call has returned, or was given up before it began.
     """
 
     def __init__(self, reservation: Reservation) -> None:
@@ -194,7 +194,7 @@ class Work:
         self.has_ended: bool = False
 
     def run(self, function: Callable[[], _T]) -> _T | None:
-        """Do it; called by the thread."""
+        """Call the function; the thread calls this."""
         with self._lock:
             if self.has_ended:
                 return None
@@ -203,8 +203,8 @@ class Work:
             return function()
         except Exception:
             raise
-        except BaseException as error:  # would end the event loop, which it cannot have been meant for
-            msg = f"a thread was to be ended by {type(error).__name__}"
+        except BaseException as error:  # it would end the event loop
+            msg = f"a function in a thread raised {type(error).__name__}"
             raise RuntimeError(msg) from error
         finally:
             self.has_ended = True

@@ -350,7 +350,7 @@ def test_who_takes_nothing_is_given_up_exactly_in_time(start: float) -> None:
     taking = _taking()
     taking.resume(start)
     assert taking.look(start + 9.75, 0) == 0.25
-    with pytest.raises(TimeoutError, match=r"^the client does not take its answer$"):
+    with pytest.raises(TimeoutError, match=r"^the client does not read its answer$"):
         taking.look(start + 10, 0)
 
 

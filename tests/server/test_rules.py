@@ -311,7 +311,7 @@ def test_where_all_seats_are_taken_that_is_told_in_words() -> None:
         session.connection.feed(infer_request()[:-1])
         session.next_event()
     sent = _sent(second)
-    assert b"the server has as many connections as it may have" in sent
+    assert b"the server has the maximum number of connections" in sent
     assert b"Retry-After: 1\r\n" in sent
 
 

@@ -92,7 +92,7 @@ def test_what_would_end_a_program_is_a_failure_of_the_function(run: Run, error: 
         raise error
 
     async def main() -> None:
-        with pytest.raises(RuntimeError, match=f"^a thread was to be ended by {error.__name__}$") as caught:
+        with pytest.raises(RuntimeError, match=f"^a function in a thread raised {error.__name__}$") as caught:
             await Workers(1, 1).run(_work(), leave)
         assert isinstance(caught.value.__cause__, error)
 
@@ -194,7 +194,7 @@ def test_who_may_wait_is_counted_once_however_often_it_enters_or_leaves(run: Run
         workers.leave("nobody")
         workers.enter("a")
         workers.enter("b")
-        with pytest.raises(NoThreadError, match=r"^as many requests as may be are sending their windows$"):
+        with pytest.raises(NoThreadError, match=r"^the maximum number of requests that send windows is reached$"):
             workers.enter("c")
         workers.leave("a")
         workers.leave("a")
