@@ -29,7 +29,7 @@ from streamcodec.service.observing import Observer
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 _GRACE_SECONDS: Final = 1.0
-"""For an event loop to end that has been told to: it takes some milliseconds."""
+"""Time for the event loop to end after it was told to. Usually it takes some milliseconds."""
 
 
 _COLLECTED: Final = (5_000, 20, 100)
@@ -48,25 +48,25 @@ def run(
 ) -> int:
     """Serve until SIGINT or SIGTERM.
 
-    This is for a program of its own: signals are minded here, and the garbage collector is told to look less often.
+    This is for a program that only serves: it handles signals, and makes garbage collections less frequent.
 
-    After the first signal this takes `shutdown_timeout` at most, after a second one no time. If the event loop has not
-    ended a second later, the process ends here, with status 1.
+    After the first signal, this takes `shutdown_timeout` at most. A second signal ends it at once. If the event loop
+    has not ended a second later, the process ends here, with status 1.
 
     Args:
         service: what is served.
         host: address to listen at.
         port: port to listen at; 0 picks a free one.
-        options: how.
-        observer: is told of all requests; or several, which are told in turn.
-        on_listening: called with address and port once connections are accepted and signals are minded.
+        options: settings of the server.
+        observer: called for each request; or several observers, called in turn.
+        on_listening: called with address and port once connections are accepted and signals are handled.
 
     Returns:
-        How many calls of models go on, in threads that keep the interpreter from ending: those that had not returned
+        How many model calls still run, in threads that keep the interpreter from ending: those that had not returned
         after `shutdown_timeout`, or at a second signal.
 
     Raises:
-        OSError: the address cannot be had.
+        OSError: the server cannot listen at the address.
     """
     collect_seldom()
     options = options or ServerOptions()
@@ -94,19 +94,19 @@ def open_listener(host: str, port: int) -> socket.socket:
         port: 0 picks a free one.
 
     Raises:
-        OSError: the address cannot be had.
+        OSError: the server cannot listen at the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=1024)
 
 
 class _Watchdog:
-    """Ends the process if the event loop does not.
+    """Ends the process if the event loop does not end.
 
-    Signals are counted by handlers of the system's, which run although the loop is held up.
+    The system's signal handlers count the signals. They run even if the loop is blocked.
 
     Attributes:
-        has_ended: whether the loop has.
+        has_ended: whether the loop has ended.
     """
 
     def __init__(self, shutdown_timeout: float) -> None:
@@ -114,13 +114,13 @@ class _Watchdog:
         self.has_ended = threading.Event()
 
     def watch(self) -> None:
-        """Look at signals before those who handle them now."""
+        """Count each signal before its present handler is called."""
         for number in _SIGNALS:
             signal.signal(number, partial(self._count, signal.getsignal(number)))
 
     def _count(self, handler: Any, number: int, frame: Any) -> None:  # noqa: ANN401 - whatever `signal` takes
         if (limit := next(self._limits, None)) is not None:
-            with suppress(RuntimeError):  # there may be no thread to be had
+            with suppress(RuntimeError):  # perhaps no thread can be started
                 start_new_thread(self._end, (limit + _GRACE_SECONDS,))  # takes no lock that may be held here
         if callable(handler):
             handler(number, frame)
@@ -132,9 +132,9 @@ class _Watchdog:
 
 
 def collect_seldom() -> None:
-    """Have the garbage collector of this program hold up its event loop less often.
+    """Make the garbage collector of this program block its event loop less often.
 
-    What requests take is free without it, when they are over; what is left to it are cycles, of models above all.
+    It is not needed to free the memory of requests. It only has to find cycles, and mostly models make them.
     """
     gc.freeze()  # modules and models, which stay
     gc.set_threshold(*_COLLECTED)
@@ -147,7 +147,7 @@ async def _run_until_signal(
         watchdog.watch()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, signals, server, tasks.cancel_scope)
-            announce()  # not before the signals are ours, or one that comes at once would kill the process
+            announce()  # only now: a signal that comes before it is handled here would kill the process
             await server.serve(listener)
             tasks.cancel_scope.cancel()
 

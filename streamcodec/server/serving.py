@@ -3,8 +3,8 @@
 Models run in worker threads, so neither a model nor a large body blocks the event loop, and health checks are answered
 meanwhile. This file knows sockets and tasks, and nothing of the protocol.
 
-If there is no place or no memory for a connection, it is told so before it has sent a request, and closed. An error in
-a connection ends only that connection.
+If there is no place or no memory for a connection, it gets a refusal before it has sent a request, and is closed. An
+error in a connection ends only that connection.
 
 Stopping: the server accepts no more connections and closes idle ones at once. Requests in progress get
 `shutdown_timeout` to end.
@@ -45,7 +45,7 @@ from streamcodec.service.observing import Observer
 logger: Final = logging.getLogger(__name__)
 
 _LINGERING_AT_ONCE: Final = 64
-"""Connections that have been told that there is no place for them, and that wait until their clients have read it."""
+"""Most refused connections that stay open until their clients have read the refusal."""
 
 
 class Server:
@@ -62,10 +62,10 @@ class Server:
 
         Args:
             service: what is served.
-            options: how.
-            observer: is told of all requests; or several, which are told in turn.
+            options: settings of the server.
+            observer: called for each request; or several observers, called in turn.
         """
-        find_parser()  # nobody else would be served while the first request that needs them imports them
+        find_parser()  # imported now: an import during the first request that needs it would block all others
         find_bfloat16()
         observers = list(observer) if isinstance(observer, Iterable) else [observer]
         self._observers = Observers(observers) if observers else None
@@ -93,16 +93,16 @@ class Server:
 
     @property
     def unfinished_calls(self) -> int:
-        """How many of those go on, in threads."""
+        """How many of those still run, in threads."""
         return self._workers.unfinished
 
     @property
     def reserved_bytes(self) -> int:
-        """Memory of the requests under way, see `ServerOptions.max_memory_bytes`."""
+        """Memory of the current requests, see `ServerOptions.max_memory_bytes`."""
         return self._admission.budget.reserved
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept and serve connections until `stop` is called and the requests under way have ended.
+        """Accept and serve connections until `stop` is called and the current requests have ended.
 
         Args:
             listener: listening; closed when no more connections are accepted.
@@ -120,7 +120,7 @@ class Server:
             watchers.end_within(0.0)
 
     def stop(self) -> None:
-        """Stop accepting, close idle connections, and let `serve` return when the requests under way have ended."""
+        """Stop accepting, close idle connections, and let `serve` return when the current requests have ended."""
         self._admission.is_stopping = True
         self._service.is_ready = False
         if self._accepting is not None:
@@ -148,7 +148,7 @@ class Server:
                 await self._serve(sock, driver, outbox)
 
     def _enter(self, sock: socket.socket) -> Driver | None:
-        """Return who serves a new connection; None if there is no place for it."""
+        """Return the driver of a new connection; None if there is no place for it."""
         observers = self._observers
         observe = None if observers is None else observers.of(client_of(sock))
         session = Session(self._service, self._express, self._admission, self._dates, observe)
@@ -179,12 +179,12 @@ class Server:
             channel = await _open_channel(sock, driver, outbox, self._options.max_pipelined_bytes)
             with closing(channel):
                 await driver.serve(channel)
-        except (OSError, MessageError) as error:  # the client has gone, takes nothing, or fails its own answer
+        except (OSError, MessageError) as error:  # the client has left, does not read, or broke a rule while answered
             driver.session.observed(error, is_whole=False)
             logger.debug("connection lost: %s", error)
         except MemoryError:
             logger.warning("connection closed: out of memory")
-        except BaseException as error:  # a bug of ours, or of a model; the other connections shall not pay for it
+        except BaseException as error:  # a bug of ours, or of a model; it must not affect other connections
             if is_ending(error):
                 raise
             driver.session.observed(error, is_whole=False)
@@ -193,7 +193,7 @@ class Server:
             self._drivers.discard(driver)
             try:
                 self._forget(driver)
-            except MemoryError:  # what it had is free by now, but for this
+            except MemoryError:  # its other memory is free by now
                 self._forget(driver)
 
     def _forget(self, driver: Driver) -> None:
@@ -203,17 +203,17 @@ class Server:
 
 
 def _outbox(busy_poll: float) -> Outbox | None:
-    """Return the outbox of an event loop of asyncio; None on another."""
+    """Return the outbox of an event loop of asyncio; None for another loop."""
     try:
         return Outbox(busy_poll)
-    except RuntimeError:  # on trio's
+    except RuntimeError:  # trio
         return None
 
 
 async def _open_channel(
     sock: socket.socket, driver: Driver, outbox: Outbox | None, max_pipelined_bytes: int
 ) -> Channel:
-    """Choose the quickest channel for the event loop at hand."""
+    """Choose the fastest channel for the current event loop."""
     if outbox is None:
         return SocketChannel(sock, driver.taking)
     loop = asyncio.get_running_loop()
@@ -234,5 +234,5 @@ class _Refusal:
         self._rest = b"".join((rest, *cast("tuple[bytes, ...]", reply.buffers)))
 
     def encoded(self, dates: Dates) -> bytes:
-        """Return it with the date of now."""
+        """Return the refusal with the current date."""
         return b"".join((self._beginning, dates.encoded(), self._rest))

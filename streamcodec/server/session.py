@@ -41,13 +41,13 @@ _SMALL_BYTES: Final = 64 << 10
 _OK: Final = int(HTTPStatus.OK)
 
 _TURN_EVENTS: Final = 64
-"""So many are taken before others have their turn: the tensors of one read may be some thousands."""
+"""Most events that are taken before others have their turn. One read may contain thousands of tensors."""
 
 _HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
 _HEAD: Final = State.HEAD
 _IDLE: Final = Phase.IDLE
-"""To look a member up in its class takes as long as three calls, and these are looked up with every request."""
+"""To look up a member of an enum takes as long as three calls, and every request needs these."""
 
 _PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
 
@@ -58,9 +58,9 @@ class Step(Enum):
     SEND = auto()
     """Send `outgoing`, all of it."""
     CALL = auto()
-    """Have the model of `inference` called, and hand its reply to `answer`."""
+    """Call the model of `inference`, and pass its reply to `answer`."""
     WAIT = auto()
-    """Wait until `reservation` has been granted; or say `refuse_for_memory`, and send."""
+    """Wait until `reservation` has been granted; or call `refuse_for_memory`, and send."""
     CLOSE = auto()
     """Close the connection."""
 
@@ -69,12 +69,12 @@ class Session:
     """One connection, from its first request to its last.
 
     Attributes:
-        connection: where bytes go and come from.
-        outgoing: what is to be sent, after `Step.SEND`.
+        connection: reads requests and writes answers.
+        outgoing: the parts to send, after `Step.SEND`.
         reservation: the memory of the current request.
         request_count: requests whose head has come.
-        is_small: whether that is all there and so little that it may be joined, after `answer_at_once`.
-        observation: of the current request, until its answer has been sent; None if nobody wants to know.
+        is_small: after `answer_at_once`, whether `outgoing` is complete, and small enough to be joined.
+        observation: of the current request, until its answer has been sent; None without observers.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Session:
 
         Args:
             service: answers.
-            express: answers what is small and known; of the same service.
-            admission: is asked before each request whether this connection is served; if not, it is told so and closed.
-                A health check is answered in any case.
-            dates: tell the time for responses.
+            express: answers small requests with known heads; of the same service.
+            admission: decides before each request whether this connection is served. If not, the request is refused and
+                the connection closed. A health check is answered in any case.
+            dates: give the `Date` of responses.
             observe: begins the observation of a request, if there are observers.
         """
         self._service = service
@@ -118,7 +118,7 @@ class Session:
 
     @property
     def inference(self) -> Inference | None:
-        """What the model is called for, after `Step.CALL`."""
+        """The inference that the model has to do, after `Step.CALL`."""
         return self._exchange.inference
 
     @property
@@ -128,18 +128,18 @@ class Session:
 
     @property
     def is_spare(self) -> bool:
-        """Whether nobody would miss more than a connection: what has come of a request is no whole head."""
+        """Whether no request is lost if the connection is closed: no complete head has arrived."""
         return self._exchange.head is None and not self.outgoing
 
     @property
     def has_another(self) -> bool:
-        """Whether at least a part of another request has come already, after the last answer."""
+        """Whether at least a part of another request has arrived, after the last answer."""
         incoming = self.connection.incoming
         return incoming.state is State.HEAD and bool(incoming.begun(1))
 
     @property
     def phase(self) -> Phase:
-        """How far the request has come that is being received."""
+        """How much of the current request has been received."""
         incoming = self.connection.incoming
         if incoming.state is _HEAD:
             return Phase.HEAD if incoming.has_input else _IDLE
@@ -147,7 +147,7 @@ class Session:
 
     @property
     def has_work(self) -> bool:
-        """Whether what has come of the request waits to be worked on, and not the request for its client."""
+        """Whether received bytes wait to be worked on, so that the server does not wait for the client."""
         return self.connection.incoming.has_work
 
     @property
@@ -161,10 +161,10 @@ class Session:
         return self.connection.incoming.received
 
     def answer_at_once(self) -> bool:
-        """Answer the next request, if all of it is there and nothing takes long; `outgoing` is the answer then.
+        """Answer the next request, if it is complete and quick to answer. Then `outgoing` is the answer.
 
-        `next_event` does so, too; who is in a hurry saves the rest of it. What could not be answered so is looked at
-        again only when more has come.
+        `next_event` does this, too; a direct call saves the other work of `next_event`. A request that cannot be
+        answered in this way is tried again only when more bytes have arrived.
 
         Returns:
             Whether there was such a request.
@@ -201,13 +201,13 @@ class Session:
 
     @property
     def inflates(self) -> bool:
-        """Whether the body at hand is compressed."""
+        """Whether the current body is compressed."""
         return self.connection.inflates
 
     def next_event(self) -> Step | NeedData | NeedTurn:
-        """Go as far as is possible without waiting, and return what is to be done then.
+        """Go on as far as possible without waiting, and return the next step of the driver.
 
-        Where there is no memory, the request is refused and its connection closed, if need be without an answer.
+        If there is no memory, the request is refused and the connection is closed, possibly without an answer.
         """
         try:
             step = self._next_step()
@@ -235,14 +235,14 @@ class Session:
         return self._send()
 
     def _refuse(self, error: MessageError) -> Step:
-        """Answer what is wrong with the current request, or with what has come instead of one."""
+        """Refuse the current request, or the bytes that have arrived instead of one."""
         if self._observe is not None:
             self._exchange.watch = self._watched(self._observe)
         self._exchange.fail(error)
         return self._send()
 
     def _send(self) -> Step:
-        """Have the reply of the exchange sent."""
+        """Prepare to send the reply of the exchange."""
         reply = self._exchange.reply
         if reply.cause is not None:
             log_failure(reply.cause, reply.call)
@@ -253,7 +253,7 @@ class Session:
         return Step.SEND
 
     def break_off(self) -> Step:
-        """Answer that there is no memory. Where a request stands then is not known, so its connection is closed."""
+        """Answer that there is no memory. The state of the request is not known then, so the connection is closed."""
         try:
             self.connection.give_up(error := OutOfMemoryError("there is no memory for the request now"))
             return Step.CLOSE if self._exchange.head is None else self._refuse(error)
@@ -261,20 +261,20 @@ class Session:
             return Step.CLOSE
 
     def has_sent(self) -> None:
-        """Tell that `outgoing` has been sent: the request is over, if that was its answer."""
+        """Report that `outgoing` has been sent. If that was an answer, its request is over."""
         exchange = self._exchange
         if exchange.head is None:
-            if exchange.is_answered:  # and not at once, by what is known
+            if exchange.is_answered:  # else `answer_at_once` has answered
                 exchange.end()
             self._admission.used(self, is_last=self.connection.has_unread_body)
             if self.observation is not None:
                 self.observed()
 
     def observed(self, error: BaseException | None = None, *, is_whole: bool = True) -> None:
-        """Tell observers that the request is over.
+        """Report to the observers that the request is over.
 
         Args:
-            error: what has ended it, or the answer to it.
+            error: the error that has ended the request or its answer.
             is_whole: whether all of the answer has been sent.
         """
         observation, self.observation = self.observation, None
@@ -293,9 +293,9 @@ class Session:
             observation.break_off(error)
 
     def give_up(self) -> Step:
-        """Refuse a request that does not come to its end: the driver has waited long enough for more of it.
+        """Refuse a request that is not completed in time; the driver calls this.
 
-        There is nobody to be told where none has begun, nor where it has been answered before.
+        If no request has begun, or if it has been answered already, the connection is closed without an answer.
         """
         if self.phase is Phase.IDLE or (self.phase is Phase.BODY and self._exchange.head is None):
             return Step.CLOSE
@@ -307,7 +307,7 @@ class Session:
         return self._send()
 
     def too_slow(self) -> RemoteProtocolError:
-        """Return the error for such a request; the connection is of no further use."""
+        """Return the error for a request that arrives too slowly; the connection can bring no other request."""
         part = _PARTS[self.phase]
         msg = f"the {part} of the request comes too slowly"
         error = RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
@@ -322,7 +322,7 @@ class Session:
         return error
 
     def _watched(self, observe: Observe) -> Observation:
-        """Return the observation of the current request, or of the one that begins with the bytes at hand."""
+        """Return the observation of the current request, or of the request that begins with the unread bytes."""
         if self.observation is None:
             incoming = self.connection.incoming
             begun = 0 if incoming.state is State.HEAD else incoming.head_bytes
@@ -385,7 +385,7 @@ class Session:
         return self._do(exchange.begin(head, resolved, plan))
 
     def _do(self, step: ExchangeStep | None) -> Step | None:
-        """Do what the exchange wants, or have the driver do it; None if more events of the body are wanted.
+        """Do the step of the exchange, or return the step of the driver; None if more events of the body are needed.
 
         Raises:
             MessageError: the request is refused.
@@ -404,11 +404,11 @@ class Session:
 
 
 _DRIVERS: Final = {ExchangeStep.WAIT: Step.WAIT, ExchangeStep.CALL: Step.CALL}
-"""What the driver is asked to do."""
+"""The steps of an exchange that the driver does."""
 
 
 def _is_health_check(head: RequestHead) -> bool:
-    """Whether a request asks how the server is, and no more."""
+    """Whether a request is a health check."""
     try:
         resource = find_route(head.target).resource
     except MessageError:
