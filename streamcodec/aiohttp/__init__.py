@@ -1,4 +1,4 @@
-"""The V2 service as a handler of aiohttp, and its decoder for handlers of one's own. It needs aiohttp installed."""
+"""The V2 service as a handler of aiohttp, and its decoder for a user's own handlers. It needs aiohttp installed."""
 
 from streamcodec.aiohttp.endpoint import receive_request, send_response
 from streamcodec.aiohttp.handler import Handler

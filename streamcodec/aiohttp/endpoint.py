@@ -1,4 +1,4 @@
-"""Endpoint: receive an inference request and send its answer within a handler of one's own."""
+"""Endpoint: receives an inference request and sends its answer within a user's own handler."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ async def receive_request(
     timeout: float | None = READ_TIMEOUT,
     auto_decompress: bool = True,
 ) -> ReceivedRequest:
-    """Receive an inference request while it comes, each tensor in its final memory.
+    """Receive an inference request while it arrives, each tensor in its final memory.
 
     To refuse requests before the client is told to send them, give the route `expect_handler=leave_expectation` of
     `streamcodec.aiohttp.peer`. `client_max_size` of the application has no effect.
 
     Args:
-        request: nobody may have asked for its body before.
-        check: is called when the JSON header has come, before memory is taken for tensors; what it raises refuses.
-        place: says whose memory a tensor goes to; by default that of a pool, to which it returns with its last array.
+        request: its body must not have been read before.
+        check: called when the JSON header has arrived, before memory is taken for tensors; an exception of it refuses
+            the request.
+        place: chooses the memory for a tensor; by default a block of a pool, which returns there after its last array.
         limits: caps on everything that is read.
         timeout: seconds without a byte; None waits for ever.
-        auto_decompress: what aiohttp was told by the argument of that name; see `Handler`.
+        auto_decompress: the value of the same argument of aiohttp; see `Handler`.
 
     Raises:
         RemoteProtocolError: the request is refused; `status_hint` is the status to answer with. Its code is
             `connection-closed` if the client has left.
-        OutOfMemoryError: as above, for want of memory.
+        OutOfMemoryError: as above, for lack of memory.
     """
     peer = AiohttpPeer(request, limits, auto_decompress=auto_decompress)
     reception = Reception(
@@ -59,8 +60,8 @@ async def send_response(request: web.Request, reply: Reply) -> web.StreamRespons
     """Send the answer to an inference request, tensor after tensor.
 
     Args:
-        request: that is answered.
-        reply: by `ReceivedRequest.reply`; or by `error_reply`, of what `receive_request` has raised.
+        request: the request that is answered.
+        reply: made by `ReceivedRequest.reply`; or by `error_reply`, from an exception of `receive_request`.
 
     Returns:
         What the handler has to return.

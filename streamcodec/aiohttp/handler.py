@@ -37,26 +37,26 @@ class Handler:
 
         Args:
             service: what is served.
-            options: how; those about connections and heads have no effect.
-            observer: is told of all requests; or several, which are told in turn. Bytes are those of bodies.
-            auto_decompress: what aiohttp was told by the argument of that name of `run_app` or `AppRunner`. With False,
-                there and here, the service decompresses by itself, and refuses exactly what the bundled server refuses.
+            options: those about connections and heads have no effect.
+            observer: called for each request; or several observers, called in turn. Bytes are those of bodies.
+            auto_decompress: the value of the same argument of `run_app` or `AppRunner`. With False, there and here, the
+                service itself decompresses, and refuses exactly what the bundled server refuses.
         """
         self._frontend = Frontend(service, options, observer=observer)
         self._auto_decompress = auto_decompress
 
     def add_routes(self, app: web.Application, prefix: str = "") -> None:
-        """Have an application answer all of V2.
+        """Let an application answer all routes of V2.
 
         Args:
-            app: may be mounted in another one.
-            prefix: path that the service is mounted at, as `/inference`; none by default.
+            app: may be mounted in another application.
+            prefix: path at which the service is mounted, such as `/inference`; none by default.
         """
         app.router.add_route("*", prefix + ROUTE, self.handle, expect_handler=leave_expectation)
         app.cleanup_ctx.append(self._live)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request of a route of `add_routes`."""
+        """Answer one request; the handler of the routes of `add_routes`."""
         frontend = self._frontend
         resource = request.match_info.route.resource
         segments = 0 if resource is None else resource.canonical.count("/") - 1
@@ -72,7 +72,7 @@ class Handler:
         except MessageError as error:
             head = error
         await frontend.handle(head, peer, observation)
-        return cast("web.StreamResponse", peer.response)  # which has begun, or an exception was raised
+        return cast("web.StreamResponse", peer.response)  # it has begun, or an exception was raised
 
     async def _answer_at_once(
         self, request: web.Request, peer: AiohttpPeer, key: bytes, observation: Observation | None
@@ -110,7 +110,7 @@ def _client_of(request: web.Request) -> str:
 
 
 def _key_of(request: web.Request, segments: int) -> bytes:
-    """Return all that a head says to the service, so that equal keys mean the same."""
+    """Return a key of everything in a head that the service uses: heads with equal keys have the same meaning."""
     version = request.version
     fields = [
         part for name, value in request.raw_headers if name.lower() in MEANINGFUL_FIELDS for part in (name, value)

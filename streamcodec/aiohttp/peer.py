@@ -1,9 +1,9 @@
-"""Peer: one request of aiohttp's, and its head.
+"""Peer: one request of aiohttp, and its head.
 
-aiohttp says `100 Continue` before a handler is asked, decompresses bodies unless it is told not to, and tells nobody of
-a client that leaves while its answer is made. So `Expect` has a handler of its own, and what it would have sent is sent
-when the body is first read; what aiohttp decompresses is held against what came over the wire; and the transport is
-looked at now and then.
+aiohttp sends `100 Continue` before it calls a handler. So `Expect` has a handler here that sends nothing; the interim
+response is sent when the body is first read. aiohttp decompresses bodies by default. So the decompressed size is
+compared with the size on the wire. aiohttp does not report that a client leaves while its answer is made. So the
+transport is checked at intervals.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from streamcodec.http.heads import invalid_http
 from streamcodec.http.messages import RequestHead
 
 ROUTE: Final = "/v2{rest:.*}"
-"""All that the service answers, below where it is mounted."""
+"""All routes of the service, below its mount point."""
 
 _LOOK_SECONDS: Final = 0.25
-"""So often somebody looks whether the client has left."""
+"""Interval for checking whether the client has left."""
 
 _DECOMPRESSED: Final = {"gzip", "deflate"}
 """Encodings that aiohttp decompresses, of those that a request may have."""
@@ -37,7 +37,7 @@ def head_of(request: web.BaseRequest, limits: Limits, prefix_segments: int = 0) 
     Args:
         request: as aiohttp gives it.
         limits: of a head.
-        prefix_segments: of the path, that are not the service's.
+        prefix_segments: number of segments of the path before the service's own.
 
     Raises:
         MessageError: a connection of the bundled server would refuse this head, too.
@@ -57,7 +57,7 @@ def _target(request: web.BaseRequest, prefix_segments: int) -> str:
 
 
 class AiohttpPeer:
-    """One request of aiohttp's."""
+    """One request of aiohttp."""
 
     can_close = True
 
@@ -78,7 +78,7 @@ class AiohttpPeer:
         self.response: web.StreamResponse | None = None
 
     def take_back(self, body: bytes) -> None:
-        """Begin with something that has been read already."""
+        """Return these bytes, which were already read, once more as the first piece."""
         self._begun = body
 
     async def receive(self) -> bytes | None:
@@ -86,8 +86,8 @@ class AiohttpPeer:
 
         Raises:
             ConnectionResetError: the client has left.
-            RemoteProtocolError: aiohttp cannot take the body out of its chunks, or decompress it.
-            LimitExceededError: it has become more than `max_compression_ratio` times as large.
+            RemoteProtocolError: the body's chunks or its compression are damaged.
+            LimitExceededError: the body has become more than `max_compression_ratio` times as large.
         """
         if self._begun:
             begun, self._begun = self._begun, b""
@@ -115,7 +115,7 @@ class AiohttpPeer:
         self.response = await started(self._request, status, headers)
 
     async def send(self, data: memoryview) -> None:
-        """Send a piece of it. aiohttp keeps what it is given until it is sent, so it is copied."""
+        """Send a piece of the answer. It is copied, because aiohttp keeps it until it is sent."""
         if self.response is not None:
             await self.response.write(bytes(data))
 
@@ -136,7 +136,7 @@ class AiohttpPeer:
 
 
 async def leave_expectation(request: web.Request) -> None:
-    """Say nothing to `Expect: 100-continue` before somebody reads the body; for `expect_handler` of a route."""
+    """Send no `100 Continue` before the body is read; for `expect_handler` of a route."""
 
 
 async def started(request: web.BaseRequest, status: int, headers: Sequence[tuple[str, str]]) -> web.StreamResponse:

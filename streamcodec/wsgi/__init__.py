@@ -1,4 +1,4 @@
-"""The V2 service for WSGI servers, and its decoder for views of one's own."""
+"""The V2 service for WSGI servers, and its decoder for a user's own views."""
 
 from streamcodec.wsgi.answer import pieces_of, send_response
 from streamcodec.wsgi.app import App

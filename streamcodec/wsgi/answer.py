@@ -1,6 +1,7 @@
-"""Answer: a reply as WSGI wants it, an iterable of bytes that is closed in any case.
+"""Answer: a reply in the form of WSGI: an iterable of bytes that is closed in any case.
 
-Servers own what they are given, so each piece is a copy; of small parts one, that the whole answer may go at once.
+Servers keep the pieces that they get, so each piece is a copy. Small parts are joined in one piece, so that a short
+answer is sent at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PIECE_BYTES: Final = 256 << 10
 
 
 class Answer:
-    """The body of an answer. Whoever has it closes it, whether all of it was wanted or not.
+    """The body of an answer. The server closes it, even if it does not take all of it.
 
     Attributes:
         sent: bytes that the server has asked for.
@@ -31,8 +32,8 @@ class Answer:
 
         Args:
             pieces: of the body.
-            end: is called once, when there are no more, one has failed, or nobody wants them; with the
-                number of bytes that were wanted, and what was raised.
+            end: called once: after the last piece, after an error, or by `close`; with the number of bytes that the
+                server has asked for, and the error.
         """
         self._pieces = pieces
         self._end: Callable[[int, BaseException | None], None] | None = end
@@ -54,10 +55,10 @@ class Answer:
         return piece
 
     def close(self) -> None:
-        """Give everything back; a second time does nothing."""
+        """Free everything; a second call has no effect."""
         self._finish(None)
 
-    def __del__(self) -> None:  # servers forget to close what they have not begun to send
+    def __del__(self) -> None:  # some servers do not close an answer that they have not begun to send
         self._finish(None)
 
     def _finish(self, error: BaseException | None) -> None:
@@ -75,7 +76,7 @@ def send_response(start_response: StartResponse, reply: Reply) -> Iterable[bytes
 
     Args:
         start_response: as WSGI gives it.
-        reply: by `ReceivedRequest.reply`; or by `error_reply`, of what `receive_request` has raised.
+        reply: made by `ReceivedRequest.reply`; or by `error_reply`, from an exception of `receive_request`.
     """
     start(start_response, reply)
     return pieces_of(reply)
@@ -90,7 +91,7 @@ def pieces_of(reply: Reply) -> Iterator[bytes]:
     """Yield the body of a reply, in pieces of at most `PIECE_BYTES`.
 
     Raises:
-        MessageError: the request that the model makes its answer of breaks a rule.
+        MessageError: the request that the answer is made from breaks a rule.
         RuntimeError: the model has raised something else.
     """
     coming = batches(reply.buffers)
@@ -99,7 +100,7 @@ def pieces_of(reply: Reply) -> Iterator[bytes]:
 
 
 def failure_to_send(reply: Reply) -> Reply | None:
-    """Return what is answered in place of a reply that only an event loop could send; None if this can be sent."""
+    """Return an error reply if only an event loop could send the reply; None if it can be sent here."""
     if not any(isinstance(part, Rows) and part.is_asynchronous for part in reply.buffers):
         return None
     error = LocalProtocolError("a model has returned asynchronous rows, and there is no event loop to wait for them")
@@ -107,7 +108,7 @@ def failure_to_send(reply: Reply) -> Reply | None:
 
 
 def whole_of(reply: Reply) -> bytes | None:
-    """Return the body of a short reply that is all there; None of any other."""
+    """Return the body of a reply that is short and complete; None for any other reply."""
     if reply.body_length > PIECE_BYTES or Rows in map(type, reply.buffers):
         return None
     return b"".join(cast("tuple[bytes, ...]", reply.buffers))

@@ -20,7 +20,7 @@ from streamcodec.wsgi.shortcut import Shortcut
 
 
 class App:
-    """The V2 service for gunicorn, waitress, werkzeug, granian and whatever else speaks WSGI.
+    """The V2 service for gunicorn, waitress, werkzeug, granian and other WSGI servers.
 
     Requests are received, answered, bounded and refused as by the bundled server. The thread that the server gives a
     request waits, reads and calls the model; the server decides how many there are, and how long they wait for a
@@ -34,9 +34,9 @@ class App:
 
         Args:
             service: what is served. Models that are an `async def` need an event loop, and there is none.
-            options: how. `max_memory_bytes` holds for a process; `budget_timeout`, `header_timeout`, `request_timeout`
-                and `min_rate` apply, looked at after each read; all others have no effect.
-            observer: is told of all requests, by their threads; or several, which are told in turn. Bytes are those of
+            options: `max_memory_bytes` is for the whole process; `budget_timeout`, `header_timeout`, `request_timeout`
+                and `min_rate` are checked after each read; all others have no effect.
+            observer: called for each request, in its thread; or several observers, called in turn. Bytes are those of
                 bodies.
 
         Raises:
@@ -80,7 +80,7 @@ class App:
         return Answer(pieces_of(reply) if ending.wanted else iter(()), ending.over)
 
     def _reply(self, environ: Environ, key: bytes, observation: Observation | None, ending: Ending) -> Reply:
-        """Receive a request in the ordinary way, as far as the reply."""
+        """Receive a request in the ordinary way, and return the reply."""
         ending.exchange = exchange = Exchange(self._service, SharedReservation(self._shared))
         exchange.watch = observation
         conversation = Conversation(exchange, self._options, limits=self._service.limits, observation=observation)
@@ -90,7 +90,7 @@ class App:
         return exchange.reply
 
     def _head(self, environ: Environ, key: bytes) -> RequestHead | MessageError:
-        """Return the head of a request, or what is wrong with it."""
+        """Return the head of a request, or the error in it."""
         try:
             head = head_of(environ, self._service.limits)
             self._shortcut.learn(key, head)
@@ -100,21 +100,21 @@ class App:
 
 
 class Ending:
-    """What is done when a request is over, however that comes.
+    """Frees everything when a request is over, for whatever reason.
 
     Attributes:
-        exchange: has its memory; None where the request has not come that far, or has taken the short cut.
+        exchange: holds the memory of the request; None before it exists, and for requests that took the short cut.
         wanted: bytes of the answer's body.
     """
 
     def __init__(self, observation: Observation | None) -> None:
-        """Prepare, before anything has been taken that has to be given back."""
+        """Prepare, before the request takes anything that has to be freed."""
         self._observation = observation
         self.exchange: Exchange | None = None
         self.wanted: int = 0
 
     def over(self, sent: int, error: BaseException | None) -> None:
-        """Give everything back; `error` is what has broken the request off, if anything has."""
+        """Free everything; `error` is the reason if the request has ended early."""
         observation = self._observation
         if observation is not None:
             observation.bytes_out = sent

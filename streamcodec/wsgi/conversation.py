@@ -1,8 +1,8 @@
-"""Conversation: one request of a WSGI server's, from its head to its reply, in the thread that the server has given.
+"""Conversation: one request of a WSGI server, from its head to its reply, in the thread of the request.
 
-It does what the `Exchange` says, as `server.Conversation` does under an event loop. The thread waits, reads and calls
-the model. So there is nobody who could end a read or a call in time: the server's own limits do that. What is looked at
-here, after each read, is whether the client is quick enough for the memory that it has.
+It does what the `Exchange` says, as `server.Conversation` does under an event loop. The thread itself waits, reads and
+calls the model. So no code here can interrupt a read or a call: only the server's own time limits can. After each read,
+this module checks whether the client is fast enough for the memory that it holds.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Conversation:
         return self._progress.received
 
     def run(self, head: RequestHead | MessageError, stream: Readable) -> None:
-        """Go as far as the reply.
+        """Receive the request, and make the reply.
 
         Args:
-            head: of the request; or what is wrong with it.
-            stream: brings its body.
+            head: of the request; or the error in it.
+            stream: provides the body.
         """
         exchange, observation = self._exchange, self._observation
         try:
@@ -92,7 +92,7 @@ class Conversation:
         return exchange.receive(event)
 
     def _read(self) -> None:
-        """Read once, and look how long that took.
+        """Read once, and check how long that took.
 
         Raises:
             RemoteProtocolError: the connection is broken, or `too-slow`.
@@ -114,7 +114,7 @@ class Conversation:
         """Return the next event of a request whose model takes windows.
 
         Raises:
-            RemoteProtocolError: it breaks a rule, comes too slowly, or ends with its connection.
+            RemoteProtocolError: the request breaks a rule, arrives too slowly, or its connection is lost.
         """
         observation, body = self._observation, self._body
         if observation is not None:

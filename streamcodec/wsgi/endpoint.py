@@ -1,4 +1,4 @@
-"""Endpoint: receive an inference request within a WSGI application of one's own."""
+"""Endpoint: receives an inference request within a user's own WSGI application."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ def receive_request(
     place: Place = in_shared_pool,
     limits: Limits = DEFAULT_LIMITS,
 ) -> ReceivedRequest:
-    """Receive an inference request while it comes, each tensor in its final memory.
+    """Receive an inference request while it arrives, each tensor in its final memory.
 
     Args:
-        environ: of the request; of Flask `request.environ`. Nobody may have read the body before.
-        check: is called when the JSON header has come, before memory is taken for tensors; what it raises refuses.
-        place: says whose memory a tensor goes to; by default that of a pool, to which it returns with its last array.
+        environ: of the request; in Flask, `request.environ`. The body must not have been read before.
+        check: called when the JSON header has arrived, before memory is taken for tensors; an exception of it refuses
+            the request.
+        place: chooses the memory for a tensor; by default a block of a pool, which returns there after its last array.
         limits: caps on everything that is read.
 
     Raises:
         RemoteProtocolError: the request is refused; `status_hint` is the status to answer with. Its code is
             `connection-closed` if the client has left and the server says so.
-        OutOfMemoryError: as above, for want of memory.
+        OutOfMemoryError: as above, for lack of memory.
     """
     reception = Reception(head_of(environ, limits), limits=limits, check=check, place=place, paced=True)
     body, intake = reception.body, Intake(environ["wsgi.input"])

@@ -1,9 +1,9 @@
-"""Environ: what a WSGI server says of a request, as the head of a request (PEP 3333).
+"""Environ: makes the head of a request from what a WSGI server says of it (PEP 3333).
 
-WSGI hides some of a head. Fields of one name are joined by commas, so where only one is allowed, the text of two is
-refused for its form. Servers drop fields with underscores in their names, which could not be told from those with
-dashes. The path is decoded; how it was sent is said by `RAW_URI` or `REQUEST_URI`, which most servers add. That is
-believed as far as it is the same path: what stands between server and application may have changed the decoded one.
+WSGI hides some parts of a head. Fields of one name are joined by commas; where only one field is allowed, the joined
+text is refused as malformed. Servers drop fields with underscores in their names, because these look like fields with
+dashes. The path is decoded. Most servers add the path as it was sent, as `RAW_URI` or `REQUEST_URI`. It is used only if
+it decodes to the same path, because software between server and application may have changed the decoded path.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class StartResponse(Protocol):
     """Begins an answer."""
 
     def __call__(self, status: str, headers: list[tuple[str, str]], /) -> Callable[[bytes], object]:
-        """Take status and fields; what is returned is for old applications."""
+        """Take status and fields. Only old applications use the returned function."""
         ...
 
 
 _LENGTH: Final = "CONTENT_LENGTH"
 _TYPE: Final = "CONTENT_TYPE"
 _BEHIND_PREFIX: Final = {"HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE"}
-"""What some servers give a second time."""
+"""Variables that some servers give in addition."""
 
 _MEANINGFUL: Final = (
     "REQUEST_METHOD",
@@ -47,7 +47,7 @@ _MEANINGFUL: Final = (
     _LENGTH,
     *("HTTP_" + name.decode().upper().replace("-", "_") for name in sorted(MEANINGFUL_FIELDS)),
 )
-"""What the service, or the reading of a head, looks at."""
+"""Variables that the service or the parser of heads uses."""
 
 
 def head_of(environ: Environ, limits: Limits) -> RequestHead:
@@ -72,7 +72,7 @@ def head_of(environ: Environ, limits: Limits) -> RequestHead:
 
 
 def client_of(environ: Environ) -> str:
-    """Return address and port of the client; empty where the server does not know them."""
+    """Return address and port of the client; empty if the server does not know them."""
     host, port = environ.get("REMOTE_ADDR") or "", environ.get("REMOTE_PORT")
     if not host or not port:
         return str(host)
@@ -80,9 +80,9 @@ def client_of(environ: Environ) -> str:
 
 
 def key_of(environ: Environ) -> bytes:
-    """Return all that a head says to the service, so that equal keys mean the same; fields that mean nothing are out.
+    """Return a key of everything in a head that the service uses, so that heads with equal keys have the same meaning.
 
-    Whether a path was sent percent-encoded may matter, so all its forms belong to the key.
+    It may matter whether a path was sent percent-encoded, so all forms of the path belong to the key.
     """
     get = environ.get
     return "\n".join([str(get(name)) for name in _MEANINGFUL]).encode("latin-1", "replace")

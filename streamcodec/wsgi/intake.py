@@ -1,8 +1,8 @@
-"""Intake: the way from `wsgi.input` to a `FedBody`. It blocks, in the thread that the server has given.
+"""Intake: reads the bytes of `wsgi.input` into a `FedBody`. It blocks, in the thread of the request.
 
-Where the server's stream has `readinto`, bytes go straight into the receiver's memory. Else they are read in pieces.
-Either way no read is for more than is left of the body: a server that does not end its stream would block for ever. And
-none is for more than `READ_BYTES`, for many streams return only when they have all of it.
+If the server's stream has `readinto`, bytes go directly into the receiver's memory. Else they are read in pieces. No
+read asks for more than the rest of the body: with a server that does not end its stream, it would block for ever. No
+read asks for more than `READ_BYTES`, because many streams return only when they have all bytes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.http.fed import FedBody
 
 READ_BYTES: Final = 4 << 20
-"""At once. gunicorn copies what it holds of a body in each read, so reads of 256 KiB take 1.5 times as much CPU."""
+"""Most bytes of a read. gunicorn copies what it holds of a body in each read, so reads of 256 KiB take 1.5 times as
+much CPU."""
 
 
 class Readable(Protocol):
-    """`wsgi.input`; some have `readinto` besides."""
+    """`wsgi.input`; some also have `readinto`."""
 
     def read(self, size: int, /) -> bytes:
-        """Return so many bytes; fewer only at the end, or if they are all that there is now."""
+        """Return `size` bytes; fewer only at the end, or if no more have arrived."""
         ...
 
 
@@ -34,10 +35,10 @@ class Intake:
         self._read_into: Callable[[memoryview], int | None] | None = getattr(stream, "readinto", None)
 
     def read(self, body: FedBody) -> None:
-        """Have a body take some of its bytes, after `NEED_DATA`, or tell it that there are no more.
+        """Read some bytes of a body, after `NEED_DATA`, or report to it the end of the input.
 
         Raises:
-            RemoteProtocolError: the connection is broken, or is silent for too long to the server.
+            RemoteProtocolError: the connection is broken, or the server has waited too long for a byte.
         """
         left = body.remaining
         most = READ_BYTES if left is None else min(left, READ_BYTES)

@@ -1,8 +1,7 @@
-"""Sharing: the budget of memory, by the threads of a server.
+"""Sharing: the memory budget, shared by the threads of a server.
 
-A `Budget` counts, and does not know that there are threads. All that changes it comes by a reservation: so here is one
-that takes the budget's lock for each of its steps. Nobody's code runs meanwhile but the budget's, and waiting is done
-without the lock.
+A `Budget` has no lock. Only reservations change it. So the reservation here takes the budget's lock for each of its
+steps. Only code of the budget runs with the lock, and a thread does not wait with it.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ class SharedBudget:
     """The memory of all requests of one process.
 
     Attributes:
-        budget: counts it.
-        lock: is held by whoever changes it; a thread may take it again.
+        budget: counts the memory.
+        lock: held by the thread that changes the budget; a thread may take it again.
     """
 
     def __init__(self, budget: Budget) -> None:
-        """Share it."""
+        """Add a lock to a budget."""
         self.budget: Budget = budget
         self.lock: threading.RLock = threading.RLock()
 
 
 class SharedReservation(Reservation):
-    """What one request has of it."""
+    """The memory of one request."""
 
     def __init__(self, shared: SharedBudget) -> None:
         """Begin with nothing."""
@@ -61,7 +60,7 @@ class SharedReservation(Reservation):
 
 
 def wait_for_memory(reservation: Reservation, timeout: float) -> bool:
-    """Have this thread wait for the memory that a request has asked for.
+    """Wait, in this thread, for the memory that a request has asked for.
 
     Args:
         reservation: of the request.
