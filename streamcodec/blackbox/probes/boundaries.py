@@ -25,18 +25,18 @@ from streamcodec.blackbox.verdicts import Expectation
 _ACCEPT, _EITHER = Expectation.ACCEPT, Expectation.EITHER
 _MESSAGE = f"{BINARY}: the JSON, then the tensors"
 _SHAPES = f"{V2}, tensor: any shape that the model takes"
-_NESTED = f"{V2}, tensor data: flat, or nested as shape says"
+_NESTED = f"{V2}, tensor data: flat, or nested as the shape"
 _BYTES = f"{V2}, tensor data types: BYTES are any bytes"
 _BITS = f"{BINARY}: a tensor's bytes are its values"
-_STREAM = f"{MESSAGING}, section 2.2: a message is a sequence of octets, however it is cut"
+_STREAM = f"{MESSAGING}, section 2.2: a message is a sequence of octets; its pieces have no meaning"
 _CHUNKS = f"{MESSAGING}, section 7.1: chunks must be understood"
-_FIELDS = f"{SEMANTICS}, section 5.1: names of fields have no letter case"
-_SPACE = f"{JSON}, section 2: white space may stand around values"
+_FIELDS = f"{SEMANTICS}, section 5.1: the letter case of field names has no meaning"
+_SPACE = f"{JSON}, section 2: white space is allowed around values"
 
 _ELEMENTS = 10_000
 _PIECE_BYTES = 997
 _MAX_PIECES = 250
-"""Each takes its time: between any two there is a pause."""
+"""Each piece takes time, because there is a pause between any two."""
 
 
 def _right(*fields: str) -> Make:
@@ -238,14 +238,14 @@ PROBES = (
     Probe(
         "boundaries/padded",
         _ACCEPT,
-        "blanks behind the JSON, up to a multiple of 64",
+        "spaces after the JSON, up to a multiple of 64",
         _SPACE,
         _text(lambda text: text.ljust(-(-len(text) // 64) * 64)),
     ),
     Probe(
         "boundaries/padded-64-KiB",
         _ACCEPT,
-        "64 KiB of blanks behind the JSON",
+        "64 KiB of spaces after the JSON",
         _SPACE,
         _text(lambda text: text + b" " * (64 << 10)),
     ),
@@ -260,7 +260,7 @@ PROBES = (
     Probe(
         "boundaries/id",
         _ACCEPT,
-        "an id with quotation marks, beyond ASCII",
+        "an id with quotation marks and characters outside ASCII",
         f"{V2}, inference request: id is a string",
         _having(id='"größer" \\ 🦊 \u2028'),
     ),
@@ -274,15 +274,13 @@ PROBES = (
     Probe(
         "boundaries/unknown-member",
         _EITHER,
-        "a member that nobody knows",
+        "an unknown member",
         f"{V2}: nothing is said",
         _having(**{"no-such-member": {"a": [1, None]}}),
     ),
-    Probe(
-        "boundaries/unknown-parameter", _EITHER, "a parameter that nobody knows", f"{V2}, parameters", _with_parameter
-    ),
-    Probe("boundaries/small-fields", _ACCEPT, "names of fields in small letters", _FIELDS, _letter_case(bytes.lower)),
-    Probe("boundaries/capital-fields", _ACCEPT, "names of fields in capitals", _FIELDS, _letter_case(bytes.upper)),
+    Probe("boundaries/unknown-parameter", _EITHER, "an unknown parameter", f"{V2}, parameters", _with_parameter),
+    Probe("boundaries/small-fields", _ACCEPT, "names of fields in lower case", _FIELDS, _letter_case(bytes.lower)),
+    Probe("boundaries/capital-fields", _ACCEPT, "names of fields in upper case", _FIELDS, _letter_case(bytes.upper)),
     Probe(
         "boundaries/absolute-target",
         _ACCEPT,
@@ -323,22 +321,22 @@ PROBES = (
         _CHUNKS,
         _chunked(60, extension=b';a="b"', trailer=b"x: 1\r\n"),
     ),
-    Probe("boundaries/cut-in-head", _ACCEPT, "a head that comes in four pieces", _STREAM, _cut_in_head),
-    Probe("boundaries/cut-in-json", _ACCEPT, "a body that comes in pieces of 11 bytes", _STREAM, _cut(11)),
-    Probe("boundaries/cut-anywhere", _ACCEPT, "a request that comes in pieces of 3 bytes", _STREAM, _cut(3, -30)),
+    Probe("boundaries/cut-in-head", _ACCEPT, "a head in four pieces", _STREAM, _cut_in_head),
+    Probe("boundaries/cut-in-json", _ACCEPT, "a body in pieces of 11 bytes", _STREAM, _cut(11)),
+    Probe("boundaries/cut-anywhere", _ACCEPT, "a request in pieces of 3 bytes", _STREAM, _cut(3, -30)),
     Probe(
         "boundaries/empty",
         _ACCEPT,
-        "a tensor of no elements, in binary",
+        "a tensor without elements, in binary",
         _SHAPES,
         lambda target: target.send(_empty(target), checks=True),
     ),
-    Probe("boundaries/empty-json", _ACCEPT, "a tensor of no elements, in JSON", _SHAPES, _empty_json),
+    Probe("boundaries/empty-json", _ACCEPT, "a tensor without elements, in JSON", _SHAPES, _empty_json),
     Probe("boundaries/scalar", _ACCEPT, "a tensor without dimensions", _SHAPES, _scalar),
     Probe(
         "boundaries/bytes-not-utf-8",
         _ACCEPT,
-        "elements of BYTES that are no text",
+        "elements of BYTES that are not text",
         _BYTES,
         _elements(lambda count: [b"\xff\xfe\x80"] * count),
     ),
@@ -352,21 +350,21 @@ PROBES = (
     Probe(
         "boundaries/bytes-empty",
         _ACCEPT,
-        "elements of BYTES without a byte",
+        "elements of BYTES of length 0",
         _BYTES,
         _elements(lambda count: [b""] * count),
     ),
     Probe(
         "boundaries/bytes-cut",
         _ACCEPT,
-        f"about {_ELEMENTS:,} elements of BYTES, whose prefixes are cut",
+        f"about {_ELEMENTS:,} elements of BYTES, in pieces that end within length prefixes",
         _STREAM,
         _elements_cut,
     ),
     Probe(
         "boundaries/bytes-in-chunks",
         _ACCEPT,
-        "about 100 elements of BYTES in chunks of 7 bytes, which cut prefixes",
+        "about 100 elements of BYTES in chunks of 7 bytes, which end within length prefixes",
         _CHUNKS,
         _elements_in_chunks,
     ),
@@ -379,8 +377,6 @@ PROBES = (
         _BITS,
         _bits({"FP32": 0x7F800000, "FP64": 0x7FF << 52, "FP16": 0x7C00}),
     ),
-    Probe(
-        "boundaries/64-bit", _ACCEPT, "the largest integer of 64 bits, in JSON", f"{V2}, tensor data types", _extremes
-    ),
+    Probe("boundaries/64-bit", _ACCEPT, "the largest 64-bit integer, in JSON", f"{V2}, tensor data types", _extremes),
 )
 """The probes of this group."""

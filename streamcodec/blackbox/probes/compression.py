@@ -21,7 +21,7 @@ _CODINGS = f"{SEMANTICS}, section 8.4: a server refuses codings that it does not
 _CHECK = f"{GZIP}, section 2.3.1: the checksum is that of the text"
 _MEMBERS = f"{GZIP}, section 2.2: members, and nothing else"
 _ADLER = f"{ZLIB}, section 2.2: the checksum is that of the text"
-_EXACT = f"{BINARY}: the tensors follow the JSON, and nothing else does"
+_EXACT = f"{BINARY}: only the tensors follow the JSON"
 
 _UNKNOWN = frozenset({501})
 _TRAILER_BYTES = 8
@@ -71,12 +71,18 @@ PROBES = (
     Probe(
         "compression/unknown",
         _REFUSE,
-        "a coding that there is not",
+        "an unknown coding",
         _CODINGS,
         _encoded(_gzip, "x-no-such-coding"),
         _UNKNOWN,
     ),
-    Probe("compression/not-gzip", _REFUSE, "a plain body that is called gzip", _CODINGS, _encoded(lambda data: data)),
+    Probe(
+        "compression/not-gzip",
+        _REFUSE,
+        "a body that is not compressed, declared as gzip",
+        _CODINGS,
+        _encoded(lambda data: data),
+    ),
     Probe("compression/bad-crc", _REFUSE, "gzip with a wrong checksum", _CHECK, _encoded(_spoiled(_TRAILER_BYTES))),
     Probe("compression/bad-length", _REFUSE, "gzip with a wrong length at its end", _CHECK, _encoded(_spoiled(1))),
     Probe(
@@ -89,30 +95,30 @@ PROBES = (
     Probe(
         "compression/cut",
         _REFUSE,
-        "gzip that ends in its middle",
+        "gzip that ends in the middle",
         _CHECK,
         _encoded(lambda data: _gzip(data)[: len(_gzip(data)) // 2]),
     ),
     Probe(
         "compression/trailing",
         _REFUSE,
-        "gzip with letters behind it",
+        "gzip followed by letters",
         _MEMBERS,
         _encoded(lambda data: _gzip(data) + b"garbage"),
     ),
-    Probe("compression/empty", _REFUSE, "an empty body that is called gzip", _MEMBERS, _encoded(lambda _: b"")),
+    Probe("compression/empty", _REFUSE, "an empty body, declared as gzip", _MEMBERS, _encoded(lambda _: b"")),
     Probe("compression/bad-adler", _REFUSE, "deflate with a wrong checksum", _ADLER, _encoded(_bad_adler, "deflate")),
     Probe(
         "compression/trailing-bytes",
         _REFUSE,
-        "gzip of a message with a byte behind it",
+        "gzip of a message and one byte after it",
         _EXACT,
         _encoded(lambda data: _gzip(data + b"\1")),
     ),
     Probe(
         "compression/small-bomb",
         _REFUSE,
-        f"gzip of a message with {_BOMB_BYTES >> 20} MiB of zeros behind it",
+        f"gzip of a message and {_BOMB_BYTES >> 20} MiB of zeros after it",
         _EXACT,
         _encoded(lambda data: _gzip(data + bytes(_BOMB_BYTES))),
     ),

@@ -10,7 +10,7 @@ from streamcodec.blackbox.verdicts import Expectation
 from streamcodec.engine.datatypes import DATATYPES
 
 _REFUSE = Expectation.REFUSE
-_NAMES = f"{V2}, tensor data types: 14 names, in capitals"
+_NAMES = f"{V2}, tensor data types: 14 names, in upper case"
 _BOOL = f"{BINARY}: a BOOL is one byte, 0 or 1"
 _OTHER = f"{V2}, tensor: datatype is that of the data"
 
@@ -44,7 +44,7 @@ def _bool(value: int) -> Make:
 
 PROBES = (
     Probe("datatypes/unknown", _REFUSE, "FP31", _NAMES, _named("FP31")),
-    Probe("datatypes/small-letters", _REFUSE, "the right name in small letters", _NAMES, _in_small_letters),
+    Probe("datatypes/small-letters", _REFUSE, "the right name in lower case", _NAMES, _in_small_letters),
     Probe("datatypes/empty", _REFUSE, "an empty name", _NAMES, _named("")),
     Probe("datatypes/number", _REFUSE, "a number instead of a name", _NAMES, _named(11)),
     Probe("datatypes/array", _REFUSE, "an array instead of a name", _NAMES, _named(["FP32"])),

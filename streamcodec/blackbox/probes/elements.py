@@ -13,7 +13,7 @@ from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation
 
 _REFUSE = Expectation.REFUSE
-_PREFIX = f"{BINARY}: each element of BYTES is its length in 4 bytes, and so many bytes"
+_PREFIX = f"{BINARY}: each element of BYTES is its length in 4 bytes, then its bytes"
 _COUNT = f"{BINARY}: a BYTES tensor has as many elements as shape says"
 
 _LAST = (1 << 32) - 1
@@ -44,44 +44,44 @@ PROBES = (
     Probe(
         "elements/last-overruns",
         _REFUSE,
-        "a last element of 100 bytes, of which 1 is there",
+        "a last element with a length of 100, of which 1 byte is sent",
         _PREFIX,
         _ending_in(prefixed(b"a", 100)),
     ),
     Probe(
         "elements/last-one-over",
         _REFUSE,
-        "a last element that is one byte longer than what is there",
+        "a last element with a length of one byte more than is sent",
         _PREFIX,
         _ending_in(prefixed(b"abc", 4)),
     ),
     Probe(
         "elements/first-overruns",
         _REFUSE,
-        "a first element that is longer than all",
+        "a first element with a length of more than the whole tensor",
         _PREFIX,
         _beginning_with(prefixed(b"a", 100_000)),
     ),
     Probe(
         "elements/2^32-1",
         _REFUSE,
-        "a last element of 4 GiB, of which 1 byte is there",
+        "a last element with a length of 4 GiB - 1, of which 1 byte is sent",
         _PREFIX,
         _ending_in(prefixed(b"a", _LAST)),
     ),
     Probe(
         "elements/2^31",
         _REFUSE,
-        "a last element whose length is negative for who reads it as signed",
+        "a last element with a length that is negative as a signed integer",
         _PREFIX,
         _ending_in(prefixed(b"a", _SIGNED)),
     ),
-    Probe("elements/prefix-cut", _REFUSE, "a tensor that ends within a prefix", _PREFIX, _ending_in(b"\1\0\0")),
-    Probe("elements/prefix-alone", _REFUSE, "a last prefix without its bytes", _PREFIX, _ending_in(b"\1\0\0\0")),
+    Probe("elements/prefix-cut", _REFUSE, "a tensor that ends within a length prefix", _PREFIX, _ending_in(b"\1\0\0")),
+    Probe("elements/prefix-alone", _REFUSE, "a last length prefix without its bytes", _PREFIX, _ending_in(b"\1\0\0\0")),
     Probe(
         "elements/trailing-bytes",
         _REFUSE,
-        "two bytes behind the last element",
+        "two bytes after the last element",
         _PREFIX,
         _ending_in(prefixed(b"a") + b"\0\0"),
     ),
@@ -106,6 +106,6 @@ PROBES = (
         _COUNT,
         _made_of(lambda count: prefixed(b"ok") * (count - 1)),
     ),
-    Probe("elements/none", _REFUSE, "no bytes at all for a shape that has elements", _COUNT, _made_of(lambda _: b"")),
+    Probe("elements/none", _REFUSE, "no bytes for a shape that has elements", _COUNT, _made_of(lambda _: b"")),
 )
 """The probes of this group."""

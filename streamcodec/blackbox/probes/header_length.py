@@ -16,7 +16,7 @@ from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 
 _REFUSE = Expectation.REFUSE
 _NUMBER = f"{BINARY}: the length of the JSON, a number"
-_ONE = f"{SEMANTICS}, section 5.3: a field of one value stands once"
+_ONE = f"{SEMANTICS}, section 5.3: a field with one value is sent once"
 _WITHIN = f"{BINARY}: the JSON and its tensors are the body"
 
 
@@ -56,7 +56,7 @@ PROBES = (
     Probe(
         "header-length/suffix",
         _REFUSE,
-        "the right number with letters behind it, as 138abc",
+        "the right number followed by letters, as 138abc",
         _NUMBER,
         _saying("{n}abc"),
     ),
@@ -66,7 +66,7 @@ PROBES = (
     Probe("header-length/minus", _REFUSE, "a negative number", _NUMBER, _saying("-{n}")),
     Probe("header-length/hexadecimal", _REFUSE, "the right number in hexadecimal", _NUMBER, _saying("{n:#x}")),
     Probe("header-length/underscore", _REFUSE, "the right number as 1_3_8", _NUMBER, _with_underscore),
-    Probe("header-length/blank-inside", _REFUSE, "the right number, a blank and a 0", _NUMBER, _saying("{n} 0")),
+    Probe("header-length/blank-inside", _REFUSE, "the right number, a space and a 0", _NUMBER, _saying("{n} 0")),
     Probe("header-length/text", _REFUSE, "a word", _NUMBER, _saying("many")),
     Probe("header-length/empty", _REFUSE, "nothing", _NUMBER, _saying("")),
     Probe("header-length/list", _REFUSE, "the right number twice, with a comma", _NUMBER, _saying("{n}, {n}")),
@@ -86,7 +86,7 @@ PROBES = (
     Probe(
         "header-length/garbage-inside",
         _REFUSE,
-        "JSON with letters behind it, all of it counted",
+        "JSON followed by letters, with the length of both",
         _WITHIN,
         _garbage_inside,
     ),

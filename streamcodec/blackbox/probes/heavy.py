@@ -67,7 +67,7 @@ def _promised_chunk(target: Target) -> Request:
 
 
 def _bomb(target: Target) -> Request:
-    """Send a good message with 128 MiB of zeros behind it, in 128 KiB."""
+    """Send a good message and 128 MiB of zeros after it, compressed to 128 KiB."""
     request = target.send(target.any_form())
     bomb = _gzip_with_zeros(request.body)
     return target.reframe(request, "Content-Length: {n}", "Content-Encoding: gzip", body=bomb)
@@ -140,7 +140,7 @@ _NAMED = (
     Probe(
         "heavy/promised-header",
         Expectation.REFUSE_OR_CLOSE,
-        "the promise of 2 GiB of JSON",
+        "a declared JSON header of 2 GiB, not sent",
         CAUTION,
         _promised_header,
         _FULL,
@@ -148,7 +148,7 @@ _NAMED = (
     Probe(
         "heavy/promised-tensor",
         Expectation.REFUSE_OR_CLOSE,
-        "the promise of a tensor of 1 TiB",
+        "a declared tensor of 1 TiB, not sent",
         CAUTION,
         _promised_tensor,
         _FULL,
@@ -156,17 +156,19 @@ _NAMED = (
     Probe(
         "heavy/promised-chunk",
         Expectation.REFUSE_OR_CLOSE,
-        "the promise of a chunk of 2^60 bytes",
+        "a declared chunk of 2^60 bytes, not sent",
         CAUTION,
         _promised_chunk,
         _FULL,
     ),
     Probe("heavy/many-inputs", _EITHER, f"{_INPUTS:,} inputs more than the model has", CAUTION, _many_inputs),
-    Probe("heavy/many-elements", _REFUSE, "about a million elements, the last one too long", CAUTION, _many_elements),
+    Probe(
+        "heavy/many-elements", _REFUSE, "about a million elements; the last one is too long", CAUTION, _many_elements
+    ),
     Probe("heavy/long-number", _REFUSE, f"a size of {_DIGITS:,} digits", CAUTION, _long_number),
     Probe("heavy/bomb", _REFUSE, f"gzip of {_BOMB_BYTES >> 20} MiB of zeros", CAUTION, _bomb, _FULL),
-    Probe("heavy/deep-data", _REFUSE, f"data nested {_DEPTH:,} deep", _COUNT, _deep_data),
-    Probe("heavy/deep-objects", _EITHER, f"{_DEPTH:,} objects in one another", CAUTION, _deep_objects),
+    Probe("heavy/deep-data", _REFUSE, f"data nested to a depth of {_DEPTH:,}", _COUNT, _deep_data),
+    Probe("heavy/deep-objects", _EITHER, f"{_DEPTH:,} nested objects", CAUTION, _deep_objects),
     Probe("heavy/2^40-elements", _REFUSE, "one value for a shape of about 2^40 elements, as JSON", _COUNT, _huge_claim),
 )
 

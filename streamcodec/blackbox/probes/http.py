@@ -16,10 +16,10 @@ from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import INJECTED, Expectation
 
 _REFUSE, _EITHER = Expectation.REFUSE, Expectation.EITHER
-_LENGTH = f"{MESSAGING}, section 6.3: a length that is no number is 400"
-_BOTH = f"{MESSAGING}, section 6.1: Content-Length with Transfer-Encoding is refused or the last request"
-_CODINGS = f"{MESSAGING}, section 6.1: a request ends in one chunked coding, and nothing unknown"
-_NAMES = f"{MESSAGING}, section 5.1: nothing stands between a name and its colon"
+_LENGTH = f"{MESSAGING}, section 6.3: a length that is not a number is answered 400"
+_BOTH = f"{MESSAGING}, section 6.1: Content-Length with Transfer-Encoding is refused, or is the last request"
+_CODINGS = f"{MESSAGING}, section 6.1: chunked is the last coding, once; unknown codings are refused"
+_NAMES = f"{MESSAGING}, section 5.1: no space between a name and its colon"
 _VALUES = f"{SEMANTICS}, section 5.5: control characters are refused or replaced"
 _HOST = f"{MESSAGING}, section 3.2: a request has one Host"
 _SYNTAX = f"{MESSAGING}, section 2: a request line, fields, an empty line"
@@ -57,7 +57,7 @@ def _framed_chunks(*fields: str, version: str = "1.1") -> Make:
 
 
 def _smuggling(*fields: str, version: str = "1.1") -> Make:
-    """Send chunks and one more request behind them, at once: two answers show that both were read."""
+    """Send chunks and one more request after them, at once. Two answers show that both were read."""
 
     def make(target: Target) -> Request:
         first = _framed_chunks(*fields, version=version)(target)
@@ -132,21 +132,21 @@ PROBES = (
     Probe("http/length-plus", _REFUSE, "a length with a plus sign", _LENGTH, _framed("Content-Length: +{n}")),
     Probe("http/length-minus", _REFUSE, "a negative length", _LENGTH, _framed("Content-Length: -{n}")),
     Probe("http/length-hexadecimal", _REFUSE, "a length in hexadecimal", _LENGTH, _framed("Content-Length: {n:#x}")),
-    Probe("http/length-suffix", _REFUSE, "a length with letters behind it", _LENGTH, _framed("Content-Length: {n}abc")),
-    Probe("http/length-blank-inside", _REFUSE, "a length, a blank and a 0", _LENGTH, _framed("Content-Length: {n} 0")),
-    Probe("http/length-empty", _REFUSE, "a length of nothing", _LENGTH, _framed("Content-Length:")),
+    Probe("http/length-suffix", _REFUSE, "a length followed by letters", _LENGTH, _framed("Content-Length: {n}abc")),
+    Probe("http/length-blank-inside", _REFUSE, "a length, a space and a 0", _LENGTH, _framed("Content-Length: {n} 0")),
+    Probe("http/length-empty", _REFUSE, "an empty length", _LENGTH, _framed("Content-Length:")),
     Probe(
         "http/length-wrapped",
         _REFUSE,
-        "a length of 2^64 and a little",
+        "a length above 2^64",
         _LENGTH,
         _framed(f"Content-Length: {(1 << 64) + 200}"),
     ),
-    Probe("http/no-length", _REFUSE, "a body, and nothing that says so", _LENGTH, _framed()),
+    Probe("http/no-length", _REFUSE, "a body without Content-Length or Transfer-Encoding", _LENGTH, _framed()),
     Probe(
         "http/unknown-coding",
         _REFUSE,
-        "a transfer coding that there is not",
+        "an unknown transfer coding",
         _CODINGS,
         _framed_chunks("Transfer-Encoding: xchunked"),
         _UNKNOWN,
@@ -170,7 +170,7 @@ PROBES = (
     Probe(
         "http/chunked-with-control",
         _REFUSE,
-        "chunked behind a vertical tab",
+        "chunked after a vertical tab",
         _CODINGS,
         _framed_chunks("Transfer-Encoding: \x0bchunked"),
         _UNKNOWN,
@@ -178,39 +178,39 @@ PROBES = (
     Probe(
         "http/chunked-blank-name",
         _REFUSE,
-        "Transfer-Encoding, a blank and the colon",
+        "Transfer-Encoding, a space and the colon",
         _NAMES,
         _framed_chunks("Transfer-Encoding : chunked"),
     ),
     Probe(
         "http/length-blank-name",
         _REFUSE,
-        "Content-Length, a blank and the colon",
+        "Content-Length, a space and the colon",
         _NAMES,
         _framed("Content-Length : {n}"),
     ),
-    Probe("http/blank-in-name", _REFUSE, "a field whose name has a blank", _NAMES, _adding("x y: 1")),
+    Probe("http/blank-in-name", _REFUSE, "a field whose name has a space", _NAMES, _adding("x y: 1")),
     Probe("http/control-in-name", _REFUSE, "a field whose name has a control character", _NAMES, _adding("x\x01y: 1")),
-    Probe("http/no-colon", _REFUSE, "a line that is no field", _NAMES, _adding("no colon here")),
+    Probe("http/no-colon", _REFUSE, "a line that is not a field", _NAMES, _adding("no colon here")),
     Probe("http/nameless", _REFUSE, "a field without a name", _NAMES, _adding(": 1")),
     Probe("http/nul-in-value", _EITHER, "a field whose value has a NUL", _VALUES, _adding("x: a\0b")),
     Probe("http/bare-cr", _EITHER, "a field whose value has a bare CR", _VALUES, _adding("x: a\rb: c")),
     Probe(
         "http/folded",
         _EITHER,
-        "a field that goes on in the next line",
+        "a field that continues in the next line",
         f"{MESSAGING}, section 5.2: it is refused or joined",
         _adding("x: a\r\n b"),
     ),
     Probe(
         "http/bare-lf",
         _EITHER,
-        "lines that end in LF alone",
+        "lines that end in LF only",
         f"{MESSAGING}, section 2.2: a server may read them",
         _replaced("\r\n", "\n"),
     ),
     Probe("http/no-host", _REFUSE, "no Host", _HOST, _replaced("Host: {host}\r\n", "")),
-    Probe("http/two-hosts", _REFUSE, "two of Host", _HOST, _adding("Host: elsewhere.example")),
+    Probe("http/two-hosts", _REFUSE, "two Host fields", _HOST, _adding("Host: elsewhere.example")),
     Probe(
         "http/version-3.0",
         _EITHER,
@@ -225,7 +225,7 @@ PROBES = (
     Probe(
         "http/unknown-expectation",
         _EITHER,
-        "an expectation that there is not",
+        "an unknown expectation",
         f"{SEMANTICS}, section 10.1.1: it may be 417",
         _adding("Expect: a-miracle"),
     ),
@@ -247,7 +247,7 @@ PROBES = (
     Probe(
         "http/field-in-id",
         _EITHER,
-        "an id with a line end and a field, escaped as JSON has it",
+        "an id with a line end and a field, escaped in JSON",
         _SPLITTING,
         lambda target: target.send(target.any_form().having(id=f"1\r\n{INJECTED}: 1\r\n\r\n"), checks=True),
     ),

@@ -12,12 +12,12 @@ from streamcodec.blackbox.verdicts import Expectation
 
 _REFUSE = Expectation.REFUSE
 _GRAMMAR = f"{JSON}: the grammar"
-_UNIQUE = f"{JSON}, section 4: names are unique; where they are not, readers differ"
+_UNIQUE = f"{JSON}, section 4: names are unique; else readers disagree"
 _ENCODING = f"{JSON}, section 8.1: UTF-8 without a byte order mark"
 _UTF8 = f"{UTF8}, section 3"
 _STRINGS = f"{JSON}, section 7: control characters are escaped"
-_SURROGATES = f"{JSON}, section 8.2: what a lone surrogate means is open"
-_NUMBERS = f"{JSON}, section 6: there is no such number"
+_SURROGATES = f"{JSON}, section 8.2: a lone surrogate has no defined meaning"
+_NUMBERS = f"{JSON}, section 6: this is not a number"
 _OBJECT = f"{V2}, inference request: an object"
 
 _DEEP = 1000
@@ -47,14 +47,14 @@ PROBES = (
     Probe(
         "json/empty",
         _REFUSE,
-        "no text at all",
+        "no text",
         _GRAMMAR,
         lambda target: target.post(b"", "Content-Type: application/json"),
     ),
-    Probe("json/blank", _REFUSE, "blanks only", _GRAMMAR, _text(lambda text: b" " * len(text))),
+    Probe("json/blank", _REFUSE, "spaces only", _GRAMMAR, _text(lambda text: b" " * len(text))),
     Probe("json/cut", _REFUSE, "the last brace missing", _GRAMMAR, _text(lambda text: text[:-1])),
-    Probe("json/two-objects", _REFUSE, "a second object behind it", _GRAMMAR, _text(lambda text: text + b"{}")),
-    Probe("json/trailing-nul", _REFUSE, "a NUL behind it", _GRAMMAR, _text(lambda text: text + b"\0")),
+    Probe("json/two-objects", _REFUSE, "a second object after it", _GRAMMAR, _text(lambda text: text + b"{}")),
+    Probe("json/trailing-nul", _REFUSE, "a NUL after it", _GRAMMAR, _text(lambda text: text + b"\0")),
     Probe(
         "json/trailing-comma", _REFUSE, "a comma before the last brace", _GRAMMAR, _text(lambda text: text[:-1] + b",}")
     ),
@@ -62,13 +62,13 @@ PROBES = (
     Probe(
         "json/apostrophes",
         _REFUSE,
-        "apostrophes for quotation marks",
+        "apostrophes instead of quotation marks",
         _GRAMMAR,
         _text(lambda text: text.replace(b'"', b"'")),
     ),
     Probe("json/unquoted-name", _REFUSE, "a name without quotation marks", _GRAMMAR, _beginning_with(b'id:"1"')),
-    Probe("json/vertical-tab", _REFUSE, "a vertical tab in front", _GRAMMAR, _text(lambda text: b"\x0b" + text)),
-    Probe("json/nan", _REFUSE, "NaN where no tensor is", _NUMBERS, _beginning_with(b'"unknown":NaN')),
+    Probe("json/vertical-tab", _REFUSE, "a vertical tab before it", _GRAMMAR, _text(lambda text: b"\x0b" + text)),
+    Probe("json/nan", _REFUSE, "NaN outside of a tensor", _NUMBERS, _beginning_with(b'"unknown":NaN')),
     Probe("json/array", _REFUSE, "an array", _OBJECT, _text(lambda text: b"[" + text + b"]")),
     Probe("json/string", _REFUSE, "a string", _OBJECT, _text(lambda _: b'"inputs"')),
     Probe("json/null", _REFUSE, "null", _OBJECT, _text(lambda _: b"null")),
@@ -84,7 +84,7 @@ PROBES = (
     Probe(
         "json/byte-order-mark",
         _REFUSE,
-        "a byte order mark in front",
+        "a byte order mark before it",
         _ENCODING,
         _text(lambda text: b"\xef\xbb\xbf" + text),
     ),
@@ -96,7 +96,7 @@ PROBES = (
         _ENCODING,
         _text(lambda text: text.decode().encode("utf-32-le")),
     ),
-    Probe("json/latin-1", _REFUSE, "a byte that is no UTF-8, in a string", _UTF8, _named(b"\xff")),
+    Probe("json/latin-1", _REFUSE, "a byte that is not UTF-8, in a string", _UTF8, _named(b"\xff")),
     Probe("json/overlong", _REFUSE, "a character in more bytes than it needs", _UTF8, _named(b"\xc0\xaf")),
     Probe("json/surrogate-bytes", _REFUSE, "a surrogate as bytes", _UTF8, _named(b"\xed\xa0\x80")),
     Probe("json/beyond-unicode", _REFUSE, "a character beyond U+10FFFF", _UTF8, _named(b"\xf4\x90\x80\x80")),
@@ -105,11 +105,11 @@ PROBES = (
     ),
     Probe("json/raw-control", _REFUSE, "a line end within a string", _STRINGS, _named(b"a\nb")),
     Probe("json/raw-nul", _REFUSE, "a NUL within a string", _STRINGS, _named(b"a\0b")),
-    Probe("json/bad-escape", _REFUSE, "an escape that there is not", _STRINGS, _named(b"\\x41")),
+    Probe("json/bad-escape", _REFUSE, "an unknown escape", _STRINGS, _named(b"\\x41")),
     Probe(
         "json/deep",
         Expectation.EITHER,
-        f"{_DEEP:,} arrays in one another, in a member that nobody knows",
+        f"{_DEEP:,} nested arrays, in an unknown member",
         f"{JSON}, section 9: a reader may limit the depth",
         _beginning_with(b'"unknown":' + b"[" * _DEEP + b"]" * _DEEP),
     ),

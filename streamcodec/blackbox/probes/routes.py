@@ -10,7 +10,7 @@ from streamcodec.blackbox.verdicts import INJECTED, Expectation
 
 _REFUSE = Expectation.REFUSE
 _PATHS = f"{V2}, paths"
-_METHODS = f"{SEMANTICS}, section 15.5.6: a method that a resource does not have is 405"
+_METHODS = f"{SEMANTICS}, section 15.5.6: a method that a resource does not have is answered 405"
 
 
 def _posted_to(path: str) -> Make:
@@ -32,14 +32,14 @@ PROBES = (
     Probe(
         "routes/unknown-model",
         _REFUSE,
-        "a model that there is not",
+        "an unknown model",
         _PATHS,
         _posted_to("/v2/models/no-such-model-here/infer"),
     ),
     Probe(
         "routes/unknown-version",
         _REFUSE,
-        "a version that there is not",
+        "an unknown version",
         _PATHS,
         _posted_to("/v2/models/{model}/versions/987654/infer"),
         frozenset({501}),
@@ -53,7 +53,11 @@ PROBES = (
         frozenset({501}),
     ),
     Probe(
-        "routes/unknown-action", _REFUSE, "something else than infer", _PATHS, _posted_to("/v2/models/{model}/infers")
+        "routes/unknown-action",
+        _REFUSE,
+        "an unknown word instead of infer",
+        _PATHS,
+        _posted_to("/v2/models/{model}/infers"),
     ),
     Probe("routes/upwards", _REFUSE, "a model called ../../etc", _PATHS, _posted_to("/v2/models/..%2f..%2fetc/infer")),
     Probe("routes/nul", _REFUSE, "a model whose name ends in NUL", _PATHS, _posted_to("/v2/models/{model}%00/infer")),
@@ -83,6 +87,6 @@ PROBES = (
     ),
     Probe("routes/get-infer", _REFUSE, "GET for inference", _METHODS, _by("GET")),
     Probe("routes/delete-infer", _REFUSE, "DELETE for inference", _METHODS, _by("DELETE"), frozenset({501})),
-    Probe("routes/own-method", _REFUSE, "a method that there is not", _METHODS, _by("INFER"), frozenset({501})),
+    Probe("routes/own-method", _REFUSE, "an unknown method", _METHODS, _by("INFER"), frozenset({501})),
 )
 """The probes of this group."""

@@ -87,14 +87,14 @@ PROBES = (
     Probe(
         "shapes/one-more",
         _REFUSE,
-        "one element more than there are bytes for",
+        "one element more than its bytes",
         _COUNT,
         _shaped(lambda shape: [math.prod(shape) + 1]),
     ),
     Probe(
         "shapes/doubled",
         _REFUSE,
-        "twice as many elements as there are bytes for",
+        "twice as many elements as its bytes",
         _COUNT,
         _shaped(lambda shape: [*shape, 2]),
     ),
@@ -111,11 +111,11 @@ PROBES = (
     Probe(
         "shapes/bytes-wrap",
         _REFUSE,
-        "so many elements that their bytes, in 64 bits, are those that are there",
+        "so many elements that their size, in 64 bits, wraps to the sent size",
         _COUNT,
         _overflowing,
     ),
-    Probe("shapes/2^80", _REFUSE, "two sizes of 2^40 in front", _COUNT, _shaped(_huge)),
+    Probe("shapes/2^80", _REFUSE, "two more sizes of 2^40 before the others", _COUNT, _shaped(_huge)),
     Probe("shapes/4000-digits", _REFUSE, "a size of 4,000 digits", _COUNT, _shaped(lambda _: [10**3999])),
     Probe("shapes/rank-1000", _REFUSE, "1,000 dimensions of 2", _COUNT, _shaped(lambda _: [2] * 1000)),
 )

@@ -14,7 +14,7 @@ from streamcodec.blackbox.verdicts import Expectation
 _REFUSE = Expectation.REFUSE
 _SIZE = f"{BINARY}: binary_data_size is the size of the tensor in bytes"
 _INTEGER = f"{BINARY}: binary_data_size is an integer"
-_EXACT = f"{BINARY}: the tensors follow the JSON, and nothing else does"
+_EXACT = f"{BINARY}: only the tensors follow the JSON"
 _ONE_SOURCE = f"{BINARY}: a tensor with binary_data_size has no data"
 
 
@@ -38,7 +38,7 @@ def _open(target: Target) -> Input:
 
 
 def _negative_empty(target: Target) -> Request:
-    """Give a tensor of no elements a negative size."""
+    """Declare a negative size for a tensor without elements."""
     probed = _open(target)
     return target.send(target.binary(probed, shape=probed.sample_shape(0)).sized(-4))
 
@@ -75,7 +75,7 @@ def _doubled(target: Target) -> Request:
 
 
 def _payload(change: Callable[[bytes], bytes]) -> Make:
-    """Change the bytes behind the JSON, which stays right."""
+    """Change the bytes after the JSON, which stays right."""
 
     def make(target: Target) -> Request:
         message = target.binary(target.fixed())
@@ -94,15 +94,15 @@ PROBES = (
     Probe(
         "sizes/negative-empty",
         _REFUSE,
-        "a size of -4 for a tensor of no elements",
+        "a size of -4 for a tensor without elements",
         _SIZE,
         _negative_empty,
     ),
-    Probe("sizes/negative-rewinding", _REFUSE, "a negative size in front of another tensor", _SIZE, _rewinding),
+    Probe("sizes/negative-rewinding", _REFUSE, "a negative size before another tensor", _SIZE, _rewinding),
     Probe(
         "sizes/past-end",
         _REFUSE,
-        "twice the size; body and shape have it once",
+        "twice the right size, with the right body and shape",
         _SIZE,
         _claiming(lambda nbytes: 2 * nbytes),
     ),
@@ -110,27 +110,27 @@ PROBES = (
     Probe(
         "sizes/one-less",
         _REFUSE,
-        "a size of one byte too few; the bytes are all there",
+        "a size of one byte too few; all bytes are sent",
         _SIZE,
         _claiming(lambda nbytes: nbytes - 1),
     ),
-    Probe("sizes/zero", _REFUSE, "a size of 0; the bytes are all there", _SIZE, _claiming(lambda _: 0)),
+    Probe("sizes/zero", _REFUSE, "a size of 0; all bytes are sent", _SIZE, _claiming(lambda _: 0)),
     Probe(
         "sizes/larger",
         _REFUSE,
-        "twice the bytes, and a size to match; not the shape",
+        "twice the bytes, with their right size; the shape is the old one",
         _SIZE,
         _resized(lambda tensor: 2 * tensor),
     ),
     Probe(
         "sizes/smaller",
         _REFUSE,
-        "half of the bytes, and a size to match; not the shape",
+        "half of the bytes, with their right size; the shape is the old one",
         _SIZE,
         _resized(lambda tensor: tensor[: len(tensor) // 2]),
     ),
     Probe(
-        "sizes/odd", _REFUSE, "the last byte missing, and a size to match", _SIZE, _resized(lambda tensor: tensor[:-1])
+        "sizes/odd", _REFUSE, "the last byte missing, with the right size", _SIZE, _resized(lambda tensor: tensor[:-1])
     ),
     Probe("sizes/nothing", _REFUSE, "no bytes and a size of 0; the shape has elements", _SIZE, _resized(lambda _: b"")),
     Probe("sizes/2^31", _REFUSE, "a size of 2^31", _SIZE, _claiming(lambda _: 1 << 31)),
@@ -143,14 +143,14 @@ PROBES = (
     Probe("sizes/text", _REFUSE, 'the right size as "8"', _INTEGER, _claiming(str)),
     Probe("sizes/boolean", _REFUSE, "true", _INTEGER, _claiming(lambda _: True)),
     Probe("sizes/array", _REFUSE, "the right size as [8]", _INTEGER, _claiming(lambda nbytes: [nbytes])),
-    Probe("sizes/absent", _REFUSE, "no size and no data; the bytes are all there", _EXACT, _absent),
+    Probe("sizes/absent", _REFUSE, "no size and no data; all bytes are sent", _EXACT, _absent),
     Probe(
-        "sizes/trailing-byte", _REFUSE, "one byte behind the last tensor", _EXACT, _payload(lambda data: data + b"\0")
+        "sizes/trailing-byte", _REFUSE, "one byte after the last tensor", _EXACT, _payload(lambda data: data + b"\0")
     ),
     Probe(
         "sizes/trailing-64-KiB",
         _REFUSE,
-        "64 KiB behind the last tensor",
+        "64 KiB after the last tensor",
         _EXACT,
         _payload(lambda data: data + bytes(1 << 16)),
     ),

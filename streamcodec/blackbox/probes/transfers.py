@@ -14,7 +14,7 @@ from streamcodec.blackbox.verdicts import Expectation
 _REFUSE = Expectation.REFUSE
 _CHUNKS = f"{MESSAGING}, section 7.1: a chunk is its size, CRLF, its bytes, CRLF"
 _SIZES = f"{MESSAGING}, section 7.1: the size is hexadecimal digits"
-_COMPLETE = f"{MESSAGING}, section 8: a request that breaks off is incomplete"
+_COMPLETE = f"{MESSAGING}, section 8: a request whose connection ends early is incomplete"
 
 
 def _chunks(frame: Callable[[bytes], bytes]) -> Make:
@@ -67,27 +67,27 @@ PROBES = (
     Probe("chunks/size-plus", _REFUSE, "a size with a plus sign", _SIZES, _sized("+{n:x}")),
     Probe("chunks/size-minus", _REFUSE, "a negative size", _SIZES, _sized("-{n:x}")),
     Probe("chunks/size-empty", _REFUSE, "no size", _SIZES, _sized("")),
-    Probe("chunks/size-text", _REFUSE, "a size with letters behind it", _SIZES, _sized("{n:x}xyz")),
-    Probe("chunks/size-blank-before", _REFUSE, "a blank in front of the size", _SIZES, _sized(" {n:x}")),
-    Probe("chunks/size-wrapped", _REFUSE, "a size of 2^64 more", _SIZES, _sized("1{n:016x}")),
+    Probe("chunks/size-text", _REFUSE, "a size followed by letters", _SIZES, _sized("{n:x}xyz")),
+    Probe("chunks/size-blank-before", _REFUSE, "a space before the size", _SIZES, _sized(" {n:x}")),
+    Probe("chunks/size-wrapped", _REFUSE, "a size that is 2^64 too large", _SIZES, _sized("1{n:016x}")),
     Probe(
         "chunks/one-more",
         _REFUSE,
-        "one byte more than the size says",
+        "one byte more than the size",
         _CHUNKS,
         _chunks(lambda body: b"%x\r\n%b\r\n0\r\n\r\n" % (len(body) - 1, body)),
     ),
     Probe(
         "chunks/no-line-end",
         _REFUSE,
-        "two other bytes where the line end is",
+        "two other bytes instead of the line end",
         _CHUNKS,
         _chunks(lambda body: b"%x\r\n%bXX0\r\n\r\n" % (len(body), body)),
     ),
     Probe(
         "chunks/bare-lf",
         _REFUSE,
-        "lines that end in LF alone",
+        "lines that end in LF only",
         _CHUNKS,
         _chunks(lambda body: b"%x\n%b\n0\n\n" % (len(body), body)),
     ),
@@ -101,7 +101,7 @@ PROBES = (
     Probe(
         "chunks/trailer-no-field",
         _REFUSE,
-        "a line behind the last chunk that is no field",
+        "a line after the last chunk that is not a field",
         _CHUNKS,
         _chunks(lambda body: b"%x\r\n%b\r\n0\r\nno colon\r\n\r\n" % (len(body), body)),
     ),
@@ -129,7 +129,7 @@ PROBES = (
     Probe(
         "cuts/reset-at-end",
         Expectation.SURVIVE,
-        "a connection reset when all is sent",
+        "a connection reset after the whole request",
         CAUTION,
         _cut(len, Ending.RESETS),
     ),

@@ -16,9 +16,9 @@ from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation
 
 _REFUSE = Expectation.REFUSE
-_COUNT = f"{V2}, tensor data: flat, or nested as shape says"
+_COUNT = f"{V2}, tensor data: flat, or nested as the shape"
 _TYPES = f"{V2}, tensor data: values are of the datatype"
-_NUMBERS = f"{JSON}, section 6: there is no such number"
+_NUMBERS = f"{JSON}, section 6: this is not a number"
 
 _INTEGERS = ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
 _FLOATS = ("FP32", "FP64")
@@ -84,8 +84,8 @@ PROBES = (
         "values/too-many", _REFUSE, "one value more than the shape has", _COUNT, _given(lambda data: [*data, *data[:1]])
     ),
     Probe("values/none", _REFUSE, "no values", _COUNT, _given(lambda _: [])),
-    Probe("values/ragged", _REFUSE, "data nested unlike any shape", _COUNT, _given(lambda data: [data, *data])),
-    Probe("values/scalar", _REFUSE, "a value that is in no array", _COUNT, _bare),
+    Probe("values/ragged", _REFUSE, "irregularly nested data", _COUNT, _given(lambda data: [data, *data])),
+    Probe("values/scalar", _REFUSE, "a value without an array", _COUNT, _bare),
     Probe("values/object", _REFUSE, "an object", _COUNT, _given(lambda data: {"0": data})),
     Probe("values/null", _REFUSE, "null for a value", _TYPES, _beginning_with(None)),
     Probe("values/object-inside", _REFUSE, "an object for a value", _TYPES, _beginning_with({})),
@@ -99,7 +99,7 @@ PROBES = (
     Probe("values/fraction-for-integer", _REFUSE, "1.5 for an integer", _TYPES, _beginning_with(1.5, *_INTEGERS)),
     Probe("values/integer-too-large", _REFUSE, "the first integer above the datatype's range", _TYPES, _too_large),
     Probe("values/integer-too-small", _REFUSE, "the first integer below the datatype's range", _TYPES, _too_small),
-    Probe("values/float-too-large", _REFUSE, "a number beyond the floats of the datatype", _TYPES, _beyond_floats),
+    Probe("values/float-too-large", _REFUSE, "a number above the range of the datatype", _TYPES, _beyond_floats),
     Probe("values/nan-for-integer", _REFUSE, "NaN for an integer", _NUMBERS, _literally("NaN", *_INTEGERS)),
     Probe("values/hexadecimal", _REFUSE, "0x10 for a number", _NUMBERS, _literally("0x10", *_INTEGERS, *_FLOATS)),
     Probe("values/leading-zero", _REFUSE, "01 for a number", _NUMBERS, _literally("01", *_INTEGERS, *_FLOATS)),
