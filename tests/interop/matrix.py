@@ -1,7 +1,7 @@
 """The matrix: writes the page `docs/interop.md` from the record of the last run.
 
-What a system has no way to do is declared here with its reason, so that no cell of the page is empty. Words that do not
-come from a run are in `page.md`, with places for what does.
+Features that a system cannot have are declared here with the reason, so that no cell of the page is empty. Text that
+does not come from a run is in `page.md`, with places for the text that does.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _WORDS = Path(__file__).with_name("page.md")
 _TRITON_CLIENTS = ("tritonclient sync", "tritonclient aio")
 
 _ABSENT: dict[str, list[Place]] = {
-    "the client writes every request itself, with a JSON header and the length of that": [
+    "the client writes every request itself, with a JSON header and its length": [
         (system, feature) for system in _TRITON_CLIENTS for feature in ("raw binary request", "headerless form")
     ],
-    "CORS is a rule of browsers; this client is none, and takes no notice of it": [
+    "CORS is a rule for browsers; this client is not a browser, and ignores it": [
         (system, "CORS") for system in CLIENTS if system != "Chromium fetch"
     ],
-    "CORS is between a server and a browser, and our clients are none": [(system, "CORS") for system in SERVERS],
+    "CORS is for servers and browsers, and our clients are not browsers": [(system, "CORS") for system in SERVERS],
 }
 ABSENT: dict[Place, str] = {place: reason for reason, places in _ABSENT.items() for place in places}
-"""Cells that do not exist, and why."""
+"""Cells that do not exist, with the reason."""
 
 _ABSENCES_ANCHOR = "interop-absent"
 _Notes = dict[tuple[str, str], int]
-"""Numbers of remarks, by system and text; the reasons for absence have no system."""
+"""Numbers of notes, by system and text. The reasons for absent features have no system."""
 
 
 def render(record: Record) -> str:
@@ -52,7 +52,7 @@ def render(record: Record) -> str:
 
 
 def _number_notes(record: Record) -> _Notes:
-    """Number what deviates, system by system, and then the reasons for what does not exist."""
+    """Number the deviations, system by system, and then the reasons for features that do not exist."""
     deviations = (
         (system, text) for system in SYSTEMS for feature in FEATURES for text in _texts(record, (system, feature))
     )
@@ -65,7 +65,7 @@ def _number_notes(record: Record) -> _Notes:
 
 
 def _texts(record: Record, place: Place) -> Iterable[str]:
-    """Return what deviates in a cell."""
+    """Return the deviations of a cell."""
     system, feature = place
     cell = record[system].cells.get(feature) if system in record else None
     return cell.deviations if cell is not None and cell.outcome is Outcome.YES else ()
@@ -113,7 +113,7 @@ def _deviations_of(system: str, record: Record, notes: _Notes) -> str:
         for (owner, text), number in notes.items()
         if owner == system
     ]
-    table = _table(["", "Feature", "What it does", "What we do about it"], rows) if rows else "None."
+    table = _table(["", "Feature", "What the system does", "What streamcodec does"], rows) if rows else "None."
     return f"({_anchor(system)})=\n\n### {system}\n\n{table}"
 
 

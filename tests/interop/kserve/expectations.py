@@ -55,25 +55,25 @@ _NOT_FOUND = "404 Not Found"
 # What KServe's client cannot do, or the server refuses for a reason.
 _NAN_SENT_AS_NULL = _Deviates(
     _refused(_BAD_REQUEST, "a value is not a number ($.inputs[0].data[0])"),
-    "writes NaN and the infinities as null in JSON; refused (400), since a null is no number and what it was is lost: "
+    "writes NaN and the infinities as null in JSON; refused (400), because null is not a number and the value is lost; "
     "send them in binary",
 )
 _NAN_NOT_READ = _Deviates(
     Fails("InvalidInput", "Unrecognized request format: unexpected character"),
-    "does not read the bare word NaN, which we write as Triton does; serve with `--nonfinite null`, or ask for binary",
+    "cannot read the literal NaN, which we write as Triton does; serve with `--nonfinite null`, or request binary data",
 )
 _FP16_NOT_SENT = Fails("InvalidInput", "Sending FP16 data via JSON is not supported")
 _FP16_NOT_ANSWERED = _refused(_BAD_REQUEST, "FP16 has no JSON form; ask for binary data")
 _NOT_TEXT = Fails("InferenceError", "using UTF-8. Please use binary_data=True")
 _NOT_TEXT_NOT_READ = _Deviates(
     _NOT_TEXT,
-    "makes text of binary BYTES and fails on those that are not UTF-8; sent as they are, and the model has them as "
-    "they were sent",
+    "decodes binary BYTES as text and fails if they are not UTF-8; answers are sent unchanged, and the model gets "
+    "what was sent",
 )
 _NOT_TEXT_NOT_ANSWERED = _refused(_BAD_REQUEST, "a BYTES element is not UTF-8, which JSON needs; use the binary form")
 _MADE_QUIET = (
-    "takes binary FP32 through Python floats, which makes signalling NaNs quiet; sent as they are, and the model has "
-    "them as they were sent"
+    "converts binary FP32 to Python floats, which makes signalling NaNs quiet; answers are sent "
+    "unchanged, and the model gets what was sent"
 )
 
 
@@ -127,7 +127,7 @@ _FLOATS = [0.0, 1.0, 2.0, 3.0]
 def _by_hand(outcome: Any) -> _Deviates:  # noqa: ANN401 - any JSON value
     return _Deviates(
         outcome,
-        "has no call for it; bytes in the place of a request are sent as they are, with the fields given by hand",
+        "has no method for it; it sends bytes instead of a request unchanged, with the fields given by hand",
     )
 
 
@@ -147,12 +147,12 @@ _REST: dict[str, dict[str, Any]] = {
     "BF16": {
         "BF16: the client makes none from numpy": _Deviates(
             Fails("InferenceError", "got unexpected datatype UINT16 from numpy array, expected BF16"),
-            "makes no BF16 from numpy; bytes that it does not look at, with the size given by hand, reach the model",
+            "cannot make BF16 from numpy; raw bytes with a size given by hand reach the model",
         ),
         "BF16: given as bytes, it reaches the model": fingerprint(np.array([1, 2], dtype=ml_dtypes.bfloat16)),
         "BF16: the client does not read it": _Deviates(
             Fails("InvalidInput", "invalid datatype in the input"),
-            "reads no BF16; sent as asked for, let the model answer another datatype",
+            "cannot read BF16; sent as requested; let the model answer in another datatype",
         ),
     },
     "empty tensors": {
@@ -167,8 +167,8 @@ _REST: dict[str, dict[str, Any]] = {
                 },
                 "header_length": None,
             },
-            "writes an empty binary tensor as `data: null` beside size 0, and no header length if there is no other; "
-            "read as what it means",
+            "writes an empty binary tensor as `data: null` with size 0, and no header length if it is the only tensor; "
+            "read as an empty tensor",
         ),
     },
     "large tensors": {
@@ -223,10 +223,10 @@ _REST: dict[str, dict[str, Any]] = {
     },
     "versions": {
         "model version: the client has no way to ask, but its name's path works": _Deviates(
-            "1", "has no argument for a version; `NAME/versions/VERSION` in the place of the model's name works"
+            "1", "has no argument for a version; `NAME/versions/VERSION` as the name of the model works"
         ),
         "model version: the client drops it from the answer": _Deviates(
-            None, "drops the version from the answer; sent all the same"
+            None, "drops the version from the answer; sent nevertheless"
         ),
     },
     "errors": {
@@ -249,7 +249,9 @@ _REST: dict[str, dict[str, Any]] = {
         "server: ready": True,
         "model: ready": True,
         "model: unknown, so not ready": False,
-        "metadata: the client has no call for it": _Deviates([], "has no call for metadata; health is all it asks for"),
+        "metadata: the client has no call for it": _Deviates(
+            [], "has no method for metadata; it requests only the health"
+        ),
     },
 }
 

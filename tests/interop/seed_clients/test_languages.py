@@ -26,7 +26,9 @@ def test_type_that_is_not_in_the_table_of_the_page_is_called_fp32(client: Caller
     answer = client.send([as_input("x", np.array([1, 2])) | {"dtype": "longlong"}])
     assert answer.status == 400
     assert "binary_data_size is 16, datatype and shape need 8" in answer.error
-    deviation("calls FP32 whatever is not in its table (`numpy.longlong`); refused (400) where the size does not fit")
+    deviation(
+        "declares dtypes that are not in its table (`numpy.longlong`) as FP32; refused (400) if the size does not fit"
+    )
 
 
 @only(PYTHON)
@@ -34,7 +36,9 @@ def test_type_that_is_not_in_the_table_of_the_page_is_called_fp32(client: Caller
 def test_big_endian_array_is_sent_as_it_lies_in_memory(client: Caller, deviation: Deviation) -> None:
     answer = client.send([as_input("x", np.array([1, 2])) | {"dtype": ">f4"}], members=_IN_BINARY)
     assert_same(answer.outputs, {"x": np.array([1, 2], dtype="<f4").byteswap()})
-    deviation("sends big-endian arrays without swapping; nobody can see that, so the model is given other numbers")
+    deviation(
+        "sends big-endian arrays without swapping their bytes; this cannot be detected, so the model gets wrong numbers"
+    )
 
 
 @only(PYTHON)
@@ -55,7 +59,7 @@ def test_null_that_the_server_writes_on_demand_is_read_as_zero(
     answer = compressing_client.infer({"x": NOT_FINITE[name]})
     assert answer.document["outputs"][0]["data"] == [None] * 3
     assert_same(answer.outputs, {"x": np.zeros_like(NOT_FINITE[name])})
-    deviation("an array of floats made from `null`s holds zeros; ask for binary data where NaN may be")
+    deviation("an array of floats made from `null`s holds zeros; request binary data if NaN is possible")
 
 
 @only(*JAVASCRIPT, GO)
@@ -64,7 +68,7 @@ def test_null_that_the_server_writes_on_demand_is_read_as_zero(
 def test_literal_nan_in_an_answer_cannot_be_read(client: Caller, name: str, deviation: Deviation) -> None:
     with pytest.raises(ClientError, match=r"not valid JSON|invalid character 'N|invalid character 'I"):
         client.infer({"x": NOT_FINITE[name]})
-    deviation("cannot read the literal NaN of an answer; ask for binary data, or serve with `--nonfinite null`")
+    deviation("cannot read the literal NaN of an answer; request binary data, or serve with `--nonfinite null`")
 
 
 @only(*JAVASCRIPT)
@@ -74,7 +78,7 @@ def test_nan_is_written_as_null_and_refused(client: Caller, name: str, deviation
     answer = client.infer({"x": NOT_FINITE[name]}, as_json="x")
     assert answer.status == 400
     assert answer.error == "a value is not a number ($.inputs[0].data[0])"
-    deviation("writes NaN and the infinities as `null`; refused (400), since a null is no number")
+    deviation("writes NaN and the infinities as `null`; refused (400), because null is not a number")
 
 
 @only(GO)
@@ -83,7 +87,7 @@ def test_nan_is_written_as_null_and_refused(client: Caller, name: str, deviation
 def test_nan_is_not_written(client: Caller, name: str, deviation: Deviation) -> None:
     with pytest.raises(ClientError, match="json: unsupported value"):
         client.infer({"x": NOT_FINITE[name]}, as_json="x")
-    deviation("writes no NaN and no infinity as JSON; nothing is sent")
+    deviation("cannot write NaN and infinities as JSON; nothing is sent")
 
 
 @only(*JAVASCRIPT)
@@ -103,7 +107,7 @@ def test_64_bit_integers_of_a_json_answer_are_rounded(
 ) -> None:
     answer = client.infer({"x": np.array([2**53 - 1, 2**53 + 1], dtype=dtype)})
     assert_same(answer.outputs, {"x": np.array([2**53 - 1, 2**53], dtype=dtype)})
-    deviation("rounds integers beyond 2^53 when it reads JSON; the JSON has them exactly, ask for binary data")
+    deviation("rounds integers beyond 2^53 when it reads JSON; our JSON is exact; request binary data")
 
 
 @only(*JAVASCRIPT)
@@ -145,7 +149,7 @@ def test_bytes_of_go_are_written_as_base64_and_refused(client: Caller, deviation
 def test_bytes_that_are_not_utf_8_are_replaced_when_written_as_json(client: Caller, deviation: Deviation) -> None:
     answer = client.infer({"x": elements(b"a\xff")}, as_json="x")
     assert_same(answer.outputs, {"x": elements("a\N{REPLACEMENT CHARACTER}".encode())})
-    deviation("writes bytes that are not UTF-8 as U+FFFD in JSON without a word; they arrive as they were sent")
+    deviation("writes bytes that are not UTF-8 as U+FFFD in JSON, without an error; they arrive as they were sent")
 
 
 @only(GO)
@@ -155,7 +159,7 @@ def test_shape_that_nobody_made_is_written_as_null_and_refused(client: Caller, d
     answer = client.send([as_input("x", floats(1)) | {"shape": None}])
     assert answer.status == 400
     assert answer.error == "the member shape is missing ($.inputs[0].shape)"
-    deviation("writes a shape that is a nil slice as `null`; refused (400), a scalar needs `[]int{}`")
+    deviation("writes a shape that is a nil slice as `null`; refused (400); a scalar needs `[]int{}`")
 
 
 @only(*JAVASCRIPT)
@@ -163,7 +167,7 @@ def test_shape_that_nobody_made_is_written_as_null_and_refused(client: Caller, d
 def test_integer_parameter_beyond_2_53_is_rounded_before_it_is_sent(client: Caller, deviation: Deviation) -> None:
     answer = client.infer({"x": floats()}, model="seen", members={"parameters": {"count": 2**53 + 1}})
     assert answer.seen["parameters"]["count"] == 2**53
-    deviation("has no integers beyond 2^53 in its JSON; a parameter arrives as it was sent, rounded")
+    deviation("has no exact integers above 2^53 in its JSON; a parameter arrives rounded, as it was sent")
 
 
 @only(CHROMIUM)
@@ -172,4 +176,4 @@ def test_page_cannot_send_a_body_in_chunks(client: Caller, deviation: Deviation)
     with pytest.raises(ClientError, match="Failed to fetch"):
         client.infer({"x": floats()}, chunk_bytes=10)
     assert_same(client.infer({"x": floats()}).outputs, {"x": floats()})
-    deviation("streams request bodies over HTTP/2 and later only, so a page sends a tensor whole; nothing to do for us")
+    deviation("streams request bodies over HTTP/2 and later only, so a page sends a tensor whole; nothing")

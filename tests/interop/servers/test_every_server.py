@@ -118,7 +118,7 @@ def test_listed_output_without_a_form_comes_as_json_although_binary_data_output_
         parameters={"binary_data_output": True},
     )
     assert post(url, "identity/infer", message).forms() == {"FP32": "json"}
-    deviation("ignores `binary_data_output` where outputs are listed; our clients write each output's form beside it")
+    deviation("ignores `binary_data_output` if outputs are listed; our clients give `binary_data` for each output")
 
 
 @pytest.mark.interop(feature="requested outputs")
@@ -192,7 +192,7 @@ def test_server_bids_the_body_of_a_request_come_that_it_refuses(url: str, deviat
     message = encode_request([Tensor(name="FP32", array=floats(1 << 20))])
     fields = [*message.headers, ("Expect", "100-continue")]
     assert send(url, "nothing/infer", fields, message.buffers, awaits_continue=True).status == 404
-    deviation("reads the whole body before it refuses what the head is enough for; our clients send it all")
+    deviation("reads the whole body before it refuses a request by its head; our clients send the whole body")
 
 
 @pytest.mark.interop(feature="metadata and health")

@@ -62,7 +62,7 @@ def test_signalling_nan_is_sent_as_such_and_made_quiet_by_the_server(client: Dri
     sent = CASES[_SIGNALLING].view(np.uint32)
     result = client.infer("identity", {"x": CASES[_SIGNALLING]})
     assert result["x"].view(np.uint32).tolist() == (sent | _QUIET).tolist()
-    deviation("reads binary FP32 through Python floats, which makes signalling NaNs quiet; sent as they are")
+    deviation("converts binary FP32 to Python floats, which makes signalling NaNs quiet; sent as they are")
 
 
 @pytest.mark.interop(feature="NaN payloads")
@@ -77,7 +77,7 @@ def test_bf16_is_refused(client: Driver, deviation: Deviation) -> None:
     with pytest.raises(ServerError, match="invalid datatype") as refused:
         client.infer("identity", {"x": CASES["BF16"]})
     assert refused.value.status == 400
-    deviation("knows no BF16 (400); its error is passed on")
+    deviation("does not support BF16 (400); its error is passed on")
 
 
 @pytest.mark.interop(feature="BYTES hostile to text")
@@ -96,7 +96,7 @@ def test_binary_answer_has_neither_type_nor_length(url: str, deviation: Deviatio
     assert answer.value(b"content-type") is None
     assert answer.value(b"content-length") is None
     assert answer.value(b"transfer-encoding") == "chunked"
-    deviation("answers without Content-Type and in chunks; read, at the price of a copy")
+    deviation("answers without Content-Type and in chunks; read, with one more copy")
 
 
 @pytest.mark.interop(feature="ids and parameters")
@@ -106,7 +106,7 @@ def test_an_answer_in_json_needs_an_id_which_our_clients_always_send(
     message = encode_request([Tensor(name="x", array=floats(), is_binary=False)])
     assert post(url, "echo/infer", message).status == 500
     assert np.array_equal(client.infer("echo", {"x": floats()}, is_binary=False)["x"], floats())
-    deviation("cannot answer in JSON where neither request nor model gives an id (500); our clients always send one")
+    deviation("cannot answer in JSON if neither request nor model gives an id (500); our clients always send one")
 
 
 @pytest.mark.interop(feature="raw binary request")
@@ -114,7 +114,7 @@ def test_raw_request_is_refused(url: str, deviation: Deviation) -> None:
     answer = post(url, "identity/infer", encode_raw_request(floats()))
     assert answer.status == 400
     assert "Input is a zero-length, empty document" in answer.text
-    deviation("looks for JSON of length 0 and refuses (400); its error is passed on")
+    deviation("parses JSON of length 0 and refuses it (400); its error is passed on")
 
 
 @pytest.mark.interop(feature="headerless form")
@@ -181,7 +181,7 @@ def test_connection_ends_unannounced_after_a_500_and_the_next_call_works(client:
         with pytest.raises(ServerError, match="the model is broken"):
             client.infer("identity", {"x": floats()}, parameters={"fail": "broken"})
         assert fingerprint(client.infer("identity", {"x": floats()})["x"]) == fingerprint(floats())
-    deviation("closes after a 500 without saying so; our clients make a new connection")
+    deviation("closes the connection after a 500 without `Connection: close`; our clients make a new connection")
 
 
 @pytest.mark.interop(feature="metadata and health")
@@ -189,7 +189,7 @@ def test_metadata_does_not_tell_all(client: Driver, deviation: Deviation) -> Non
     server = client.call("server_metadata")
     assert server["name"] == "kserve"
     assert "binary_tensor_data" not in server["extensions"]
-    deviation("does not list `binary_tensor_data` among its extensions; our clients do not look there")
+    deviation("does not list `binary_tensor_data` among its extensions; our clients do not use this list")
 
 
 @pytest.mark.interop(feature="versions")
@@ -208,4 +208,4 @@ def test_classes_are_not_known(client: Driver, deviation: Deviation) -> None:
     output = RequestedOutput(name="x", binary_data=True, parameters={"classification": 2})
     result = client.infer("identity", {"x": floats()}, outputs=[output])
     assert fingerprint(result["x"]) == fingerprint(floats())
-    deviation("does not know this extension of Triton's and answers the tensor itself; read as such")
+    deviation("does not know this extension of Triton, and answers with the tensor; read as a tensor")

@@ -59,7 +59,7 @@ def test_nan_and_infinities_are_bare_words_in_json(client: Driver, deviation: De
     result = client.infer("identity", {"FP64": values}, is_binary=False)
     assert not result.header.tensors[0].is_binary
     assert fingerprint(result["FP64"]) == fingerprint(values)
-    deviation("writes the bare words NaN and Infinity, which are no JSON; read, and written the same way")
+    deviation("writes the literals NaN and Infinity, which are not JSON; read, and written the same way")
 
 
 @pytest.mark.interop(feature="scalars")
@@ -68,7 +68,7 @@ def test_scalar_is_refused(client: Driver, is_binary: bool, deviation: Deviation
     with pytest.raises(ServerError, match=r"unexpected shape for input 'FP32' .* got \[\]") as refused:
         client.infer("identity", {"FP32": np.float32(1.5)}, is_binary=is_binary)
     assert refused.value.status == 400
-    deviation("takes no shape [], no model of its can declare one; its error is passed on, send shape [1]")
+    deviation("does not accept shape [], and no model can declare it; its error is passed on; send shape [1]")
 
 
 @pytest.mark.interop(feature="empty tensors")
@@ -88,7 +88,7 @@ def test_elements_that_are_not_utf8_come_as_broken_json_if_asked_for(client: Dri
     with pytest.raises(RemoteProtocolError) as refused:
         client.infer("identity", {"BYTES": elements(b"\xff\xfe\0")}, outputs=[output])
     assert refused.value.code is ErrorCode.INVALID_UTF8
-    deviation("writes elements that are not UTF-8 into JSON as they are; refused, ask for binary")
+    deviation("writes elements that are not UTF-8 into JSON unchanged; refused; request binary data")
 
 
 @pytest.mark.interop(feature="BF16")
@@ -115,9 +115,7 @@ def test_body_over_2_gib_is_refused(url: str, deviation: Deviation) -> None:
     ):
         client.infer("identity", {"UINT8": array})
     assert refused.value.status == 400
-    deviation(
-        "counts bodies in 32 bits and refuses more than 2 GiB (400) when it has read them; its error is passed on"
-    )
+    deviation("counts bodies in 32 bits, and refuses more than 2 GiB (400) after reading them; its error is passed on")
 
 
 @pytest.mark.interop(feature="raw binary request")
@@ -220,7 +218,7 @@ def test_errors_are_json_that_is_called_plain_text(url: str, deviation: Deviatio
     answer = post(url, "nothing/infer", encode_request([Tensor(name="FP32", array=floats(4))]))
     assert answer.value(b"content-type") == "text/plain"
     assert json.loads(answer.text).keys() == {"error"}
-    deviation("calls some of its JSON errors text/plain; the body is looked at, not its type")
+    deviation("declares some of its JSON errors as text/plain; the body is checked, not its type")
 
 
 @pytest.mark.interop(feature="metadata and health")

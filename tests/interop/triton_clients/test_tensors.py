@@ -78,7 +78,7 @@ def test_fp16_as_json_is_sent_and_refused_by_the_server(client: Client, deviatio
         client.infer("identity", [as_input("x", BYTES_ONLY["FP16"], "FP16", binary=False)])
     assert refused.value.status() == "400"
     assert refused.value.message().startswith("FP16 has no JSON form; send it as binary data with binary_data_size")
-    deviation("sends FP16 as JSON if told to, a form that the protocol does not have; refused (400), as by Triton")
+    deviation("sends FP16 as JSON on request; the protocol has no such form; refused (400), as by Triton")
 
 
 @pytest.mark.usefixtures("system")
