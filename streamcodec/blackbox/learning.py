@@ -74,7 +74,7 @@ def learn_inputs(wire: Wire, target: Target, timeout: float) -> tuple[Input, ...
     Raises:
         CannotExamineError: the server does not answer, or does not know the model.
     """
-    answer = _get(wire, target, target.resource, timeout, "does not tell of the model")
+    answer = _get(wire, target, target.resource, timeout, "gives no metadata of the model")
     try:
         return tuple(_input(entry) for entry in json.loads(answer.body).get("inputs") or ())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -49,7 +49,7 @@ class Target:
 
     @property
     def resource(self) -> str:
-        """Path of the model, behind the prefix."""
+        """Path of the model, after the prefix."""
         version = "" if self.version is None else f"/versions/{self.version}"
         return f"/v2/models/{self.model}{version}"
 

@@ -35,9 +35,9 @@ class Expectation(Enum):
     REFUSE = "refused"
     """It answers with a status of the 400s and a text."""
     REFUSE_OR_CLOSE = "refused or closed"
-    """That, or it closes the connection: the bytes are no request, or not all of one."""
+    """As `REFUSE`, or it closes the connection: the bytes are not a request, or not a complete one."""
     ANSWER_ONCE = "refused or closed after"
-    """It refuses, or answers and closes: what follows must not be taken for another request."""
+    """It refuses, or answers and closes the connection: it must not read the next bytes as another request."""
     ACCEPT = "accepted"
     """It answers as it answers a good request."""
     EITHER = "answered"
@@ -159,11 +159,11 @@ def _judge_what_follows(observation: Observation) -> Finding | None:
     """Check whether the bytes after a request were read as another request, or could be."""
     statuses = [answer.status for answer in observation.answers]
     if any(status in _SUCCESS for status in statuses[1:]):
-        return Finding(kind=Kind.ACCEPTED, detail=f"{statuses[0]}, and then what follows is answered")
+        return Finding(kind=Kind.ACCEPTED, detail=f"{statuses[0]}, and then the bytes after the request are answered")
     is_last = len(statuses) == 1 and observation.outcome is Outcome.CLOSED
     if not statuses or statuses[0] not in _SUCCESS or is_last:
         return None
-    return Finding(kind=Kind.ACCEPTED, detail=f"{statuses[0]}, and the connection goes on")
+    return Finding(kind=Kind.ACCEPTED, detail=f"{statuses[0]}, and the connection stays open")
 
 
 def _judge_answer(

@@ -207,21 +207,21 @@ class Caller:
 
 
 async def call_model(inference: Inference, pull: AsyncPull | None = None) -> Reply:
-    """Have the model of a request called, whatever it is: an `async def` is awaited, any other model has a thread.
+    """Call the model of a request: an `async def` is awaited, any other model runs in a thread.
 
-    For programs that read requests by themselves, and leave it to their models how long they take. `Server` and the
-    front ends for frameworks bound their time, their threads and their memory.
+    This is for programs that read requests themselves, and set no limits for their models. `Server` and the front ends
+    for frameworks limit the time, the threads and the memory of models.
 
     Args:
-        inference: whose request has come as far as its model needs it: all of it, or the JSON header if it takes
-            windows (`Inference.is_windowed`).
+        inference: the part of its request that the model needs has arrived: all of it, or the JSON header if the model
+            takes windows (`Inference.is_windowed`).
         pull: waits for the next event of the request, for a model that takes windows.
 
     Returns:
-        The reply. Rows in it never make the event loop wait.
+        The reply. Its rows do not block the event loop.
 
     Raises:
-        LocalProtocolError: the request has not come so far, or the model takes windows and there is no `pull`.
+        LocalProtocolError: that part has not arrived, or the model takes windows and there is no `pull`.
     """
     if inference.is_windowed and pull is None:
         inference.request()

@@ -54,7 +54,7 @@ _OTHER_LINES: Final = 2
 _ANY_DATE: Final = "the date"
 
 _MAX_PLANNED_BYTES: Final = 4 << 10
-"""Of a JSON header: longer ones are not kept, and reading one may take longer than a piece of work should."""
+"""Most bytes of a JSON header that has a plan. Longer headers are not cached, and may take too long to read."""
 
 _PLAIN_METHODS: Final = {"GET", "POST"}
 _KEEPING: Final = {b"keep-alive"}
@@ -62,7 +62,7 @@ _KEEPING: Final = {b"keep-alive"}
 
 
 Recognized = tuple[RequestHead | ResolvedHead, bytes, bytes]
-"""What a head means, its text, and all that has come: the text and what follows it."""
+"""The meaning of a head, its bytes, and all bytes that have arrived, beginning with it."""
 
 
 class Express:

@@ -23,11 +23,11 @@ def log_failure(cause: BaseException, call: str) -> None:
     """Log that a model failed.
 
     Args:
-        cause: what it has raised.
-        call: which model, version and request.
+        cause: the exception.
+        call: the text for model, version and request.
     """
     traceback = users_part(cause.__traceback__)
-    if traceback is None and not isinstance(cause, LocalProtocolError):  # a bug of ours, perhaps
+    if traceback is None and not isinstance(cause, LocalProtocolError):  # perhaps a bug of this package
         traceback = cause.__traceback__
     logger.error("%s failed", call, exc_info=(type(cause), cause, traceback))
 

@@ -44,7 +44,7 @@ async def _piece(peer: Peer, timeout: float | None) -> Buffer | None:
         with anyio.fail_after(timeout):
             return await peer.receive()
     except TimeoutError:
-        msg = f"the request has not gone on for {timeout:g} seconds"
+        msg = f"no byte of the request has arrived for {timeout:g} seconds"
         raise RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408) from None
     except ConnectionError as error:
         raise RemoteProtocolError(str(error), code=ErrorCode.CONNECTION_CLOSED) from None

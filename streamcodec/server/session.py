@@ -354,7 +354,7 @@ class Session:
         return self._begin(known.head, known, plan)
 
     def _take_events(self) -> Step | NeedData | NeedTurn:
-        """Take the events that are there, but not too many in one turn.
+        """Take the available events, up to a limit in one turn.
 
         Raises:
             MessageError: the request is refused.

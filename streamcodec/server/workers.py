@@ -58,7 +58,7 @@ class Workers:
         self._windowed: set[Hashable] = set()
         self._places = anyio.CapacityLimiter(max_workers)
         self.writing: anyio.CapacityLimiter = anyio.CapacityLimiter(1)
-        self._threads = anyio.CapacityLimiter(math.inf)  # anyio's own gives a place back although the thread goes on
+        self._threads = anyio.CapacityLimiter(math.inf)  # anyio's own gives a place back while the thread still runs
         self._max_workers = max_workers
         self._run_count = 0
         self._is_tidying = False
@@ -68,7 +68,7 @@ class Workers:
 
     @property
     def unfinished(self) -> int:
-        """Abandoned work that goes on."""
+        """Number of abandoned calls that still run."""
         return sum(not work.has_ended for work in self._abandoned)
 
     async def run(self, work: Work, function: Callable[[], _T]) -> _T:

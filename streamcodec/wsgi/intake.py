@@ -52,7 +52,7 @@ class Intake:
             else:
                 body.receive_eof()
         except TimeoutError:
-            msg = "the request has not gone on for as long as the server waits"
+            msg = "no byte of the request has arrived within the time limit of the server"
             raise RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408) from None
         except OSError:
             msg = "the body of the request cannot be read to its end"

@@ -13,7 +13,7 @@ from typing import Final
 from streamcodec.service.budget import Budget, Reservation
 
 _PRESS_SECONDS: Final = 0.25
-"""So often those who keep memory are looked at while somebody waits for it."""
+"""Interval for checking the requests that hold memory, while another request waits for it."""
 
 
 class SharedBudget:
@@ -39,22 +39,22 @@ class SharedReservation(Reservation):
         self._lock = shared.lock
 
     def ask(self, nbytes: int, *, held: int = 0) -> bool:
-        """Ask for so many bytes in all."""
+        """Ask for a total number of bytes."""
         with self._lock:
             return super().ask(nbytes, held=held)
 
     def has_room(self, taken: int, total: int | None) -> bool:
-        """Ask for a step more."""
+        """Ask for the memory of the next step."""
         with self._lock:
             return super().has_room(taken, total)
 
     def press(self, now: float) -> None:
-        """Have those who are slow make room."""
+        """Make slow requests shrink while this one waits."""
         with self._lock:
             super().press(now)
 
     def release(self) -> None:
-        """Give everything back."""
+        """Free all memory of the request."""
         with self._lock:
             super().release()
 

@@ -211,7 +211,7 @@ def test_list_shows_every_probe_and_sends_nothing(capsys: pytest.CaptureFixture[
         (("https://127.0.0.1", "--model", "m"), "only plain HTTP without credentials"),
         (("http://user@127.0.0.1", "--model", "m"), "only plain HTTP without credentials"),
         (("http://host.invalid", "--model", "m"), "cannot be found"),
-        (("http://127.0.0.1:1", "--model", "m"), "does not tell of the model: unreachable: Connection refused"),
+        (("http://127.0.0.1:1", "--model", "m"), "gives no metadata of the model: unreachable: Connection refused"),
         (("http://x", "--model", "m", "--input", "x:FP31:1"), "is not NAME:DATATYPE:SHAPE"),
         (("http://x", "--model", "m", "--input", "x:FP32:-2"), "is not a shape"),
         (("http://x", "--model", "m", "--input", "x:FP32:a"), "is not a shape"),
@@ -236,7 +236,7 @@ def test_mistakes(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("nobody", "does not tell of the model: GET /v2/models/nobody is answered 404: there is no model 'nobody'"),
+        ("nobody", "gives no metadata of the model: GET /v2/models/nobody is answered 404: there is no model 'nobody'"),
         (
             "break",
             "the model declares no inputs; name what it takes, with --input NAME:DATATYPE:SHAPE; a guess was wrong",

@@ -349,7 +349,10 @@ def test_request_behind_a_refused_one_that_is_answered_is_found() -> None:
     with flawed(goes_on) as server:
         (result,) = examine(server, "http/length-and-chunks")
     assert result.finding is not None
-    assert (result.finding.kind, result.finding.detail) == (Kind.ACCEPTED, "400, and then what follows is answered")
+    assert (result.finding.kind, result.finding.detail) == (
+        Kind.ACCEPTED,
+        "400, and then the bytes after the request are answered",
+    )
 
 
 def test_wrong_answer_to_the_second_of_two_requests_is_found() -> None:
