@@ -283,7 +283,7 @@ class ProtocolChannel(EventProtocol[Any]):
         return NEED_TURN if self._session.has_another else super()._next_event()
 
     def _sends_at_once(self) -> bool:
-        """Send the answer, if it has a moderate size; return whether the system took all of it, so that the request is over."""
+        """Send an answer of moderate size; return whether the system took all of it, so that the request is over."""
         session, transport = self._session, self.transport
         parts = session.outgoing
         if not self._is_writable or transport.is_closing() or self._outbox.nbytes(transport) or not parts:
