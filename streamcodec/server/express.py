@@ -23,6 +23,7 @@ from typing import Final
 
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.errors import MessageError
+from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
 from streamcodec.http.server import ServerConnection
@@ -119,8 +120,8 @@ class Express:
         incoming.skip(size)
         return head, outcome
 
-    def plan(self, resolved: ResolvedHead, following: bytes) -> Plan | None:
-        """Return the plan for a request that is incomplete or takes long; None if it has none.
+    def plan(self, resolved: ResolvedHead, following: bytes) -> tuple[Plan, RequestHeader] | None:
+        """Return the plan and the JSON header of a request that does not come whole, or takes long, if it has a plan.
 
         Args:
             resolved: the meaning of its head.

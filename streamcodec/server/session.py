@@ -19,6 +19,7 @@ from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageErro
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
+from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
@@ -349,9 +350,9 @@ class Session:
             return None
         if self._observe is not None:
             self._watched(self._observe).begin(known.head, text)
-        plan = self._express.plan(known, data[len(text) :])
+        planned = self._express.plan(known, data[len(text) :])
         self.connection.take_head(known.head, text)
-        return self._begin(known.head, known, plan)
+        return self._begin(known.head, known, planned)
 
     def _take_events(self) -> Step | NeedData | NeedTurn:
         """Take the available events, up to a limit in one turn.
@@ -374,7 +375,12 @@ class Session:
             return Step.CLOSE
         return self._do(self._exchange.receive(event))
 
-    def _begin(self, head: RequestHead, resolved: ResolvedHead | None = None, plan: Plan | None = None) -> Step | None:
+    def _begin(
+        self,
+        head: RequestHead,
+        resolved: ResolvedHead | None = None,
+        planned: tuple[Plan, RequestHeader] | None = None,
+    ) -> Step | None:
         self._tried = -1  # another request may have come with it
         self.request_count += 1
         exchange, admission = self._exchange, self._admission
@@ -382,7 +388,7 @@ class Session:
         if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
             exchange.refuse(head, unavailable_reply("the server has the maximum number of connections", retry_after=1))
             return self._send()
-        return self._do(exchange.begin(head, resolved, plan))
+        return self._do(exchange.begin(head, resolved, planned))
 
     def _do(self, step: ExchangeStep | None) -> Step | None:
         """Do the step of the exchange, or return the step of the driver; None if more events of the body are needed.

@@ -141,13 +141,18 @@ class Exchange:
         """Whether only tensors are awaited, or the rest of a body that is not needed."""
         return self.inference is None or self.inference.has_header
 
-    def begin(self, head: RequestHead, resolved: ResolvedHead | None = None, plan: Plan | None = None) -> ExchangeStep:
+    def begin(
+        self,
+        head: RequestHead,
+        resolved: ResolvedHead | None = None,
+        planned: tuple[Plan, RequestHeader] | None = None,
+    ) -> ExchangeStep:
         """Decide by the head; no byte of the body has been read.
 
         Args:
             head: of the request.
             resolved: what `Service.open` has decided for this head, if that is known and its model is ready.
-            plan: for the body, if its JSON header has arrived and is known.
+            planned: the plan for the body and its JSON header, if that has arrived and is known.
 
         Raises:
             MessageError: the request is refused; pass the error to `fail`.
@@ -157,8 +162,8 @@ class Exchange:
             self.watch.begin(head)
         if resolved is None:
             outcome = self._service.begin(head, pause_after_header=True, paced=True)
-        elif plan is not None and self.reservation.ask_at_once(plan.body_length):
-            return self._begin_planned(plan.begin(resolved))
+        elif planned is not None and self.reservation.ask_at_once(planned[0].body_length):
+            return self._begin_planned(Inference(resolved, planned=planned))
         else:
             outcome = resolved.begin(pause_after_header=True, paced=True)
         if isinstance(outcome, Reply):

@@ -241,13 +241,7 @@ class ResolvedHead:
 
 
 class KnownCall(Protocol):
-    """A call of a model that is like earlier ones: its body has the same JSON header. A `Plan` is one.
-
-    Attributes:
-        header: of the body.
-    """
-
-    header: RequestHeader
+    """A call of a model that is like earlier ones: its body has the same JSON header but for the id. See `Plan`."""
 
     @property
     def is_quick(self) -> bool:
@@ -279,23 +273,23 @@ class Inference:
         *,
         pause_after_header: bool = False,
         paced: bool = False,
-        plan: KnownCall | None = None,
+        planned: tuple[KnownCall, RequestHeader] | None = None,
     ) -> None:
-        """Prepare for the body; `plan` is for a body whose JSON header has arrived and is known."""
+        """Prepare for the body; `planned` is for a body whose JSON header has arrived and is known."""
         self.resolved = resolved
-        self.plan: KnownCall | None = plan
+        self.plan: KnownCall | None = None
         self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
         self._check = _Check(resolved)
         self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
         self.decoder: Decoder[RequestHeader] | PlannedReceiver
-        if plan is None:
+        if planned is None:
             pause_after_header = pause_after_header and not resolved.is_whole
             self.decoder = _decoder(resolved, self._check, pause_after_header=pause_after_header, paced=paced)
             return
-        self._header = plan.header
-        self._check.request_id = plan.header.id
-        self.decoder = PlannedReceiver(plan.header, resolved.header_length or 0, resolved.place)
+        self.plan, self._header = planned
+        self._check.request_id = self._header.id
+        self.decoder = PlannedReceiver(self._header, resolved.header_length or 0, resolved.place)
         self._values.update(self.decoder.arrays)
 
     @property

@@ -5,12 +5,16 @@ the check against the model and the beginning of the answer do not change. What 
 send. A plan belongs to one model, version, media type and set of limits. It is immutable, except that it remembers the
 beginnings of answers by the form of the outputs.
 
+Many clients give each request another `id`. So a plan is known by its header without the id (`_Text`), if the id is
+plain text of the same length. The id changes nothing but itself, in the request and in the answer.
+
 Only requests whose layout is always the same are planned. This excludes JSON tensors; BYTES, whose lengths vary; and
 BOOL, whose bytes must be checked.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -21,13 +25,13 @@ from streamcodec.engine.datatypes import datatype_of, to_wire
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage
 from streamcodec.engine.placement import aligned_bytes, byte_view
-from streamcodec.engine.record import record
+from streamcodec.engine.record import record, replaced
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.encoder import Tensor
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import is_immutable
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service.inference import Arrays, Inference, ResolvedHead
+from streamcodec.service.inference import Arrays, ResolvedHead
 from streamcodec.service.models import Outputs
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.replies import Reply, message_reply
@@ -36,6 +40,11 @@ _UNPLANNED_KINDS: Final = "Ob"
 _PLAIN_OUTPUT: Final = frozenset({np.ndarray})
 _MAX_PLANS: Final = 256
 _MAX_KEY_BYTES: Final = 4 << 10
+_ID: Final = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([ !#-\[\]-~]{1,128})"')
+"""The id in a JSON header, if it is plain: none of its characters is written in another way in JSON."""
+_ID_NAME: Final = b'"id"'
+_NO_ID: Final = b"\0"
+"""Stands for each character of the id. It cannot occur in a JSON header that is accepted."""
 _MAX_FORMS: Final = 16
 """Different forms of the outputs of one request; usually there is one."""
 
@@ -54,7 +63,9 @@ class _Beginning:
     headers: tuple[tuple[str, str], ...]
     """Fields of the reply."""
     text: bytes
-    """The JSON header."""
+    """The JSON header, up to the id if ids differ."""
+    rest: bytes
+    """The JSON header behind the id; empty if ids do not differ."""
     names: tuple[str, ...]
     """Names of the outputs after it, in order."""
     body_length: int
@@ -68,8 +79,8 @@ class Plans:
         """Begin without plans."""
         self._known: Cache[Plan] = Cache(_MAX_PLANS, _MAX_KEY_BYTES)
 
-    def find(self, resolved: ResolvedHead, body: bytes) -> Plan | None:
-        """Return the plan for a body; None if the request cannot be planned.
+    def find(self, resolved: ResolvedHead, body: bytes) -> tuple[Plan, RequestHeader] | None:
+        """Return the plan for a body, and its JSON header; None if the request cannot be planned.
 
         Args:
             resolved: what the head of the request means.
@@ -84,11 +95,33 @@ class Plans:
         text = body[:length]
         key = resolved.key + text
         plan = self._known.get(key)
+        if plan is not None:
+            return (plan, plan.header) if plan.body_length == body_length else None
+        id_ = _plain_id(text)
+        key_of_any = key if id_ is None else resolved.key + _without(text, id_)
+        plan = self._known.get(key_of_any)
         if plan is None:
-            plan = _plan(resolved, text, body_length)
+            plan = _plan(resolved, text, body_length, id_)
             if plan is not None and is_immutable(plan.header):
-                self._known.put(key, plan)
-        return plan if plan is not None and plan.body_length == body_length else None
+                self._known.put(key_of_any if plan.has_id else key, plan)
+        if plan is None or plan.body_length != body_length:
+            return None
+        return plan, plan.header if id_ is None or not plan.has_id else replaced(plan.header, id=id_[1].decode())
+
+
+def _plain_id(text: bytes) -> re.Match[bytes] | None:
+    """Find what can only be the id of a JSON header, if it is plain.
+
+    A name occurs once, and no escape could write it in another way. So whether the name is that of the id is the same
+    for all headers that differ only in its value.
+    """
+    return _ID.search(text) if text.count(_ID_NAME) == 1 and b"\\" not in text else None
+
+
+def _without(text: bytes, id_: re.Match[bytes]) -> bytes:
+    """Return a JSON header with another value of the same length as its id, which no other header has."""
+    start, end = id_.span(1)
+    return text[:start] + _NO_ID * (end - start) + text[end:]
 
 
 def infer_at_once(resolved: ResolvedHead, plans: Plans, body: bytes, watch: CallWatch | None = None) -> Reply | None:
@@ -100,8 +133,9 @@ def infer_at_once(resolved: ResolvedHead, plans: Plans, body: bytes, watch: Call
     if not resolved.is_inline(len(body)):
         return None
     try:
-        if (plan := plans.find(resolved, body)) is not None and plan.body_length == len(body):
-            return plan.run(body, watch)
+        if (planned := plans.find(resolved, body)) is not None and planned[0].body_length == len(body):
+            plan, header = planned
+            return plan.run(header, body, watch)
         inference = resolved.begin()
         inference.watch = watch
         inference.decoder.feed(body)
@@ -114,7 +148,7 @@ def infer_at_once(resolved: ResolvedHead, plans: Plans, body: bytes, watch: Call
     return None
 
 
-def _plan(resolved: ResolvedHead, text: bytes, body_length: int) -> Plan | None:
+def _plan(resolved: ResolvedHead, text: bytes, body_length: int, id_: re.Match[bytes] | None) -> Plan | None:
     limits = resolved.headers.limits
     is_too_long = len(text) > limits.max_header_bytes or body_length > limits.max_message_bytes
     if is_too_long or not text:
@@ -128,27 +162,26 @@ def _plan(resolved: ResolvedHead, text: bytes, body_length: int) -> Plan | None:
     if end != body_length:
         return None
     resolved.check(header)
-    return Plan(resolved, header, body_length)
+    return Plan(resolved, header, body_length, has_id=id_ is not None and header.id == id_[1].decode())
 
 
 class Plan:
-    """Answers whole requests with one header."""
+    """Answers requests with one header, or with headers that differ only in their ids.
 
-    def __init__(self, resolved: ResolvedHead, header: RequestHeader, body_length: int) -> None:
-        """Make a plan for a header that has been accepted, and for bodies of length `body_length`."""
+    Attributes:
+        header: of the first request.
+        body_length: bytes of the body.
+        has_id: whether the plan is for any id of the same length.
+    """
+
+    def __init__(self, resolved: ResolvedHead, header: RequestHeader, body_length: int, *, has_id: bool) -> None:
+        """Make a plan for a header that has been accepted."""
         self._resolved = resolved
         self.header = header
         self.body_length = body_length
+        self.has_id = has_id
         self._beginnings: dict[tuple[Any, ...], _Beginning] = {}
         self._quick_calls = 0
-
-    def begin(self, resolved: ResolvedHead) -> Inference:
-        """Begin a request whose body has this header, and arrives from its first byte on.
-
-        Raises:
-            OutOfMemoryError: there is no memory for its tensors.
-        """
-        return Inference(resolved, plan=self)
 
     def measured(self, seconds: float, cpu_seconds: float) -> None:
         """Take the time of a call, with its reply.
@@ -167,10 +200,10 @@ class Plan:
         """Whether the last calls took so little time that the next one may run on an event loop."""
         return self._quick_calls >= _LEAST_CALLS
 
-    def run(self, body: bytes, watch: CallWatch | None = None) -> Reply:
+    def run(self, header: RequestHeader, body: bytes, watch: CallWatch | None = None) -> Reply:
         """Call the model with the tensors of a whole body, and make the reply; `watch` is told about the call."""
-        inputs = {spec.name: _tensor(spec, body) for spec in self.header.tensors}
-        return self._resolved.call(self._resolved.request(self.header, inputs, {}), self.reply, watch)
+        inputs = {spec.name: _tensor(spec, body) for spec in header.tensors}
+        return self._resolved.call(self._resolved.request(header, inputs, {}), self.reply, watch)
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply; its beginning depends only on the form of the outputs."""
@@ -182,10 +215,13 @@ class Plan:
         if beginning is None:
             return self._first_reply(form, arrays, header)
         views = [_bytes_of(arrays[name]) for name in beginning.names]
+        text = beginning.text
+        if self.has_id and header.id is not None:
+            text = b"".join((text, header.id.encode(), beginning.rest))
         return Reply(
             status=200,
             headers=beginning.headers,
-            buffers=(beginning.text, *views),
+            buffers=(text, *views),
             body_length=beginning.body_length,
         )
 
@@ -196,11 +232,26 @@ class Plan:
         reply = message_reply(message, self._resolved.media_type)
         text = message.parts[0]
         if isinstance(text, bytes) and len(self._beginnings) < _MAX_FORMS and all(map(_is_plain, tensors)):
-            names = tuple(tensor.name for tensor in tensors)
-            self._beginnings[form] = _Beginning(
-                headers=tuple(reply.headers), text=text, names=names, body_length=message.body_length
-            )
+            beginning, rest = self._around_id(text, header)
+            if beginning:
+                names = tuple(tensor.name for tensor in tensors)
+                self._beginnings[form] = _Beginning(
+                    headers=tuple(reply.headers),
+                    text=beginning,
+                    rest=rest,
+                    names=names,
+                    body_length=message.body_length,
+                )
         return reply
+
+    def _around_id(self, text: bytes, header: RequestHeader) -> tuple[bytes, bytes]:
+        """Return the text of an answer before its id and behind it; nothing before it if it cannot be found."""
+        if not self.has_id or header.id is None:
+            return text, b""
+        found = _plain_id(text)
+        if found is None or found[1].decode() != header.id:
+            return b"", b""
+        return text[: found.start(1)], text[found.end(1) :]
 
 
 def _is_plain(tensor: Tensor) -> bool:

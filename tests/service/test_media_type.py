@@ -80,7 +80,8 @@ def test_a_plan_belongs_to_a_media_type(service: Service) -> None:
         headers = MESSAGE.headers if media_type is None else MESSAGE.headers_with(media_type)
         resolved = service.open(head(TARGET, "POST", headers, len(body)))
         assert isinstance(resolved, ResolvedHead)
-        plan = plans.find(resolved, body)
-        assert plan is not None
-        types.append(answer(plan.run(body)).fields["Content-Type"].partition(";")[0])
+        planned = plans.find(resolved, body)
+        assert planned is not None
+        plan, header = planned
+        types.append(answer(plan.run(header, body)).fields["Content-Type"].partition(";")[0])
     assert types == ["application/octet-stream", SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE] * 2

@@ -11,6 +11,7 @@ import pytest
 
 from streamcodec import NEED_DATA, EndOfMessage, LocalProtocolError, MessageError, NewArray, Tensor, encode_request
 from streamcodec.engine.decoder import LONG_TARGET_BYTES
+from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.fed import FedBody
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service
 from streamcodec.service.budget import Budget, Reservation
@@ -47,16 +48,19 @@ def resolved_by(service: Service) -> ResolvedHead:
     return resolved
 
 
-def planned(service: Service | None = None) -> tuple[ResolvedHead, Plan]:
+Planned = tuple[Plan, RequestHeader]
+
+
+def planned(service: Service | None = None) -> tuple[ResolvedHead, Planned]:
     resolved = resolved_by(service or service_of())
-    plan = Plans().find(resolved, BODY[: MESSAGE.header_length])
-    assert plan is not None
-    return resolved, plan
+    found = Plans().find(resolved, BODY[: MESSAGE.header_length])
+    assert found is not None
+    return resolved, found
 
 
 def receiver() -> tuple[Inference, PlannedReceiver]:
-    resolved, plan = planned()
-    inference = plan.begin(resolved)
+    resolved, found = planned()
+    inference = Inference(resolved, planned=found)
     assert isinstance(inference.decoder, PlannedReceiver)
     return inference, inference.decoder
 
@@ -151,7 +155,7 @@ def test_an_abandoned_body_leaves_nothing_to_the_garbage_collector() -> None:
 
 
 def exchanged(
-    service: Service, budget: Budget, plan: Plan | None, watch: Watch | None = None
+    service: Service, budget: Budget, plan: Planned | None, watch: Watch | None = None
 ) -> tuple[list[ExchangeStep], Exchange]:
     """Receive the message, and have the model called; return the steps, and the exchange before its end."""
     resolved = resolved_by(service)
@@ -232,8 +236,8 @@ def test_a_compressed_answer_is_left_to_the_ordinary_way() -> None:
 
 
 def test_calls_that_were_quick_twice_need_no_thread() -> None:
-    resolved, plan = planned()
-    inference = plan.begin(resolved)
+    resolved, found = planned()
+    inference = Inference(resolved, planned=found)
     inference.decoder.feed(BODY)
     times = {
         "quick": (0.0001, 0.0001),
@@ -245,15 +249,16 @@ def test_calls_that_were_quick_twice_need_no_thread() -> None:
     }
     verdicts = {}
     for what, (seconds, cpu_seconds) in times.items():
-        plan.measured(seconds, cpu_seconds)
+        found[0].measured(seconds, cpu_seconds)
         verdicts[what] = inference.is_inline
     assert [what for what, verdict in verdicts.items() if verdict] == ["quick again", "not quick, and no stall"]
 
 
 def test_a_model_that_was_not_declared_inline_keeps_its_thread() -> None:
     service = Service(ModelRegistry.of([Model(name="m", predict=_echo)]))
-    resolved, plan = planned(service)
+    resolved, found = planned(service)
+    plan, _ = found
     for _ in range(5):
         plan.measured(0.0, 0.0)
     assert plan.is_quick
-    assert not plan.begin(resolved).is_inline
+    assert not Inference(resolved, planned=found).is_inline
