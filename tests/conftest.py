@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from streamcodec.engine.json import text as jsontext
-from tests.effort import IS_EXHAUSTIVE, examples, thinned
+from tests.effort import IS_EXHAUSTIVE, IS_THINNED, examples, thinned
 
 settings.register_profile("round", max_examples=examples(100))
 settings.load_profile("round")
@@ -31,7 +31,7 @@ def json_parser(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Have a round of everything try some parameter sets of each test."""
-    if IS_EXHAUSTIVE or not _is_of_everything(config):
+    if IS_EXHAUSTIVE or not (IS_THINNED or _is_of_everything(config)):
         return
     items[:], left_out = thinned((item.nodeid.partition("[")[0], item) for item in items)
     config.hook.pytest_deselected(items=left_out)

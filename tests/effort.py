@@ -2,8 +2,9 @@
 
 The ordinary round is for whoever has changed something, and takes a minute or two. It cuts each message in two at a few
 places, tries each property with a few examples, and each test with a few of its parameter sets. A round of one folder
-or file has all parameter sets. With `STREAMCODEC_EXHAUSTIVE=1` in the environment every round has them, messages are
-cut at every place, and properties get as many examples as their tests ask for. `.ci/run` does all of this.
+or file has all parameter sets, unless `STREAMCODEC_THINNED=1` is in the environment. With `STREAMCODEC_EXHAUSTIVE=1`
+every round has them, messages are cut at every place, and properties get as many examples as their tests ask for.
+`.ci/run` does all of this.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, TypeVar
 
-IS_EXHAUSTIVE: Final = os.environ.get("STREAMCODEC_EXHAUSTIVE", "0") not in {"", "0"}
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "0") not in {"", "0"}
+
+
+IS_EXHAUSTIVE: Final = _is_set("STREAMCODEC_EXHAUSTIVE")
+IS_THINNED: Final = _is_set("STREAMCODEC_THINNED")
 
 _PLACES: Final = 12
 _EXAMPLES: Final = 25
