@@ -54,6 +54,11 @@ MAY_IMPORT = {
         {"anyio", "aiohttp"},
         {"engine", "formats.v2", "http", "service", "transports", "server", "aiohttp"},
     ),
+    # KServe's application is made of FastAPI.
+    "kserve": (
+        {"anyio", "fastapi", "kserve", "numpy"},
+        {"engine", "formats.v2", "http", "service", "transports", "server", "asgi", "kserve"},
+    ),
     "asgi": ({"anyio"}, {"engine", "formats.v2", "http", "service", "transports", "server", "asgi"}),
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.
     "testing": ({"numpy", "hypothesis"}, {"engine", "formats", "testing"}),

@@ -26,6 +26,8 @@ def _machine_that_is_busy() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["streamcodec", *_MODULES])
 def test_examples(name: str) -> None:
+    if name.startswith("streamcodec.kserve"):
+        pytest.importorskip("kserve", reason="KServe's packages would crowd out ours; it has an environment of its own")
     failed, _ = doctest.testmod(importlib.import_module(name))
     assert not failed, "doctest has printed what differs"
 
@@ -33,7 +35,8 @@ def test_examples(name: str) -> None:
 def test_there_are_examples() -> None:
     """Guards the finder: a docstring that it does not reach is not tested."""
     finder = doctest.DocTestFinder(exclude_empty=True)
-    tests = [test for name in _MODULES for test in finder.find(importlib.import_module(name)) if test.examples]
+    here = [name for name in _MODULES if not name.startswith("streamcodec.kserve")]
+    tests = [test for name in here for test in finder.find(importlib.import_module(name)) if test.examples]
     assert {"streamcodec.formats.v2.decoder.request_decoder", "streamcodec.http.server.ServerConnection"} <= {
         test.name for test in tests
     }
