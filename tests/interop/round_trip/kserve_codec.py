@@ -32,12 +32,12 @@ class KServeError(Exception):
 class KServeCodec:
     """A running `kserve_script.py`; a context manager that ends it."""
 
-    def __init__(self, errors: Path) -> None:
+    def __init__(self, errors: Path, script: str = "kserve_script") -> None:
         """Start the process; what it writes to standard error goes to that file."""
         self._errors = errors
         with errors.open("w") as stderr:
             self._process = subprocess.Popen(
-                [os.environ[INTERPRETER], "-m", "tests.interop.round_trip.kserve_script"],
+                [os.environ[INTERPRETER], "-m", f"tests.interop.round_trip.{script}"],
                 cwd=_ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -57,18 +57,19 @@ class KServeCodec:
             self._process.wait()
 
     def read_request(self, wire: Wire) -> PlainMessage:
-        return PlainMessage.from_members(self._ask("read_request", _members(wire)))
+        return PlainMessage.from_members(self.ask("read_request", members_of(wire)))
 
     def read_response(self, wire: Wire) -> PlainMessage:
-        return PlainMessage.from_members(self._ask("read_response", _members(wire)))
+        return PlainMessage.from_members(self.ask("read_response", members_of(wire)))
 
     def request_bytes(self, message: PlainMessage) -> Wire:
-        return _wire(self._ask("request_bytes", asdict(message)))
+        return wire_of(self.ask("request_bytes", asdict(message)))
 
     def response_bytes(self, message: PlainMessage) -> Wire:
-        return _wire(self._ask("response_bytes", asdict(message)))
+        return wire_of(self.ask("response_bytes", asdict(message)))
 
-    def _ask(self, act: str, given: Members) -> Members:
+    def ask(self, act: str, given: Members) -> Members:
+        """Have the script do one of its acts."""
         write_frame(_open(self._process.stdin), {"act": act, "given": given})
         answer: Members | None = read_frame(_open(self._process.stdout))
         if answer is None:
@@ -83,9 +84,9 @@ def _open(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
-def _members(wire: Wire) -> Members:
+def members_of(wire: Wire) -> Members:
     return {"body": wire.body.hex(), "header_length": wire.header_length}
 
 
-def _wire(members: Members) -> Wire:
+def wire_of(members: Members) -> Wire:
     return Wire(bytes.fromhex(members["body"]), members["header_length"])

@@ -109,24 +109,28 @@ def _wire(body: bytes | Members, json_length: int | None) -> Members:
     return {"body": data.hex(), "header_length": json_length}
 
 
-ACTS: dict[str, Callable[[Members], Members]] = {
-    act.__name__: act for act in (read_request, read_response, request_bytes, response_bytes)
-}
+Acts = dict[str, Callable[[Members], Members]]
+
+ACTS: Acts = {act.__name__: act for act in (read_request, read_response, request_bytes, response_bytes)}
 
 
-def answer(question: Members) -> Members:
+def answer(question: Members, acts: Acts) -> Members:
     try:
-        return ACTS[question["act"]](question["given"])
+        return acts[question["act"]](question["given"])
     except Exception as error:  # noqa: BLE001 - whatever the codec does is an answer
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
+def serve(questions: IO[bytes], answers: IO[bytes], acts: Acts) -> None:
     while (question := read_frame(questions)) is not None:
-        write_frame(answers, answer(question))
+        write_frame(answers, answer(question, acts))
+
+
+def main(acts: Acts) -> None:
+    own_output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a library that prints does not do so into a frame
+    serve(sys.stdin.buffer, own_output, acts)
 
 
 if __name__ == "__main__":
-    own_output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a library that prints does not do so into a frame
-    serve(sys.stdin.buffer, own_output)
+    main(ACTS)
