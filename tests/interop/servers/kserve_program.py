@@ -88,7 +88,7 @@ def output(name: str, datatype: str, array: np.ndarray[Any, Any]) -> InferOutput
     return InferOutput(name=name, shape=list(array.shape), datatype=datatype, data=array)
 
 
-class _OnLoopback(RESTServer):  # type: ignore[misc]  # KServe is not in this environment
+class OnLoopback(RESTServer):  # type: ignore[misc]  # KServe is not in this environment
     """KServe listens on all interfaces and has no option for that."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of the server
@@ -98,11 +98,14 @@ class _OnLoopback(RESTServer):  # type: ignore[misc]  # KServe is not in this en
 
 def serve(models: list[Model], port: int) -> None:
     """Serve models on the loopback interface, until a signal."""
-    model_server.RESTServer = _OnLoopback
+    model_server.RESTServer = OnLoopback
     server = ModelServer(http_port=port, enable_grpc=False, workers=1, enable_latency_logging=False)
     server.start(models)
 
 
+def all_models() -> list[Model]:
+    return [Identity("identity"), Identity("matrix"), _Echo("echo"), _Seen("seen"), _Payloads("payloads")]
+
+
 if __name__ == "__main__":
-    models = [Identity("identity"), Identity("matrix"), _Echo("echo"), _Seen("seen"), _Payloads("payloads")]
-    serve(models, int(sys.argv[2]))
+    serve(all_models(), int(sys.argv[2]))

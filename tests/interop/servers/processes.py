@@ -72,7 +72,7 @@ def running(python: str, program: str, directory: Path) -> Iterator[Peer]:
         program: full name of the module; its arguments are the directory and the port.
         directory: an empty one, for the server's own files.
     """
-    port = _free_port()
+    port = free_port()
     log = directory / "log.txt"
     command = [python, "-m", program, str(directory), str(port)]
     with (
@@ -91,7 +91,7 @@ def running(python: str, program: str, directory: Path) -> Iterator[Peer]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -1,0 +1,140 @@
+"""A KServe ModelServer with ours installed, or without: `python -m tests.kserve.program DIRECTORY PORT`.
+
+Runs with the Python of KServe's own environment, in the root of the checkout. DIRECTORY has the `settings.json` of the
+test; see `Settings`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer, model_server
+from kserve.protocol.rest.multiprocess import server as multiprocess
+
+from streamcodec.kserve import arrays_of, infer_response, install
+from streamcodec.server import ServerOptions
+from tests.interop.servers.kserve_program import Identity, OnLoopback, all_models, output
+
+Fields = dict[str, str] | None
+
+
+@dataclass(kw_only=True)
+class Settings:
+    """How the server is started."""
+
+    installs: bool = True
+    workers: int = 1
+    grpc_port: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of `ServerOptions`; those of `install` if it is empty."""
+
+
+class Process(Identity):
+    """Answers which process has answered."""
+
+    def _outputs(self, payload: InferRequest) -> list[InferOutput]:  # noqa: ARG002 - it answers always the same
+        return [output("PID", "INT64", np.array([os.getpid()]))]
+
+
+class Sink(Identity):
+    """Answers how many bytes have come."""
+
+    def _outputs(self, payload: InferRequest) -> list[InferOutput]:
+        return [output("COUNT", "INT64", np.array([sum(tensor.as_numpy().nbytes for tensor in payload.inputs)]))]
+
+
+class Arrays(Identity):
+    """The identity, by our functions."""
+
+    def predict(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferResponse:  # noqa: ARG002 - KServe gives it
+        return infer_response(payload, arrays_of(payload), parameters={"by": "arrays"})
+
+
+class Hooked(Identity):
+    """Has all hooks of KServe, and fields of its own for the answer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.required_response_headers = True
+
+    async def preprocess(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferRequest:
+        payload.parameters = {**(payload.parameters or {}), "seen": sorted(headers or ())}
+        return payload
+
+    async def predict(
+        self, payload: InferRequest, headers: dict[str, str] | None = None, response_headers: Fields = None
+    ) -> InferResponse:
+        await asyncio.sleep(0)
+        assert headers is not None
+        assert response_headers is not None
+        response_headers.update({"x-model": headers["x-question"], "content-length": "1", "content-type": "text/plain"})
+        response = self._answer(payload, self._outputs(payload))
+        response.parameters = payload.parameters
+        return response
+
+    async def postprocess(
+        self, result: InferResponse, headers: dict[str, str] | None = None, response_headers: Fields = None
+    ) -> InferResponse:
+        assert headers is not None
+        assert response_headers is not None
+        response_headers["x-done"] = headers["x-question"]
+        result.outputs[0].parameters = {"unit": "cm"}
+        return result
+
+
+class Dictionary(Model):  # type: ignore[misc]  # KServe is not in this environment
+    """Answers a dictionary, and the v1 protocol."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.ready = True
+
+    def predict(self, payload: Any, headers: dict[str, str] | None = None) -> dict[str, Any]:  # noqa: ANN401, ARG002 - KServe's
+        if isinstance(payload, dict):
+            return {"predictions": payload["instances"]}
+        outputs = [{"name": "y", "shape": [1], "datatype": "INT64", "data": [1]}]
+        return {"id": payload.id, "model_name": self.name, "outputs": outputs}
+
+
+class Late(Identity):
+    """Is not ready after all."""
+
+    async def healthy(self) -> bool:
+        return False
+
+
+def models() -> list[Model]:
+    more = {
+        "process": Process,
+        "sink": Sink,
+        "arrays": Arrays,
+        "hooked": Hooked,
+        "dictionary": Dictionary,
+        "late": Late,
+    }
+    return all_models() + [kind(name) for name, kind in more.items()]
+
+
+def main(directory: Path, port: int) -> None:
+    settings = Settings(**json.loads((directory / "settings.json").read_text()))
+    model_server.RESTServer = multiprocess.RESTServer = OnLoopback
+    server = ModelServer(
+        http_port=port,
+        grpc_port=settings.grpc_port or 0,
+        enable_grpc=settings.grpc_port is not None,
+        workers=settings.workers,
+    )
+    if settings.installs:
+        install(server, ServerOptions(**settings.options) if settings.options else None)
+    server.start(models())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
