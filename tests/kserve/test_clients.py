@@ -1,0 +1,48 @@
+"""KServe's own clients get the same answers from both servers, and gRPC stays as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.interop.servers.processes import free_port
+from tests.interop.tensors import PLAIN, fingerprint
+from tests.kserve.conftest import INTERPRETER, Start
+
+_ROOT = Path(__file__).parents[2]
+
+
+def outcomes(start: Start, *, installs: bool) -> dict[str, Any]:
+    """Return what KServe's clients say of each of their cases."""
+    port = free_port()
+    with start(installs=installs, grpc_port=port) as peer:
+        done = subprocess.run(
+            [os.environ[INTERPRETER], "-m", "tests.kserve.client_script", peer.url, str(port)],
+            cwd=_ROOT,
+            env=os.environ | {"NO_PROXY": "*"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    lines = map(json.loads, done.stdout.splitlines())
+    return {line["case"]: _without_url(line["result"]) for line in lines}
+
+
+def _without_url(result: Any) -> Any:  # noqa: ANN401 - any JSON value
+    return result.partition(" for url")[0] if isinstance(result, str) else result
+
+
+def test_their_clients_see_no_difference(start: Start) -> None:
+    mine, theirs = (outcomes(start, installs=installs) for installs in (True, False))
+    assert mine == theirs
+    failed = {case for case, result in mine.items() if isinstance(result, str)}
+    # Their client sends empty tensors as neither binary nor JSON.
+    assert failed == {"FP16, back json"} | {case for case in mine if "size 0" in case or "[2, 0, 3]" in case}
+    assert mine["arrays"][:2] == ["9", {"by": "arrays"}]
+    assert mine["arrays"][2] == {name: fingerprint(PLAIN[name]) for name in ("FP32", "BYTES", "BOOL of rank 8")}
+    assert mine["gRPC"] == {name: fingerprint(PLAIN[name]) for name in ("FP32", "BYTES")}
