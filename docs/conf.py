@@ -53,6 +53,7 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
+autodoc_mock_imports = ["kserve"]  # 66 packages; its tests have an environment of their own
 autodoc_class_signature = "mixed"
 napoleon_use_ivar = True
 napoleon_use_rtype = False
@@ -63,7 +64,8 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"(numpy|np|npt|h11|hypothesis|socket|ssl|pathlib|collections|types|enum|typing|typing_extensions)\..*",
     ),
-    (r"py:.*", r"(asyncio|anyio|aiohttp)\..*"),
+    (r"py:.*", r"(asyncio|anyio|aiohttp|kserve)\..*"),
+    (r"py:.*", r"Infer(Request|Response)|InferenceError"),
     (r"py:.*", r"(BrokenResourceError|ClosedResourceError|Encoded|StartResponse)"),
     (
         r"py:.*",

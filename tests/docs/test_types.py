@@ -79,6 +79,31 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor: ...
 """
 """What an example uses of torch, which is too large to be installed for it."""
 
+_KSERVE = """
+class InferRequest: ...
+
+class InferResponse: ...
+
+class InferInput: ...
+
+class InferOutput: ...
+
+class Model:
+    ready: bool
+    def __init__(self, name: str) -> None: ...
+
+class ModelServer:
+    def start(self, models: list[Model]) -> None: ...
+"""
+"""What an example uses of KServe, whose 66 packages would crowd out ours."""
+
+_SILENT = """
+[mypy]
+[mypy-streamcodec.kserve.*]
+follow_imports = silent
+"""
+"""Only the example is checked against that, not the package."""
+
 _LENIENT = """\
 # pyright: standard
 # mypy: allow-redefinition, disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-calls=False
@@ -93,6 +118,9 @@ def sources(tmp_path: Path) -> Path:
     (tmp_path / "tried.py").write_text(_TRIED)
     if importlib.util.find_spec("torch") is None:
         (tmp_path / "torch.pyi").write_text(_TORCH)
+    if importlib.util.find_spec("kserve") is None:
+        (tmp_path / "kserve.pyi").write_text(_KSERVE)
+    (tmp_path / "mypy.ini").write_text(_SILENT)
     for path in (_ROOT / "docs" / "examples").glob("*.py"):
         (tmp_path / path.name).write_text(path.read_text())
     return tmp_path
