@@ -54,7 +54,8 @@ class PlannedReceiver:
             if slab.buffer:
                 self._targets.append(slab.buffer)
         self._length = sum(map(len, self._targets))
-        self._index = self._filled = self.offset = 0
+        self._index = self._filled = 0
+        self.offset: int = 0
         self._has_ended = False
 
     @property
