@@ -24,7 +24,7 @@ from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.source import EventSource
-from streamcodec.transports.tls import Socket
+from streamcodec.transports.tls import Socket, TlsSocket
 from streamcodec.transports.vectors import Parts, async_batches
 
 _EventT = TypeVar("_EventT")
@@ -112,7 +112,7 @@ class Channel(Protocol):
 class SocketChannel:
     """A non-blocking socket."""
 
-    def __init__(self, sock: socket.socket, taking: Taking) -> None:
+    def __init__(self, sock: Socket, taking: Taking) -> None:
         """Take over the socket; `taking` says how long to wait for the client to read."""
         self._socket = sock
         self._limit = _TakingLimit(taking)
@@ -154,16 +154,18 @@ class SocketChannel:
         """Send the bytes if the system has room. It then has room for more than these few."""
         if takes_more(self._socket):
             with suppress(OSError):  # the client has left
-                self._socket.send(data)
+                self._socket.sendmsg([memoryview(data)])
 
     def end(self) -> None:
         """Close one direction."""
         with suppress(OSError):  # the client has already left
-            self._socket.shutdown(socket.SHUT_WR)
+            self._socket.end() if isinstance(self._socket, TlsSocket) else self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Close the socket. The wait of an abandoned thread for it ends, too: another socket may get its descriptor."""
         anyio.notify_closing(self._socket)
+        if isinstance(self._socket, TlsSocket):
+            self._socket.end()
         self._socket.close()
 
 

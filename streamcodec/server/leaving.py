@@ -14,11 +14,16 @@ import sys
 import termios
 from typing import Final, Protocol
 
+from streamcodec.transports.tls import TlsSocket
+
 _RESET: Final = select.POLLERR | select.POLLHUP | select.POLLNVAL
 _ENDED: Final = getattr(select, "POLLRDHUP", 0)
 """Linux tells this without reading. Elsewhere only a connection that was reset is noticed."""
 
 _INT_BYTES: Final = 4
+
+_TLS_BYTES: Final = 32 << 10
+"""OpenSSL may have read so much of the request that the system does not count any more: a record and its envelope."""
 
 
 class HasFileno(Protocol):
@@ -55,6 +60,8 @@ def has_left(sock: HasFileno, missing: int | None) -> bool:
     found = poll.poll(0)
     if not found:
         return False
+    if isinstance(sock, TlsSocket) and missing:
+        missing -= _TLS_BYTES
     return bool(found[0][1] & _RESET) or (missing is not None and _unread_bytes(sock) < missing)
 
 

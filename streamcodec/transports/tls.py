@@ -24,6 +24,7 @@ import select
 import socket
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,22 @@ class TlsSocket:
             sock: wrapped without `suppress_ragged_eofs` and without `do_handshake_on_connect`.
         """
         self._socket = sock
+        self._has_ended = False
+
+    @classmethod
+    def accepted(cls, sock: socket.socket, context: ssl.SSLContext) -> TlsSocket:
+        """Start TLS on a non-blocking socket that was accepted, at the server's end; call `handshake` next.
+
+        Args:
+            sock: do not use it afterwards; if this fails, it stays as it is.
+            context: says which certificate is shown, and whether clients need one.
+
+        Raises:
+            OSError: the socket is no longer connected.
+        """
+        return cls(
+            context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False)
+        )
 
     @classmethod
     def over(cls, sock: socket.socket, context: ssl.SSLContext, server_name: str) -> TlsSocket:
@@ -102,7 +119,7 @@ class TlsSocket:
     @property
     def has_pending(self) -> bool:
         """Whether a read would return at once, although the system may not report the socket as readable."""
-        return self._socket.pending() > 0
+        return not self._has_ended and self._socket.pending() > 0
 
     @property
     def has_input(self) -> bool:
@@ -116,12 +133,14 @@ class TlsSocket:
         return True
 
     def recv_into(self, buffer: memoryview, nbytes: int) -> int:
-        """Read from one record; return how many bytes, 0 at the end.
+        """Read from one record; return how many bytes, 0 at the end. After `end`, they are not decrypted.
 
         Raises:
             BlockingIOError: no data have arrived.
             ConnectionError: the connection is broken, or cut.
         """
+        if self._has_ended:
+            return socket.socket.recv_into(self._socket, buffer, nbytes)
         try:
             return self._socket.recv_into(buffer, nbytes)
         except _BUSY:
@@ -162,6 +181,19 @@ class TlsSocket:
     def fileno(self) -> int:
         """Return the descriptor, for waiting."""
         return self._socket.fileno()
+
+    def end(self) -> None:
+        """Send TLS's closing message, if the system takes it now.
+
+        Nothing can be sent afterwards; what is read is good for nothing but to be dropped.
+        """
+        self._has_ended = True
+        with suppress(OSError, ValueError):  # the peer has gone, or the handshake has not ended
+            self._socket.unwrap()
+
+    def detach(self) -> socket.socket:
+        """Return the plain socket, without TLS; this object is of no further use."""
+        return socket.socket(fileno=self._socket.detach())
 
     def close(self) -> None:
         """Close the socket without TLS's closing message: our requests have explicit lengths."""
@@ -230,4 +262,9 @@ def _broken(error: ssl.SSLError) -> ConnectionError:
     """Return the connection error for a TLS error in the middle of a connection."""
     if is_cut(error):
         return ConnectionResetError("the connection ended without the end of TLS (close_notify); it may have been cut")
-    return ConnectionAbortedError(f"TLS failed: {error.reason or error}")
+    reason = error.reason or str(error)
+    if "ALERT_CERTIFICATE_REQUIRED" in reason:
+        reason += ": the server requires a certificate of the client; ssl_context.load_cert_chain() gives it one"
+    elif "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        reason = f"the server refuses the certificate of the client: {reason}"
+    return ConnectionAbortedError(f"TLS failed: {reason}")
