@@ -59,5 +59,6 @@ def access_log(options: argparse.Namespace) -> Iterator[list[AccessLog]]:
         yield []
         return
     write = to_logger if logger.handlers else to_descriptor(_STDERR)
-    with closing(AccessLog(form=options.access_log_format, write=write)) as log:
+    is_encrypted = options.ssl_certfile is not None
+    with closing(AccessLog(form=options.access_log_format, write=write, is_encrypted=is_encrypted)) as log:
         yield [log]

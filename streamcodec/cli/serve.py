@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from streamcodec.cli.arguments import count, port, seconds, size, size_or_0, size_text
 from streamcodec.cli.description import describe
+from streamcodec.cli.encryption import add_encryption, context_of
 from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.output import complain, drop, say
@@ -60,8 +61,8 @@ of these. MODULE alone stands for the first of {", ".join(USUAL_NAMES)} in it. T
 directory first; the path of a file, such as models.py, works too. Without it, two demo models are served: 'identity'
 returns its inputs, 'sink' returns the number of tensor bytes that it received.
 
-When the server is ready, it prints its address, "listening on http://HOST:PORT", and then what it serves. So a program
-that starts it needs to read only one line.
+When the server is ready, it prints its address, "listening on http://HOST:PORT", or https, and then what it serves. So
+a program that starts it needs to read only one line.
 """
 
 _EPILOG = """\
@@ -69,6 +70,7 @@ examples:
   streamcodec serve
   streamcodec serve my_models.py --reload
   streamcodec serve my_models:service --host 0.0.0.0 --port 80
+  streamcodec serve my_models.py --host 0.0.0.0 --port 8443 --ssl-certfile server.crt --ssl-keyfile server.key
   streamcodec serve my_package.models:make_models --max-memory 2G --max-workers 2
 """
 
@@ -129,6 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="restart when a file that MODULE imports has changed; for development: checks the files three times a "
         "second, and gives requests in progress three seconds",
     )
+    add_encryption(parser)
     add_logging(parser)
     _add_answers(parser)
     _add_requests(parser)
@@ -143,13 +146,15 @@ def run(options: argparse.Namespace) -> None:
     loaded = _loaded_anew(options) if options.reload else _loaded(options)
     service = _service(loaded, options)
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
+    ssl_context = context_of(options)
     if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
         _give_freed_memory_back()
 
     def announce(host: str, number: int) -> None:
         authority = f"[{host}]" if ":" in host else host
+        scheme = "http" if ssl_context is None else "https"
         try:
-            say(f"listening on http://{authority}:{number}", f"serving {loaded.source}:", *describe(service.models))
+            say(f"listening on {scheme}://{authority}:{number}", f"serving {loaded.source}:", *describe(service.models))
         except BrokenPipeError:  # nobody reads the output, but clients may still use the server
             drop(sys.stdout)
 
@@ -162,6 +167,7 @@ def run(options: argparse.Namespace) -> None:
                 options=server_options,
                 observer=[*observers, StatisticsObserver(service.models)] if observers else (),
                 on_listening=announce,
+                ssl_context=ssl_context,
             )
     except OSError as error:
         raise _cannot_listen(error, options) from None

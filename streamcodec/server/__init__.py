@@ -2,8 +2,20 @@
 
 from streamcodec.server.accesslog import AccessLog, to_descriptor, to_logger
 from streamcodec.server.calls import call_model
+from streamcodec.server.certificates import ClientCertificates, server_context
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.running import open_listener, run
 from streamcodec.server.serving import Server
 
-__all__ = ["AccessLog", "Server", "ServerOptions", "call_model", "open_listener", "run", "to_descriptor", "to_logger"]
+__all__ = [
+    "AccessLog",
+    "ClientCertificates",
+    "Server",
+    "ServerOptions",
+    "call_model",
+    "open_listener",
+    "run",
+    "server_context",
+    "to_descriptor",
+    "to_logger",
+]

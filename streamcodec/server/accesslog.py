@@ -77,7 +77,12 @@ class AccessLog(Observer):
     """An observer that writes a line for each request."""
 
     def __init__(
-        self, *, form: Literal["text", "json"] = "text", write: Write = to_logger, max_waiting: int = _MAX_WAITING
+        self,
+        *,
+        form: Literal["text", "json"] = "text",
+        write: Write = to_logger,
+        max_waiting: int = _MAX_WAITING,
+        is_encrypted: bool = False,
     ) -> None:
         """Prepare; the thread starts with the first request.
 
@@ -85,7 +90,9 @@ class AccessLog(Observer):
             form: `text`, or `json` for one document a line.
             write: writes the lines; called in the thread. The interpreter reports its exceptions.
             max_waiting: most lines that wait; further lines are dropped.
+            is_encrypted: whether the server speaks https: then each line says so at its end.
         """
+        self._is_encrypted = is_encrypted
         self._form = _json if form == "json" else _text
         self._write = write
         self._max_waiting = max_waiting
@@ -164,6 +171,9 @@ class AccessLog(Observer):
         dropped, self._dropped = self._dropped, 0
         take = self._waiting.popleft
         lines = self._form([take() for _ in range(len(self._waiting))])
+        if self._is_encrypted:
+            is_json = self._form is _json
+            lines = [line[:-1] + ', "scheme": "https"}' if is_json else line + " https" for line in lines]
         if dropped:
             lines.append(_dropped(dropped, is_json=self._form is _json))
         if lines:

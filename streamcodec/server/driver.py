@@ -7,8 +7,10 @@ waiting and time, and knows nothing of the protocol.
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 import anyio
 
@@ -26,6 +28,8 @@ from streamcodec.server.workers import Workers
 from streamcodec.service.observing import RequestRecord
 from streamcodec.transports import turns
 from streamcodec.transports.vectors import Parts
+
+_PreparedT = TypeVar("_PreparedT")
 
 
 class Driver:
@@ -48,11 +52,28 @@ class Driver:
         self._is_waiting = True
         self._is_stopping = False
         self._is_leaving = False
+        self._preparing: anyio.CancelScope | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether it waits for another request, or for the rest of one that has been answered, or has not begun."""
         return self._is_waiting and self.session.is_spare
+
+    async def prepare(self, wait: Callable[[], Awaitable[_PreparedT]]) -> _PreparedT:
+        """Wait for what comes before the first request, unless this has to leave or to stop.
+
+        Raises:
+            ConnectionAbortedError: it has to.
+        """
+        with anyio.CancelScope() as scope:
+            if self._is_leaving or self._is_stopping:
+                scope.cancel()
+            self._preparing = scope
+            prepared = await wait()
+            self._preparing = None
+            return prepared
+        msg = "the server has ended the connection before its first request"
+        raise ConnectionAbortedError(msg)
 
     async def serve(self, channel: Channel) -> None:
         """Serve until the client or the server ends the connection. The channel stays open.
@@ -109,6 +130,8 @@ class Driver:
         return self._is_leaving or (self._is_stopping and self.session.is_idle)
 
     def _look_again(self) -> None:
+        if self._preparing is not None:
+            self._preparing.cancel()
         if self._channel is not None and self._is_waiting:
             self._channel.look_again()
 

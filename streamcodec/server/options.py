@@ -53,6 +53,9 @@ class ServerOptions:
     idle_timeout: float = 75.0
     """Without a request on an open connection, before it is closed without an answer: browsers and proxies keep theirs
     for a minute."""
+    handshake_timeout: float = 10.0
+    """For the whole handshake of TLS, before the connection is closed: it takes two round trips. A client that has not
+    ended it loses its place to another, as one that has sent no request."""
     head_timeout: float = 20.0
     """For the whole head of a request, before 408: it fits into one packet or a few."""
     header_timeout: float = 60.0

@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import socket
+import ssl
 import threading
 from _thread import start_new_thread
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -45,6 +46,7 @@ def run(
     options: ServerOptions | None = None,
     observer: Observer | Iterable[Observer] = (),
     on_listening: Callable[[str, int], None] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
 ) -> int:
     """Serve until SIGINT or SIGTERM.
 
@@ -60,6 +62,7 @@ def run(
         options: settings of the server.
         observer: called for each request; or several observers, called in turn.
         on_listening: called with address and port once connections are accepted and signals are handled.
+        ssl_context: of a server, to serve https; see `server_context`. None to serve plain HTTP.
 
     Returns:
         How many model calls still run, in threads that keep the interpreter from ending: those that had not returned
@@ -70,7 +73,7 @@ def run(
     """
     collect_seldom()
     options = options or ServerOptions()
-    server = Server(service, options, observer=observer)
+    server = Server(service, options, observer=observer, ssl_context=ssl_context)
     watchdog = _Watchdog(options.shutdown_timeout)
     with open_listener(host, port) as listener:
 

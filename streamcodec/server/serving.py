@@ -15,14 +15,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Iterable
 from contextlib import closing
+from functools import partial
 from typing import Final, cast
 
 import anyio
 
 from streamcodec.engine.datatypes import find_bfloat16
-from streamcodec.engine.errors import MessageError
+from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.json.quick import find_parser
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
@@ -36,13 +38,19 @@ from streamcodec.server.lingering import refuse
 from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.outbox import Outbox
+from streamcodec.server.securing import HandshakeError, PlainHttpError, Securing
 from streamcodec.server.session import Session
 from streamcodec.server.tasks import Tasks, open_tasks
 from streamcodec.server.workers import Workers
-from streamcodec.service import Service, unavailable_reply
+from streamcodec.service import Reply, Service, error_reply, unavailable_reply
 from streamcodec.service.observing import Observer
+from streamcodec.transports.tls import TlsSocket
+from streamcodec.transports.tlstransport import TlsTransport
 
 logger: Final = logging.getLogger(__name__)
+
+_NO_PLACE: Final = "the server has no place for another connection"
+_NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
 
 _LINGERING_AT_ONCE: Final = 64
 """Most refused connections that stay open until their clients have read the refusal."""
@@ -57,6 +65,7 @@ class Server:
         options: ServerOptions | None = None,
         *,
         observer: Observer | Iterable[Observer] = (),
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """Prepare to serve; nothing happens before `serve`.
 
@@ -64,6 +73,7 @@ class Server:
             service: what is served.
             options: settings of the server.
             observer: called for each request; or several observers, called in turn.
+            ssl_context: of a server, to serve https; see `server_context`. None to serve plain HTTP.
         """
         find_parser()  # imported now: an import during the first request that needs it would block all others
         find_bfloat16()
@@ -78,7 +88,9 @@ class Server:
         self._departures = Departures()
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
-        self._refusal = _Refusal(service)
+        self._refusal = _Refusal(service, unavailable_reply(_NO_PLACE, retry_after=1))
+        self._plain = _Refusal(service, error_reply(RemoteProtocolError(_NOT_PLAIN, code=ErrorCode.INVALID_HTTP)))
+        self._securing = None if ssl_context is None else Securing(ssl_context, options.handshake_timeout)
         self._lingering = 0
 
     @property
@@ -144,8 +156,14 @@ class Server:
                 driver = None
             if driver is None:
                 await self._refuse(sock)
-            else:
+                return
+            try:
                 await self._serve(sock, driver, outbox)
+            except PlainHttpError:
+                await self._tell(sock, self._plain)
+            except HandshakeError as error:
+                with closing(error.sock):
+                    await self._linger(error.sock, b"")
 
     def _enter(self, sock: socket.socket) -> Driver | None:
         """Return the driver of a new connection; None if there is no place for it."""
@@ -156,32 +174,42 @@ class Server:
         return driver if self._admission.enter(session, driver) else None
 
     async def _refuse(self, sock: socket.socket) -> None:
-        self._observe_refusal(sock)
+        """Refuse a connection for which there is no place; with TLS, to tell it so costs more than there is."""
+        if self._securing is None:
+            await self._tell(sock, self._refusal)
+        else:
+            self._securing.complaints.add(_NO_PLACE)
+
+    async def _tell(self, sock: socket.socket, refusal: _Refusal) -> None:
+        encoded = refusal.encoded(self._dates)
+        if self._observers is not None:
+            observation = self._observers.of(client_of(sock))(0)
+            observation.answered(refusal.reply)
+            observation.bytes_out = len(encoded)
+            observation.end()
+        await self._linger(sock, encoded)
+
+    async def _linger(self, sock: socket.socket, answer: bytes) -> None:
         lingers = self._lingering < _LINGERING_AT_ONCE
         self._lingering += 1
         try:
-            await refuse(sock, self._refusal.encoded(self._dates), self._options.linger_timeout if lingers else 0.0)
+            await refuse(sock, answer, self._options.linger_timeout if lingers else 0.0)
         finally:
             self._lingering -= 1
-
-    def _observe_refusal(self, sock: socket.socket) -> None:
-        if self._observers is not None:
-            observation = self._observers.of(client_of(sock))(0)
-            observation.answered(self._refusal.reply)
-            observation.bytes_out = len(self._refusal.encoded(self._dates))
-            observation.end()
 
     async def _serve(self, sock: socket.socket, driver: Driver, outbox: Outbox | None) -> None:
         try:
             self._drivers.add(driver)
             if self.is_stopping:
                 driver.stop()
-            channel = await _open_channel(sock, driver, outbox, self._options.max_pipelined_bytes)
+            channel = await self._open_channel(sock, driver, outbox)
             with closing(channel):
                 await driver.serve(channel)
         except (OSError, MessageError) as error:  # the client has left, does not read, or broke a rule while answered
             driver.session.observed(error, is_whole=False)
             logger.debug("connection lost: %s", error)
+        except (PlainHttpError, HandshakeError):
+            raise
         except MemoryError:
             logger.warning("connection closed: out of memory")
         except BaseException as error:  # a bug of ours, or of a model; it must not affect other connections
@@ -195,6 +223,13 @@ class Server:
                 self._forget(driver)
             except MemoryError:  # its other memory is free by now
                 self._forget(driver)
+
+    async def _open_channel(self, sock: socket.socket, driver: Driver, outbox: Outbox | None) -> Channel:
+        most = self._options.max_pipelined_bytes
+        if self._securing is None:
+            return await _open_plain_channel(sock, driver, outbox, most)
+        secured = await driver.prepare(partial(self._securing.secure, sock, client_of(sock)))
+        return _open_tls_channel(secured, driver, outbox, most)
 
     def _forget(self, driver: Driver) -> None:
         driver.session.observed(is_whole=False)
@@ -210,7 +245,7 @@ def _outbox(busy_poll: float) -> Outbox | None:
         return None
 
 
-async def _open_channel(
+async def _open_plain_channel(
     sock: socket.socket, driver: Driver, outbox: Outbox | None, max_pipelined_bytes: int
 ) -> Channel:
     """Choose the fastest channel for the current event loop."""
@@ -223,11 +258,19 @@ async def _open_channel(
     return channel
 
 
-class _Refusal:
-    """The answer to a connection for which there is no place, whatever it requests."""
+def _open_tls_channel(sock: TlsSocket, driver: Driver, outbox: Outbox | None, max_pipelined_bytes: int) -> Channel:
+    """Do the same after the handshake of TLS."""
+    if outbox is None:
+        return SocketChannel(sock, driver.taking)
+    channel = ProtocolChannel(driver.session, driver.taking, outbox, max_pipelined_bytes)
+    TlsTransport(sock, channel)
+    return channel
 
-    def __init__(self, service: Service) -> None:
-        reply = unavailable_reply("the server has no place for another connection", retry_after=1)
+
+class _Refusal:
+    """The answer to a connection that is not served, whatever it requests."""
+
+    def __init__(self, service: Service, reply: Reply) -> None:
         self.reply = reply = service.finish(reply, None)
         fields = (*reply.headers, ("Connection", "close"))
         self._beginning, rest = response_head(reply.status, fields, reply.body_length)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -82,6 +83,7 @@ def server_here(
     backend: str = "asyncio",
     listener: socket.socket | None = None,
     observer: Observer | Iterable[Observer] = (),
+    ssl_context: ssl.SSLContext | None = None,
 ) -> Iterator[tuple[Server, tuple[str, int]]]:
     """Run a server in a thread of this process; stop it, and wait for it, when the block ends.
 
@@ -92,7 +94,7 @@ def server_here(
     address = listener.getsockname()
     settings = {"use_uvloop": True} if backend == "uvloop" else None
     with start_blocking_portal("asyncio" if settings else backend, settings) as portal:
-        server = portal.call(partial(Server, service, options, observer=observer))
+        server = portal.call(partial(Server, service, options, observer=observer, ssl_context=ssl_context))
         serving_task = portal.start_task_soon(server.serve, listener)
         try:
             yield server, address

@@ -59,6 +59,7 @@ SHOWN_BY = {
     "max_memory_bytes": "test_budget::test_a_request_as_large_as_the_budget_is_served_and_a_larger_one_is_not",
     "budget_timeout": "test_budget::test_who_has_waited_in_vain_is_told_to_come_back",
     "idle_timeout": "test_patience::test_an_idle_connection_is_closed_without_a_word",
+    "handshake_timeout": "test_tls::test_a_handshake_that_does_not_go_on",
     "head_timeout": "test_times::test_a_byte_every_so_often_ends_in_408",
     "header_timeout": "test_times::test_a_byte_every_so_often_ends_in_408",
     "read_timeout": "test_patience::test_a_request_that_stops_is_answered_408",
