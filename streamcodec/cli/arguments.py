@@ -65,6 +65,11 @@ def seconds(text: str) -> float:
     return value
 
 
+def seconds_or_0(text: str) -> float:
+    """Read a time in seconds that may be 0."""
+    return 0.0 if _real(text) == 0 else seconds(text)
+
+
 def rate(text: str) -> float:
     """Read a rate per second; very low rates are refused because of their long pauses."""
     value = _real(text)

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
 
-from streamcodec.cli.arguments import count, port, seconds, size, size_or_0, size_text
+from streamcodec.cli.arguments import count, port, seconds, seconds_or_0, size, size_or_0, size_text
 from streamcodec.cli.description import describe
 from streamcodec.cli.encryption import add_encryption, context_of
 from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
@@ -344,6 +344,14 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="idle part of --max-memory that is kept for the next tensors: new memory costs more than a copy; "
         f"0 to keep none (default: {size_text(MAX_POOL_BYTES)})",
+    )
+
+    group.add_argument(
+        "--drain-delay",
+        type=seconds_or_0,
+        metavar="SECONDS",
+        help="first part of --shutdown-timeout, in which everything is still served, while the readiness check says "
+        "that the server stops; set it to the time after which a load balancer has noticed (default: 0)",
     )
 
 

@@ -15,10 +15,14 @@ hundreds waits at most a third longer.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import socket
+import struct
+import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -36,7 +40,14 @@ To accept a connection takes some microseconds. To begin it and to answer its fi
 about eight turns.
 """
 
+_LAST_ROUNDS: Final = 64
+"""As many as are needed for all that the system keeps for a listening socket, if there is room for them."""
+
 _RENEWAL_SECONDS: Final = 0.25
+
+_SO_ATTACH_FILTER: Final = 26
+_BPF_RETURN: Final = 0x06
+"""Of Linux: a filter of one instruction, "return 0 bytes", drops every packet that is meant for the socket itself."""
 
 Begin = Callable[[socket.socket], None]
 """Begins a connection; it must not wait."""
@@ -45,8 +56,17 @@ Room = Callable[[], int]
 """Returns how many more connections can begin before all places are taken."""
 
 
-async def accept_connections(listener: socket.socket, begin: Begin, room: Room) -> None:
-    """Accept connections of a listening, non-blocking socket until this is cancelled."""
+async def accept_connections(
+    listener: socket.socket, begin: Begin, room: Room, ends_well: Callable[[], bool] = bool
+) -> None:
+    """Accept connections of a listening, non-blocking socket until this is cancelled.
+
+    Args:
+        listener: the socket.
+        begin: is given each connection.
+        room: says for how many there is a place.
+        ends_well: says, when this is cancelled, whether those begin that have connected before; else they are closed.
+    """
     newcomers = _Newcomers(listener, begin, room)
     try:
         loop = asyncio.get_running_loop()
@@ -57,6 +77,8 @@ async def accept_connections(listener: socket.socket, begin: Begin, room: Room) 
     try:
         await accepting
     finally:
+        if ends_well():
+            newcomers.begin_all()
         newcomers.close()
 
 
@@ -138,11 +160,35 @@ class _Newcomers:
                 sock.close()
         return bool(self._waiting)
 
+    def begin_all(self) -> None:
+        """Begin all that have connected so far. To close the listening socket would reset those that wait there."""
+        shut_out(self._listener)
+        for _ in range(_LAST_ROUNDS):
+            before = len(self._waiting)
+            if not self.accept() or len(self._waiting) == before:
+                break
+        while self.begin_some():
+            pass
+
     def close(self) -> None:
         """Close the connections that have not begun."""
         for sock in self._waiting:
             sock.close()
         self._waiting.clear()
+
+
+def shut_out(listener: socket.socket) -> None:
+    """Have the system complete no more connections of a listening socket, where it can; those that wait there stay.
+
+    Without this, a connection that is made between the last `accept` and `close` is reset, perhaps with its request.
+    Who tries to connect now tries again after a second, and learns that nobody listens.
+    """
+    if sys.platform != "linux":
+        return
+    drop_all = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
+    program = struct.pack("@HP", 1, ctypes.addressof(drop_all))
+    with suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 def _prepare(sock: socket.socket) -> None:

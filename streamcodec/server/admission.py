@@ -55,6 +55,7 @@ class Admission:
     Attributes:
         budget: the memory of all their requests.
         is_stopping: whether each connection ends with its current request.
+        is_closed: whether nobody is served any more who has no seat.
     """
 
     def __init__(self, options: ServerOptions, pool: Pool | None = None) -> None:
@@ -65,6 +66,7 @@ class Admission:
         self._served: set[Conversation] = set()
         self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
         self.is_stopping = False
+        self.is_closed = False
 
     @property
     def free_places(self) -> int:
@@ -82,14 +84,20 @@ class Admission:
         """Whether a connection has a seat, or gets a free one. It keeps the seat until it ends."""
         if session in self._served:
             return True
-        has_seat = len(self._served) < self._max_connections
+        has_seat = len(self._served) < self._max_connections and not self.is_closed
         if has_seat:
             self._served.add(session)
         return has_seat
 
     def makes_room(self, session: Conversation) -> bool:
         """Give a connection the seat of one that is idle; return whether there was one."""
-        return self._evict(self._served) and self.admits(session)
+        return not self.is_closed and self._evict(self._served) and self.admits(session)
+
+    def close(self) -> None:
+        """Serve only those who are there, and answer health checks."""
+        for session in self._guests:
+            self.admits(session)
+        self.is_closed = True
 
     def keeps_another(self, session: Conversation) -> bool:
         """Whether the connection may send another request and one more after it, and needs no other's seat."""

@@ -117,8 +117,9 @@ class Driver:
         self._caller.end()
 
     def stop(self) -> None:
-        """Do not wait for another request."""
+        """Wait only a moment for another request."""
         self._is_stopping = True
+        self._patience.hurry()
         self._look_again()
 
     def leave(self) -> None:
@@ -127,7 +128,7 @@ class Driver:
         self._look_again()
 
     def _is_over(self) -> bool:
-        return self._is_leaving or (self._is_stopping and self.session.is_idle)
+        return self._is_leaving
 
     def _look_again(self) -> None:
         if self._preparing is not None:
@@ -136,7 +137,7 @@ class Driver:
             self._channel.look_again()
 
     async def _next_step(self, channel: Channel) -> Step:
-        if self._is_over():
+        if self._is_leaving:
             return Step.CLOSE
         self._is_waiting = True
         self._patience.resume()
@@ -146,10 +147,10 @@ class Driver:
             return Step.CLOSE if self._is_over() else self.session.give_up()
         finally:
             self._is_waiting = False
-        return Step.CLOSE if self._is_leaving else step
+        return Step.CLOSE if self._is_over() else step
 
     def _look(self, now: float) -> float:
-        if self._is_over():
+        if self._is_leaving:
             raise TimeoutError
         return self._patience.look(now)
 

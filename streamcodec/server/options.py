@@ -12,7 +12,9 @@ from typing import Final
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server.memory import default_budget
 
-_MAY_BE_ZERO: Final = frozenset({"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "busy_poll"})
+_MAY_BE_ZERO: Final = frozenset(
+    {"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "drain_delay", "busy_poll"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,11 @@ class ServerOptions:
     shutdown_timeout: float = 30.0
     """For requests in progress when the server stops; then their connections are closed. Most supervisors send SIGKILL
     at about that time."""
+    drain_delay: float = 0.0
+    """A first part of `shutdown_timeout`, in which everything is still served: readiness checks are answered 503, and
+    kept connections are told `Connection: close`. So a load balancer that looks at readiness sends its requests
+    elsewhere before this server takes no more. After it, requests on new connections are answered 503 with
+    `Retry-After` until those in progress have ended. 0 to take no more connections at once."""
     busy_poll: float = 50e-6
     """Waiting for more requests after small answers, before the event loop sleeps. Waking the loop takes longer than a
     client that waits for its answer takes to ask again. 0 to sleep at once, which saves power."""
@@ -101,6 +108,9 @@ class ServerOptions:
             if not fits:
                 msg = f"{name} must be {wanted}, not {value!r}"
                 raise LocalProtocolError(msg)
+        if self.drain_delay > self.shutdown_timeout:
+            msg = f"drain_delay must be at most shutdown_timeout, {self.shutdown_timeout:g}, not {self.drain_delay:g}"
+            raise LocalProtocolError(msg)
 
 
 def _is_number(value: object) -> bool:

@@ -23,6 +23,9 @@ from typing import Final, Protocol
 
 from streamcodec.server.options import ServerOptions
 
+_LAST_REQUEST_SECONDS: Final = 0.25
+"""For a request that is on its way while the server stops; its answer tells the client that there is no next one."""
+
 _LOOKS: Final = 4
 """Number of looks within the shortest limit."""
 
@@ -78,12 +81,17 @@ class Patience:
         self._session = session
         times = (options.idle_timeout, options.head_timeout, options.header_timeout, options.read_timeout)
         self._interval = min(*times, options.request_timeout) / _LOOKS
+        self._idle_timeout = options.idle_timeout
         self._phase: Phase | None = None
         self._count = -1
         self._phase_began = self._request_began = self._looked = self._moved = 0.0
         self._received = self._phase_received = 0
         self._waited = 0.0
         self._is_resumed = True
+
+    def hurry(self) -> None:
+        """Wait only a moment for another request from now on."""
+        self._idle_timeout = min(self._idle_timeout, _LAST_REQUEST_SECONDS)
 
     def resume(self) -> None:
         """Report that nobody has waited for the client since the last look, or since `pause`."""
@@ -143,7 +151,7 @@ class Patience:
         """Return when a time limit of the client will be over, if nothing more arrives."""
         options = self._options
         if self._phase is Phase.IDLE:
-            return self._phase_began + options.idle_timeout
+            return self._phase_began + self._idle_timeout
         end = min(self._moved + options.read_timeout, self._request_began + options.request_timeout)
         if self._phase is Phase.HEAD:
             return min(end, self._phase_began + options.head_timeout)

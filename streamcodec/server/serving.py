@@ -6,19 +6,23 @@ meanwhile. This file knows sockets and tasks, and nothing of the protocol.
 If there is no place or no memory for a connection, it gets a refusal before it has sent a request, and is closed. An
 error in a connection ends only that connection.
 
-Stopping: the server accepts no more connections and closes idle ones at once. Requests in progress get
-`shutdown_timeout` to end.
+Stopping: readiness checks are answered 503, and every answer tells its client that the connection ends. A connection
+without a request has a moment for one that is on its way; else a client that has just sent it would see it lost.
+Requests in progress have `shutdown_timeout` to end. The server accepts no more connections, or after `drain_delay`
+only to answer 503, as long as there are requests in progress.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
 from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
+from time import monotonic
 from typing import Final, cast
 
 import anyio
@@ -51,6 +55,9 @@ logger: Final = logging.getLogger(__name__)
 
 _NO_PLACE: Final = "the server has no place for another connection"
 _NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
+
+_DRAINING_SECONDS: Final = 0.05
+"""Between two looks whether the requests in progress have ended."""
 
 _LINGERING_AT_ONCE: Final = 64
 """Most refused connections that stay open until their clients have read the refusal."""
@@ -88,6 +95,8 @@ class Server:
         self._departures = Departures()
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
+        self._watchers: Tasks | None = None
+        self._end = math.inf
         self._refusal = _Refusal(service, unavailable_reply(_NO_PLACE, retry_after=1))
         self._plain = _Refusal(service, error_reply(RemoteProtocolError(_NOT_PLAIN, code=ErrorCode.INVALID_HTTP)))
         self._securing = None if ssl_context is None else Securing(ssl_context, options.handshake_timeout)
@@ -124,21 +133,45 @@ class Server:
         if self.is_stopping:
             self._accepting.cancel()
         async with open_tasks() as watchers:
-            self._workers.watchers = self._departures.tasks = watchers
+            self._workers.watchers = self._departures.tasks = self._watchers = watchers
             async with open_tasks() as connections:
                 with listener, self._accepting:
                     await self._accept(listener, connections)
-                connections.end_within(self._options.shutdown_timeout)
+                connections.end_within(max(0.0, self._end - monotonic()))
             watchers.end_within(0.0)
 
     def stop(self) -> None:
-        """Stop accepting, close idle connections, and let `serve` return when the current requests have ended."""
+        """Take no more requests, and let `serve` return when those in progress have ended; see `drain_delay`."""
+        if self.is_stopping:
+            return
+        self._end = monotonic() + self._options.shutdown_timeout
         self._admission.is_stopping = True
         self._service.is_ready = False
-        if self._accepting is not None:
-            self._accepting.cancel()
+        if self._options.drain_delay and self._watchers is not None:
+            self._watchers.start_soon(self._drain)
+        else:
+            self._close()
+            self._stop_accepting()
+
+    async def _drain(self) -> None:
+        """Serve everything for a time, and then only what is in progress; tell others that they come too late."""
+        await anyio.sleep(self._options.drain_delay)
+        self._close()
+        with anyio.move_on_after(self._end - monotonic()):
+            # An event would cost something with each request.
+            while not all(driver.is_idle for driver in self._drivers):  # noqa: ASYNC110
+                await anyio.sleep(_DRAINING_SECONDS)
+        self._stop_accepting()
+
+    def _close(self) -> None:
+        """Serve only those who are there, and have them leave after their next request."""
+        self._admission.close()
         for driver in self._drivers:
             driver.stop()
+
+    def _stop_accepting(self) -> None:
+        if self._accepting is not None:
+            self._accepting.cancel()
 
     async def _accept(self, listener: socket.socket, connections: Tasks) -> None:
         outbox = _outbox(self._options.busy_poll)
@@ -146,6 +179,7 @@ class Server:
             listener,
             lambda sock: connections.start_soon(self._connection, sock, outbox),
             lambda: self._admission.free_places,
+            lambda: self._accepting is not None and self._accepting.cancel_called,
         )
 
     async def _connection(self, sock: socket.socket, outbox: Outbox | None) -> None:
@@ -200,7 +234,7 @@ class Server:
     async def _serve(self, sock: socket.socket, driver: Driver, outbox: Outbox | None) -> None:
         try:
             self._drivers.add(driver)
-            if self.is_stopping:
+            if self._admission.is_closed:
                 driver.stop()
             channel = await self._open_channel(sock, driver, outbox)
             with closing(channel):

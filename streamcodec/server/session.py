@@ -44,6 +44,9 @@ _OK: Final = int(HTTPStatus.OK)
 _TURN_EVENTS: Final = 64
 """Most events that are taken before others have their turn. One read may contain thousands of tensors."""
 
+_FULL: Final = "the server has the maximum number of connections"
+_STOPPING: Final = "the server is stopping"
+
 _HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
 _HEAD: Final = State.HEAD
@@ -386,7 +389,7 @@ class Session:
         exchange, admission = self._exchange, self._admission
         exchange.watch = None if self._observe is None else self._watched(self._observe)
         if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
-            exchange.refuse(head, unavailable_reply("the server has the maximum number of connections", retry_after=1))
+            exchange.refuse(head, unavailable_reply(_STOPPING if admission.is_closed else _FULL, retry_after=1))
             return self._send()
         return self._do(exchange.begin(head, resolved, planned))
 

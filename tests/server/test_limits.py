@@ -69,6 +69,7 @@ SHOWN_BY = {
     "write_timeout": "test_patience::test_a_client_that_does_not_read_is_given_up",
     "linger_timeout": "test_limits::test_a_refused_client_that_never_stops_sending_is_cut_off",
     "shutdown_timeout": "test_patience::test_a_request_that_takes_too_long_to_end_is_given_up",
+    "drain_delay": "test_draining::test_readiness_turns_first_and_everything_is_served",
     "busy_poll": "test_limits::test_an_event_loop_stays_awake_for_so_long_and_no_longer",
 }
 """Where each limit is shown to hold: a file of this folder or another, and a function in it."""
@@ -106,7 +107,8 @@ def test_every_limit_has_its_reason_beside_it(kind: type) -> None:
 
 def test_every_option_is_finite_by_default() -> None:
     for name in OPTION_FIELDS:
-        assert 0 < getattr(ServerOptions(), name) < math.inf, name
+        if name != "drain_delay":  # a part of another, and 0 by default
+            assert 0 < getattr(ServerOptions(), name) < math.inf, name
 
 
 # What an operator may say
@@ -117,8 +119,8 @@ def _options(name: str, value: Any) -> ServerOptions:  # noqa: ANN401 - anything
 
 
 COUNTS = [name for name in OPTION_FIELDS if name.startswith("max_")]
-TIMES = [name for name in OPTION_FIELDS if name.endswith(("_timeout", "_poll", "_rate"))]
-FROM_ZERO = {"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "busy_poll"}
+TIMES = [name for name in OPTION_FIELDS if name.endswith(("_timeout", "_poll", "_rate", "_delay"))]
+FROM_ZERO = {"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "drain_delay", "busy_poll"}
 
 
 @pytest.mark.parametrize("name", COUNTS)

@@ -1,0 +1,209 @@
+"""Draining: what a server does from the moment it is told to stop until it ends, and that no request is lost by it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.server import Server, ServerOptions, open_listener
+from streamcodec.service import Service
+from tests.server.models import models
+from tests.server.wire import GET_LIVE, TIMEOUT, Wire, head, infer_request, post
+
+Address = tuple[str, int]
+GET_READY = head("/v2/health/ready", method="GET")
+SLOW = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1],"data":[%f]}]}'
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "trio"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Stopping:
+    """A server that a test stops."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.has_ended = threading.Event()
+        self.stop: Callable[[], None] = self.has_ended.clear
+        self.seconds = 0.0
+
+
+@contextmanager
+def _server(backend: str, options: ServerOptions) -> Iterator[Stopping]:
+    """Run a server; at the end of the block it must have been stopped."""
+    settings = {"use_uvloop": True} if backend == "uvloop" else None
+    with (
+        open_listener("127.0.0.1", 0) as listener,
+        start_blocking_portal("asyncio" if settings else backend, settings) as portal,
+    ):
+        server = portal.call(partial(Server, Service(models()), options))
+        shown = Stopping(listener.getsockname())
+        task = portal.start_task_soon(server.serve, listener)
+        began = [0.0]
+
+        def stop() -> None:
+            began[0] = time.monotonic()
+            portal.call(server.stop)
+
+        def ended(_: object) -> None:
+            shown.seconds = time.monotonic() - began[0]
+            shown.has_ended.set()
+
+        task.add_done_callback(ended)
+        shown.stop = stop
+        yield shown
+        if not began[0]:
+            stop()
+        task.result(20)
+
+
+def test_readiness_turns_first_and_everything_is_served(backend: str) -> None:
+    """A load balancer that looks at readiness has the whole delay to notice."""
+    with _server(backend, ServerOptions(drain_delay=1.0)) as server, Wire(server.address) as kept:
+        assert not kept.send(infer_request()).response().is_last
+        server.stop()
+        for _ in range(3):
+            time.sleep(0.1)
+            with Wire(server.address) as check, Wire(server.address) as new:
+                assert check.send(GET_READY).response().status == 503
+                answer = new.send(infer_request()).response()
+                assert (answer.status, answer.is_last) == (200, True)
+        answer = kept.send(infer_request()).response()
+        assert (answer.status, answer.is_last) == (200, True)
+    assert 0.9 < server.seconds < 2, "nobody is there after the delay"
+
+
+def test_new_requests_after_the_delay_are_told_to_come_back(backend: str) -> None:
+    options = ServerOptions(drain_delay=0.2, shutdown_timeout=8)
+    with _server(backend, options) as server, Wire(server.address) as busy:
+        busy.send(post(SLOW % 1.5, model="sleep"))
+        time.sleep(0.2)
+        server.stop()
+        time.sleep(0.4)
+        with Wire(server.address) as new:
+            answer = new.send(infer_request()).response()
+            assert (answer.status, answer.error, answer.is_last) == (503, "the server is stopping", True)
+            assert answer.fields["retry-after"] == "1"
+        for request, status in ((GET_LIVE, 200), (GET_READY, 503)):
+            with Wire(server.address) as check:
+                assert check.send(request).response().status == status
+        answer = busy.response()
+        assert (answer.status, answer.is_last) == (200, True)
+        assert server.has_ended.wait(3)
+        with pytest.raises(ConnectionError):
+            Wire(server.address)
+    assert server.seconds < 3, "it ends when the last request has ended, and not by its limit"
+
+
+def test_all_of_it_has_one_limit(backend: str) -> None:
+    options = ServerOptions(drain_delay=0.5, shutdown_timeout=1.0)
+    with _server(backend, options) as server, Wire(server.address) as busy:
+        busy.send(infer_request()[:-1])
+        time.sleep(0.2)
+        server.stop()
+        end = time.monotonic() + 5
+        while not server.has_ended.is_set() and time.monotonic() < end:  # who keeps asking does not keep it
+            try:
+                with Wire(server.address) as new:
+                    new.send(infer_request()).response()
+            except (ConnectionError, AssertionError):
+                continue
+        assert busy.is_closed()
+    assert 0.9 < server.seconds < 2.5
+
+
+def test_without_a_delay_it_takes_no_more_at_once(backend: str) -> None:
+    with _server(backend, ServerOptions()) as server, Wire(server.address) as busy:
+        busy.send(post(SLOW % 0.5, model="sleep"))
+        time.sleep(0.2)
+        server.stop()
+        time.sleep(0.2)
+        with pytest.raises(ConnectionError):
+            Wire(server.address)
+        assert busy.response().status == 200
+
+
+def test_a_connection_that_was_used_just_now_has_a_moment(backend: str) -> None:
+    """Its client may have sent the next request already."""
+    with _server(backend, ServerOptions()) as server, Wire(server.address) as kept, Wire(server.address) as fresh:
+        kept.send(GET_LIVE).response()
+        time.sleep(0.1)
+        server.stop()
+        for wire in (kept, fresh):
+            answer = wire.send(infer_request()).response()
+            assert (answer.status, answer.is_last) == (200, True)
+    assert server.seconds < 1
+
+
+def test_an_idle_connection_has_no_moment(backend: str) -> None:
+    options = ServerOptions(read_timeout=0.2)  # so it is looked at often
+    with _server(backend, options) as server, Wire(server.address) as kept:
+        kept.send(GET_LIVE).response()
+        time.sleep(0.6)
+        server.stop()
+        assert server.has_ended.wait(5)
+        assert kept.is_closed()
+    assert server.seconds < 0.2
+
+
+def test_who_has_connected_before_is_answered(backend: str) -> None:
+    """Connections that the system keeps for the listening socket would be reset when it is closed."""
+    with _server(backend, ServerOptions(max_connections=256)) as server, ExitStack() as stack:
+        with Wire(server.address) as holding:
+            holding.send(post(b'{"inputs":[]}', model="identity"))
+        wires = [stack.enter_context(Wire(server.address)) for _ in range(100)]
+        for wire in wires:
+            wire.send(infer_request())
+        server.stop()
+        assert {wire.response().status for wire in wires} <= {200, 503}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.0, 0.5])
+def test_nothing_is_lost_under_load(backend: str, delay: float) -> None:
+    """16 clients ask without a break, and keep their connections until they are told that they end."""
+    answered: list[int] = []
+    lost: list[BaseException] = []
+    with _server(backend, ServerOptions(drain_delay=delay)) as server:
+
+        def ask() -> None:
+            while True:
+                try:
+                    wire = Wire(server.address)
+                except ConnectionError:  # not one byte has been sent
+                    return
+                with wire:
+                    try:
+                        while True:
+                            answer = wire.send(infer_request(count=100)).response()
+                            answered.append(answer.status)
+                            if answer.is_last:
+                                break
+                    except (OSError, AssertionError) as error:
+                        lost.append(error)
+                        return
+
+        clients = [threading.Thread(target=ask) for _ in range(16)]
+        for client in clients:
+            client.start()
+        time.sleep(0.5)
+        server.stop()
+        for client in clients:
+            client.join(TIMEOUT)
+    assert len(answered) > 100
+    assert set(answered) <= {200, 503}
+    assert not lost
+
+
+def test_a_delay_is_a_part_of_the_time_to_stop() -> None:
+    with pytest.raises(LocalProtocolError, match="drain_delay must be at most shutdown_timeout, 3, not 4"):
+        ServerOptions(drain_delay=4, shutdown_timeout=3)
