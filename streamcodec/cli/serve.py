@@ -15,9 +15,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NoReturn
 
 from streamcodec.cli.arguments import count, port, seconds, seconds_or_0, size, size_or_0, size_text
 from streamcodec.cli.description import describe
@@ -26,12 +27,13 @@ from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.output import complain, drop, say
 from streamcodec.cli.reloading import Watcher, joined, supervise, wait
-from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError, ProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
-from streamcodec.server import ServerOptions
+from streamcodec.server import ServerOptions, run_workers
 from streamcodec.server import run as run_server
-from streamcodec.service import Service, StatisticsObserver, demo_models
+from streamcodec.server.processes import share_out
+from streamcodec.service import Observer, Service, StatisticsObserver, demo_models
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.service import MAX_POOL_BYTES
@@ -70,6 +72,7 @@ examples:
   streamcodec serve
   streamcodec serve my_models.py --reload
   streamcodec serve my_models:service --host 0.0.0.0 --port 80
+  streamcodec serve my_models.py --host 0.0.0.0 --workers 4 --drain-delay 5
   streamcodec serve my_models.py --host 0.0.0.0 --port 8443 --ssl-certfile server.crt --ssl-keyfile server.key
   streamcodec serve my_package.models:make_models --max-memory 2G --max-workers 2
 """
@@ -131,6 +134,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="restart when a file that MODULE imports has changed; for development: checks the files three times a "
         "second, and gives requests in progress three seconds",
     )
+    parser.add_argument(
+        "--workers",
+        type=count,
+        metavar="N",
+        default=1,
+        help="processes that serve on the port, one for each processor that shall be used; each loads the models, and "
+        "has its part of --max-memory; the other limits hold for each (default: %(default)s)",
+    )
     add_encryption(parser)
     add_logging(parser)
     _add_answers(parser)
@@ -143,20 +154,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal ends it."""
     set_up_logging(options)
+    if options.workers > 1:
+        _run_workers(options)
     loaded = _loaded_anew(options) if options.reload else _loaded(options)
     service = _service(loaded, options)
-    server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
+    server_options = _server_options(options)
     ssl_context = context_of(options)
     if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
         _give_freed_memory_back()
 
     def announce(host: str, number: int) -> None:
-        authority = f"[{host}]" if ":" in host else host
-        scheme = "http" if ssl_context is None else "https"
-        try:
-            say(f"listening on {scheme}://{authority}:{number}", f"serving {loaded.source}:", *describe(service.models))
-        except BrokenPipeError:  # nobody reads the output, but clients may still use the server
-            drop(sys.stdout)
+        _announce(options, host, number, _description(loaded, service))
 
     try:
         with access_log(options) as observers:
@@ -174,6 +182,65 @@ def run(options: argparse.Namespace) -> None:
     if unfinished:
         os._exit(0)  # models are still running in threads, and the interpreter would wait for them
     _leave_threads()
+
+
+def _run_workers(options: argparse.Namespace) -> NoReturn:
+    """Serve in several processes, each of which loads the models."""
+    if options.reload:
+        options.fail("--reload: not together with --workers; leave one of the two out")
+    server_options = _server_options(options)
+    ssl_context = context_of(options)
+    if share_out(server_options, options.workers).max_memory_bytes < _MUCH_MEMORY_BYTES:
+        _give_freed_memory_back()
+    served: dict[Service, Loaded] = {}
+
+    def make_service() -> Service:
+        try:
+            loaded = _loaded(options)
+            service = _service(loaded, options)
+        except (ProtocolError, OSError) as error:  # in a process of its own
+            complain(str(error))
+            raise SystemExit(1) from None
+        served[service] = loaded
+        return service
+
+    @contextlib.contextmanager
+    def observing(service: Service) -> Iterator[list[Observer]]:
+        with access_log(options) as observers:
+            yield [*observers, StatisticsObserver(service.models)] if observers else []
+
+    try:
+        status = run_workers(
+            make_service,
+            options.workers,
+            host=options.host,
+            port=options.port,
+            options=server_options,
+            observing=observing,
+            describe=lambda service: _description(served[service], service),
+            on_listening=partial(_announce, options),
+            ssl_context=ssl_context,
+        )
+    except OSError as error:
+        raise _cannot_listen(error, options) from None
+    raise SystemExit(status)
+
+
+def _server_options(options: argparse.Namespace) -> ServerOptions:
+    return ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
+
+
+def _description(loaded: Loaded, service: Service) -> str:
+    return "\n".join([f"serving {loaded.source}:", *describe(service.models)])
+
+
+def _announce(options: argparse.Namespace, host: str, number: int, description: str) -> None:
+    authority = f"[{host}]" if ":" in host else host
+    scheme = "http" if options.ssl_certfile is None else "https"
+    try:
+        say(f"listening on {scheme}://{authority}:{number}", *description.split("\n"))
+    except BrokenPipeError:  # nobody reads the output, but clients may still use the server
+        drop(sys.stdout)
 
 
 def _loaded(options: argparse.Namespace) -> Loaded:

@@ -4,6 +4,7 @@ from streamcodec.server.accesslog import AccessLog, to_descriptor, to_logger
 from streamcodec.server.calls import call_model
 from streamcodec.server.certificates import ClientCertificates, server_context
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.processes import run_workers
 from streamcodec.server.running import open_listener, run
 from streamcodec.server.serving import Server
 
@@ -15,6 +16,7 @@ __all__ = [
     "call_model",
     "open_listener",
     "run",
+    "run_workers",
     "server_context",
     "to_descriptor",
     "to_logger",

@@ -66,7 +66,7 @@ class Admission:
         self._served: set[Conversation] = set()
         self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
         self.is_stopping = False
-        self.is_closed = False
+        self.is_closed: bool = False
 
     @property
     def free_places(self) -> int:

@@ -29,6 +29,9 @@ from streamcodec.service.observing import Observer
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
+_STOPS_WORKER: Final = (signal.SIGTERM,)
+"""Ctrl-C is for the first process, which tells the others."""
+
 _GRACE_SECONDS: Final = 1.0
 """Time for the event loop to end after it was told to. Usually it takes some milliseconds."""
 
@@ -74,7 +77,7 @@ def run(
     collect_seldom()
     options = options or ServerOptions()
     server = Server(service, options, observer=observer, ssl_context=ssl_context)
-    watchdog = _Watchdog(options.shutdown_timeout)
+    watchdog = _Watchdog(options.shutdown_timeout, 0.0)
     with open_listener(host, port) as listener:
 
         def announce() -> None:
@@ -83,24 +86,53 @@ def run(
 
         try:
             settings = {"loop_factory": new_loop}
-            anyio.run(_run_until_signal, server, listener, announce, watchdog, backend_options=settings)
+            anyio.run(_run_until_signal, server, listener, announce, watchdog, _SIGNALS, backend_options=settings)
         finally:
             watchdog.has_ended.set()
     return server.unfinished_calls
 
 
-def open_listener(host: str, port: int) -> socket.socket:
+def run_worker(server: Server, listener: socket.socket, channel: socket.socket, seconds: float) -> None:
+    """Serve in a process among others, until the channel ends or SIGTERM; a second signal changes nothing.
+
+    Args:
+        server: serves.
+        listener: listening.
+        channel: to the first process.
+        seconds: time for the server to stop.
+    """
+    watchdog = _Watchdog(seconds)
+
+    def watch() -> None:
+        with suppress(OSError):
+            channel.recv(1)
+        if not watchdog.has_ended.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def announce() -> None:
+        threading.Thread(target=watch, name="streamcodec worker", daemon=True).start()
+
+    collect_seldom()
+    try:
+        settings = {"loop_factory": new_loop}
+        anyio.run(_run_until_signal, server, listener, announce, watchdog, _STOPS_WORKER, backend_options=settings)
+    finally:
+        watchdog.has_ended.set()
+
+
+def open_listener(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     """Open a listening TCP socket.
 
     Args:
         host: an address or a name; one with a colon is IPv6.
         port: 0 picks a free one.
+        reuse_port: whether other sockets may listen there, too: then the system gives each a share of the connections.
 
     Raises:
         OSError: the server cannot listen at the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=1024)
+    return socket.create_server((host, port), family=family, backlog=1024, reuse_port=reuse_port)
 
 
 class _Watchdog:
@@ -112,13 +144,14 @@ class _Watchdog:
         has_ended: whether the loop has ended.
     """
 
-    def __init__(self, shutdown_timeout: float) -> None:
-        self._limits = iter((shutdown_timeout, 0.0))
+    def __init__(self, *limits: float) -> None:
+        """Give the loop so many seconds after the first signal, and after each of the next."""
+        self._limits = iter(limits)
         self.has_ended = threading.Event()
 
-    def watch(self) -> None:
-        """Count each signal before its present handler is called."""
-        for number in _SIGNALS:
+    def watch(self, numbers: Iterable[signal.Signals]) -> None:
+        """Count each of these signals before its present handler is called."""
+        for number in numbers:
             signal.signal(number, partial(self._count, signal.getsignal(number)))
 
     def _count(self, handler: Any, number: int, frame: Any) -> None:  # noqa: ANN401 - whatever `signal` takes
@@ -144,20 +177,24 @@ def collect_seldom() -> None:
 
 
 async def _run_until_signal(
-    server: Server, listener: socket.socket, announce: Callable[[], None], watchdog: _Watchdog
+    server: Server,
+    listener: socket.socket,
+    announce: Callable[[], None],
+    watchdog: _Watchdog,
+    numbers: tuple[signal.Signals, ...],
 ) -> None:
-    with anyio.open_signal_receiver(*_SIGNALS) as signals:
-        watchdog.watch()
+    with anyio.open_signal_receiver(*numbers) as signals:
+        watchdog.watch(numbers)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch, signals, server, tasks.cancel_scope)
+            tasks.start_soon(_watch, signals, server, tasks.cancel_scope if numbers == _SIGNALS else None)
             announce()  # only now: a signal that comes before it is handled here would kill the process
             await server.serve(listener)
             tasks.cancel_scope.cancel()
 
 
-async def _watch(signals: AsyncIterator[signal.Signals], server: Server, everything: anyio.CancelScope) -> None:
+async def _watch(signals: AsyncIterator[signal.Signals], server: Server, everything: anyio.CancelScope | None) -> None:
     async for _ in signals:
-        if server.is_stopping:
+        if server.is_stopping and everything is not None:
             everything.cancel()
             return
         server.stop()

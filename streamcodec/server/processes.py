@@ -1,0 +1,118 @@
+"""Processes: one server in several processes on one port, for more than one processor.
+
+Each process has its own socket (`SO_REUSEPORT`), event loop, models, threads and memory; nothing is shared. The system
+gives each new connection to one of them, by its addresses. With one socket for all, whoever is awake takes most: of 64
+connections that came together, 43 to 64 went to the same of two processes, and 32 to 38 with a socket for each.
+
+The budget of memory is that of the machine, so each process has its part of it. Other limits hold for each process.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Final
+
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.server.options import ServerOptions
+from streamcodec.server.running import open_listener, run_worker
+from streamcodec.server.serving import Server
+from streamcodec.server.supervising import Ready, supervise
+from streamcodec.service import Service
+from streamcodec.service.observing import Observer
+
+_HAS_REUSE_PORT: Final = hasattr(socket, "SO_REUSEPORT")
+
+Observing = Callable[[Service], AbstractContextManager[Iterable[Observer]]]
+"""Makes the observers of one process, which are closed at its end."""
+
+
+def _observed_by_nobody(_: Service) -> AbstractContextManager[Iterable[Observer]]:
+    return nullcontext(())
+
+
+def run_workers(
+    make_service: Callable[[], Service],
+    count: int,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    options: ServerOptions | None = None,
+    observing: Observing = _observed_by_nobody,
+    on_listening: Callable[[str, int, str], None] | None = None,
+    describe: Callable[[Service], str] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+) -> int:
+    """Serve in several processes until SIGINT or SIGTERM; a second signal ends them at once.
+
+    Processes are forked: call this before there are other threads, and load models in `make_service`. A process that
+    dies is replaced. If one cannot start, all end.
+
+    Args:
+        make_service: makes what is served, in each process.
+        count: of processes.
+        host: address to listen at.
+        port: port to listen at; 0 picks a free one.
+        options: how. Each process has its part of `max_memory_bytes`; everything else holds for each of them.
+        observing: makes the observers, in each process.
+        on_listening: called once with address, port and description, when all processes accept connections.
+        describe: makes the description of what is served, in the first process that is ready.
+        ssl_context: of a server, to serve https.
+
+    Returns:
+        An exit status: 0 after SIGTERM, 130 after Ctrl-C.
+
+    Raises:
+        LocalProtocolError: there are other threads, or the system cannot share a port.
+        OSError: the address cannot be had.
+    """
+    if not _HAS_REUSE_PORT:
+        msg = "this system cannot share a port among processes (SO_REUSEPORT)"
+        raise LocalProtocolError(msg)
+    options = options or ServerOptions()
+    part = share_out(options, count)
+    with reserve(host, port) as reserved:
+        number = reserved.getsockname()[1]
+
+        def work(channel: socket.socket, ready: Ready) -> int:
+            service = make_service()
+            with observing(service) as observers, open_listener(host, number, reuse_port=True) as listener:
+                server = Server(service, part, observer=observers, ssl_context=ssl_context)
+                ready("" if describe is None else describe(service))
+                run_worker(server, listener, channel, part.shutdown_timeout)
+            return 0
+
+        def announce(description: str) -> None:
+            if on_listening is not None:
+                on_listening(host, number, description)
+
+        return supervise(work, count, shutdown_timeout=options.shutdown_timeout, on_ready=announce)
+
+
+def share_out(options: ServerOptions, count: int) -> ServerOptions:
+    """Return the options of one of several processes: together they have as much memory as one would have."""
+    return replace(options, max_memory_bytes=max(1, options.max_memory_bytes // count))
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """Return a socket that keeps a port for processes of ours, and does not listen.
+
+    Raises:
+        OSError: the address cannot be had; also if somebody else shares it, who would get some of our connections.
+    """
+    with open_listener(host, port) as probe:  # which shares it with nobody
+        address = probe.getsockname()
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
