@@ -1,0 +1,72 @@
+"""Workers: the command with 1 and 2 processes, asked over 64 connections by wrk.
+
+    python -m tests.benchmarks.workers
+
+Tensors of 64 B, 64 KiB and 600 KB go both ways. wrk runs on the same processors as the servers, so two processes cannot
+have twice as much of them where there are two: CPU per request says what another processor would bring.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks import load
+from tests.benchmarks.peers import Peers, Running, tool
+from tests.processes import cpu_clock
+
+SIZES: Final = {"64 B": 64, "64 KiB": 64 << 10, "600 KB": 600_000}
+COUNTS: Final = (1, 2)
+ROUNDS: Final = 3
+SECONDS: Final = 2
+CONNECTIONS: Final = 64
+
+_SCRIPT: Final = Path(__file__).with_name("wrk") / "constant.lua"
+
+
+def _cpu(server: Running) -> float:
+    """Return the CPU seconds of a server and its workers."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    return sum(cpu_clock(pid)() for pid in (server.pid, *map(int, children)))
+
+
+def _run(wrk: str, server: Running, request: Path) -> tuple[float, float, float]:
+    """Return requests per second, CPU microseconds of each, and the 99th percentile of their times."""
+    command = [wrk, "--threads=1", f"--connections={CONNECTIONS}", f"--duration={SECONDS}s", "--timeout=10s"]
+    before = _cpu(server)
+    output = subprocess.run(
+        [*command, "--script", str(_SCRIPT), server.url, "--", str(request)], capture_output=True, text=True, check=True
+    ).stdout
+    found = json.loads(output.splitlines()[-1])
+    if found["errors"]:
+        raise RuntimeError(output)
+    return found["requests"] / found["seconds"], (_cpu(server) - before) / found["requests"] * 1e6, found["p99"]
+
+
+def main() -> None:
+    """Print the table."""
+    wrk = tool("wrk", "wrk")
+    print("| tensor | workers | requests/s | CPU us each | p99 ms |\n| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as name, Peers(Path(name)) as peers:
+        for size, nbytes in SIZES.items():
+            found: dict[int, list[tuple[float, float, float]]] = {count: [] for count in COUNTS}
+            for _ in range(ROUNDS):
+                for count in COUNTS:
+                    with peers.fresh_ours("--workers", str(count)) as server:
+                        message = load.message_for(nbytes)
+                        path = Path(name, "request")
+                        path.write_bytes(
+                            b"".join([load.head_of(server, "identity", message.headers), *message.buffers])
+                        )
+                        found[count].append(_run(wrk, server, path))
+            for count, runs in found.items():
+                rate, cpu, p99 = (statistics.median(values) for values in zip(*runs, strict=True))
+                print(f"| {size} | {count} | {rate:,.0f} | {cpu:.0f} | {p99 * 1e3:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
