@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
@@ -30,6 +30,10 @@ from streamcodec.transports import turns
 from streamcodec.transports.vectors import Parts
 
 _PreparedT = TypeVar("_PreparedT")
+
+_LAST_LOOK_SECONDS: Final = 0.01
+"""For one more turn of the event loop before a connection is closed because the server stops. A loop that was held up
+finds its timers due before it looks for bytes, and a request may be there."""
 
 
 class Driver:
@@ -52,6 +56,7 @@ class Driver:
         self._is_waiting = True
         self._is_stopping = False
         self._is_leaving = False
+        self._has_looked_again = False
         self._preparing: anyio.CancelScope | None = None
 
     @property
@@ -152,7 +157,13 @@ class Driver:
     def _look(self, now: float) -> float:
         if self._is_leaving:
             raise TimeoutError
-        return self._patience.look(now)
+        try:
+            return self._patience.look(now)
+        except TimeoutError:
+            if self._is_stopping and not self._has_looked_again:
+                self._has_looked_again = True
+                return _LAST_LOOK_SECONDS
+            raise
 
     def _look_at_rest(self, _: float) -> float:
         if self._is_leaving:

@@ -66,6 +66,7 @@ def _server(backend: str, options: ServerOptions) -> Iterator[Stopping]:
         task.result(20)
 
 
+@pytest.mark.slow
 def test_readiness_turns_first_and_everything_is_served(backend: str) -> None:
     """A load balancer that looks at readiness has the whole delay to notice."""
     with _server(backend, ServerOptions(drain_delay=1.0)) as server, Wire(server.address) as kept:
@@ -82,6 +83,7 @@ def test_readiness_turns_first_and_everything_is_served(backend: str) -> None:
     assert 0.9 < server.seconds < 2, "nobody is there after the delay"
 
 
+@pytest.mark.slow
 def test_new_requests_after_the_delay_are_told_to_come_back(backend: str) -> None:
     options = ServerOptions(drain_delay=0.2, shutdown_timeout=8)
     with _server(backend, options) as server, Wire(server.address) as busy:
@@ -104,6 +106,7 @@ def test_new_requests_after_the_delay_are_told_to_come_back(backend: str) -> Non
     assert server.seconds < 3, "it ends when the last request has ended, and not by its limit"
 
 
+@pytest.mark.slow
 def test_all_of_it_has_one_limit(backend: str) -> None:
     options = ServerOptions(drain_delay=0.5, shutdown_timeout=1.0)
     with _server(backend, options) as server, Wire(server.address) as busy:
