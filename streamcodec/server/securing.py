@@ -62,23 +62,20 @@ class HandshakeError(Exception):
 
 
 class Securing:
-    """The handshakes of one server.
+    """The handshakes of one server."""
 
-    Attributes:
-        complaints: lines of the log about clients.
-    """
-
-    def __init__(self, context: ssl.SSLContext, timeout: float) -> None:
+    def __init__(self, context: ssl.SSLContext, timeout: float, complaints: Complaints) -> None:
         """Prepare.
 
         Args:
             context: of the server.
             timeout: seconds for a whole handshake.
+            complaints: takes the lines of the log about clients.
         """
         self._context = context
         self._timeout = timeout
         self._turn = anyio.Lock()
-        self.complaints: Complaints = Complaints()
+        self._complaints = complaints
 
     async def secure(self, sock: socket.socket, client: str) -> TlsSocket:
         """Do the handshake on a socket that was accepted.
@@ -99,10 +96,10 @@ class Securing:
                 msg = "the client has left before its handshake"
                 raise ConnectionResetError(msg)
             if start[0] != _HANDSHAKE:
-                self.complaints.add(f"{client} speaks no TLS; for this port, the URL begins with https://")
+                self._complaints.add(f"{client} speaks no TLS; for this port, the URL begins with https://")
                 raise PlainHttpError
             return await self._shake(TlsSocket.accepted(sock, self._context), client)
-        self.complaints.add(f"{client} has not ended its TLS handshake within {self._timeout:g} seconds")
+        self._complaints.add(f"{client} has not ended its TLS handshake within {self._timeout:g} seconds")
         msg = "the client does not go on with its handshake"
         raise TimeoutError(msg)
 
@@ -114,7 +111,7 @@ class Securing:
             if is_cut(error):
                 tls.close()
                 raise
-            self.complaints.add(f"TLS with {client} has failed: {_cause(error)}")
+            self._complaints.add(f"TLS with {client} has failed: {_cause(error)}")
             raise HandshakeError(tls.detach()) from None
         except BaseException:
             tls.close()

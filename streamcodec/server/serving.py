@@ -42,7 +42,7 @@ from streamcodec.server.lingering import refuse
 from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.outbox import Outbox
-from streamcodec.server.securing import HandshakeError, PlainHttpError, Securing
+from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpError, Securing
 from streamcodec.server.session import Session
 from streamcodec.server.tasks import Tasks, open_tasks
 from streamcodec.server.workers import Workers
@@ -54,6 +54,7 @@ from streamcodec.transports.tlstransport import TlsTransport
 logger: Final = logging.getLogger(__name__)
 
 _NO_PLACE: Final = "the server has no place for another connection"
+_NOT_TLS: Final = "a client speaks TLS; for this port, the URL begins with http://"
 _NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
 
 _DRAINING_SECONDS: Final = 0.05
@@ -99,7 +100,10 @@ class Server:
         self._end = math.inf
         self._refusal = _Refusal(service, unavailable_reply(_NO_PLACE, retry_after=1))
         self._plain = _Refusal(service, error_reply(RemoteProtocolError(_NOT_PLAIN, code=ErrorCode.INVALID_HTTP)))
-        self._securing = None if ssl_context is None else Securing(ssl_context, options.handshake_timeout)
+        self._complaints = Complaints()
+        self._securing = (
+            None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
+        )
         self._lingering = 0
 
     @property
@@ -193,6 +197,8 @@ class Server:
                 return
             try:
                 await self._serve(sock, driver, outbox)
+                if driver.session.speaks_tls:
+                    self._complaints.add(_NOT_TLS)
             except PlainHttpError:
                 await self._tell(sock, self._plain)
             except HandshakeError as error:
@@ -212,7 +218,7 @@ class Server:
         if self._securing is None:
             await self._tell(sock, self._refusal)
         else:
-            self._securing.complaints.add(_NO_PLACE)
+            self._complaints.add(_NO_PLACE)
 
     async def _tell(self, sock: socket.socket, refusal: _Refusal) -> None:
         encoded = refusal.encoded(self._dates)

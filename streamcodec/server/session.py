@@ -47,6 +47,8 @@ _TURN_EVENTS: Final = 64
 _FULL: Final = "the server has the maximum number of connections"
 _STOPPING: Final = "the server is stopping"
 
+_HANDSHAKE: Final = b"\x16"
+
 _HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
 _HEAD: Final = State.HEAD
@@ -158,6 +160,11 @@ class Session:
     def has_lost(self) -> bool:
         """Whether the request has been too slow while others wait for its memory."""
         return self.reservation.is_lost
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether the client has begun with TLS, which is refused like anything that is not HTTP."""
+        return self.request_count == 0 and self.connection.incoming.begun(1) == _HANDSHAKE
 
     @property
     def received(self) -> int:

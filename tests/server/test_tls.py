@@ -196,14 +196,16 @@ def test_plain_http_is_told_to_speak_tls(address: Address, caplog: pytest.LogCap
         client.infer("identity", {"x": np.ones(1 << 20)})
 
 
-def test_tls_is_told_to_speak_plain_http(backend: str) -> None:
-    with server_here(models(), backend=backend) as (_, address):
+def test_tls_is_told_to_speak_plain_http(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), server_here(models(), backend=backend) as (_, address):
         with Client(_url(address), ssl_context=client_side()) as client, pytest.raises(ssl.SSLError, match="http://"):
             client.is_server_live()
         with Wire(address) as wire:
             assert (
                 wire.send(_hello()).response().error == "the first line starts with a control character; is this TLS?"
             )
+    lines = [record.message for record in caplog.records if record.name == "streamcodec.server.securing"]
+    assert lines == ["a client speaks TLS; for this port, the URL begins with http://"] * 2
 
 
 @pytest.mark.parametrize(
