@@ -185,7 +185,7 @@ def test_a_worker_that_is_killed_under_load_is_replaced(tmp_path: Path) -> None:
             client.join()
         status, complaints = running.ends(signal.SIGTERM)
     assert status == 0
-    assert len(failed) <= 16, "each connection of the dead one fails once"
+    assert len(failed) <= 32, "a connection of the dead one fails; who comes back at once may still meet its socket"
     assert max(failed) - killed < 0.5
     assert is_there < 10
     assert "was ended by signal 9; another one starts in 0.0 s" in complaints
