@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 from streamcodec.transports.tls import TlsSocket
 
@@ -119,10 +119,6 @@ class TlsTransport(asyncio.Transport):
             self._is_paused = True
             self._protocol.pause_writing()
 
-    def can_write_eof(self) -> bool:
-        """TLS has a message for it."""
-        return True
-
     def write_eof(self) -> None:
         """Tell the client that nothing more will come. All must have been sent."""
         self._socket.end()
@@ -160,10 +156,6 @@ class TlsTransport(asyncio.Transport):
         """Whether the connection is of no further use."""
         return self._is_closing
 
-    def close(self) -> None:
-        """As `abort`: our protocols wait before until all has been sent."""
-        self.abort()
-
     def abort(self) -> None:
         """Close the connection; the client is told, unless something still waits."""
         if not self._is_closing and not self._waiting:
@@ -183,15 +175,3 @@ class TlsTransport(asyncio.Transport):
     def _forget(self, error: OSError | None) -> None:
         self._socket.close()
         self._protocol.connection_lost(error)
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol."""
-        return self._protocol
-
-    def is_reading(self) -> bool:
-        """Whether the protocol is called with bytes."""
-        return self._is_reading
-
-    def set_protocol(self, protocol: Any) -> None:  # noqa: ANN401 - asyncio's
-        """Refuse: the protocol stays."""
-        raise NotImplementedError
