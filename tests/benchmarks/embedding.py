@@ -4,6 +4,7 @@
 
 Both run under the same server at the same time, each in a process of its own, and are asked by turns: one tensor of
 256 MiB, which is counted; and small requests of 16 floats, which are answered as they are. Times are medians.
+A second table has clients that are not usual; see `tests.benchmarks.embedding_clients`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from streamcodec import Tensor, encode_request
+from tests.benchmarks import embedding_clients
 from tests.embedding.servers import SERVERS, Embedding, embedded
 from tests.processes import cpu_clock, forget_peak, peak_resident, resident
 
@@ -165,12 +167,17 @@ def line(server: str, figures: dict[str, Figures]) -> str:
 
 
 def main(servers: list[str]) -> None:
-    """Print the table."""
+    """Print the tables."""
     print("| server | 256 MiB: ms | CPU ms | MiB | small: requests/s | CPU us |")
     print("| --- | --- | --- | --- | --- | --- |")
     for server in servers or SERVERS:
         with suppress(KeyboardInterrupt):
             print(line(server, measure(server)), flush=True)
+    print(f"\n| server | {' | '.join(embedding_clients.HEADINGS)} |")
+    print(f"| {' | '.join(['---'] * (1 + len(embedding_clients.HEADINGS)))} |")
+    for server in servers or SERVERS:
+        with suppress(KeyboardInterrupt):
+            print(embedding_clients.line(server), flush=True)
 
 
 if __name__ == "__main__":
