@@ -26,6 +26,9 @@ from streamcodec.http.messages import Fields, RequestHead, ResponseHead
 _SCRATCH_BYTES: Final = 64 << 10
 _NOTHING: Final = memoryview(b"")
 
+_MAX_DIGITS: Final = 20
+"""Of a length, as for a connection. `int` would raise for thousands of digits."""
+
 
 class FedBody:
     """One body on its way from a framework to a receiver.
@@ -188,7 +191,7 @@ def fed_head(
     found = Fields(tuple((name, value.strip(b" \t")) for name, value in fields))
     check_fields(found, limits)
     lengths = found.values(b"content-length")
-    if len(lengths) > 1 or not all(value.isdigit() for value in lengths):
+    if len(lengths) > 1 or not all(value.isdigit() and len(value) <= _MAX_DIGITS for value in lengths):
         msg = "Content-Length is not one number"
         raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
     hosts = found.values(b"host")

@@ -283,6 +283,7 @@ def test_a_head_says_how_long_its_body_is() -> None:
         ([(b"content-length", b"+1")], ErrorCode.AMBIGUOUS_FRAMING, 400),
         ([(b"content-length", b"1, 1")], ErrorCode.AMBIGUOUS_FRAMING, 400),
         ([(b"content-length", b"")], ErrorCode.AMBIGUOUS_FRAMING, 400),
+        ([(b"content-length", b"9" * 5000)], ErrorCode.AMBIGUOUS_FRAMING, 400),
         ([(b"content-length", b"1"), (b"transfer-encoding", b"chunked")], ErrorCode.AMBIGUOUS_FRAMING, 400),
         ([(b"transfer-encoding", b"gzip, chunked")], ErrorCode.INVALID_HTTP, 501),
         ([(b"host", b"a"), (b"host", b"a")], ErrorCode.INVALID_HTTP, 400),
