@@ -21,6 +21,9 @@ logger: Final = logging.getLogger(__name__)
 _CLOSING_VERSIONS: Final = {"1.0", "1.1"}
 """Versions of HTTP in which a field can close the connection."""
 
+_MAX_DIGITS: Final = 20
+"""Of a length; a longer one is refused, and is not worth reading."""
+
 
 class App:
     """The V2 service for uvicorn, hypercorn, granian and other ASGI 3 servers.
@@ -67,7 +70,7 @@ class App:
         peer = AsgiPeer(scope, receive, send)
         if (known := frontend.known.find(key)) is not None:
             message = await receive()
-            body = _first_piece(message)
+            body = _first_piece(message) if peer.can_close or not message.get("more_body", False) else b""
             reply = frontend.reply_at_once(known, body, observation) if len(body) == known.length else None
             if reply is not None:
                 if is_there(reply):
@@ -100,7 +103,11 @@ class App:
 
 
 class AsgiPeer:
-    """One request of an ASGI server."""
+    """One request of an ASGI server.
+
+    In HTTP/2 the end of a body is a frame of its own, which may come after the last byte. hypercorn closes the whole
+    connection if it comes after the answer. So the last byte is not handed over before the end has come.
+    """
 
     is_decoded = False
 
@@ -109,12 +116,13 @@ class AsgiPeer:
         self._receive = receive
         self._send = send
         self._has_ended = False
-        self._taken_back: Message | None = None
+        self._message: Message | None = None
         self.can_close: bool = scope.get("http_version", "1.1") in _CLOSING_VERSIONS
+        self._left = -1 if self.can_close else _length_of(scope)
 
     def take_back(self, message: Message) -> None:
         """Begin with a message that has already been received."""
-        self._taken_back = message
+        self._message = message
 
     async def receive(self) -> bytes | None:
         """Return the next piece of the body, which may be empty; None at its end.
@@ -124,12 +132,20 @@ class AsgiPeer:
         """
         if self._has_ended:
             return None
-        message, self._taken_back = self._taken_back or await self._receive(), None
+        if self._message is None:  # it is kept while its end is awaited: this wait may be cancelled and begun again
+            self._message = await self._receive()
+        message = self._message
+        body: bytes = message.get("body", b"")
+        while message.get("more_body", False) and len(body) == self._left:
+            message = await self._receive()
+            if message.get("body"):  # more than the length in the head says, which the receiver drops
+                break
+        self._message = None
         if message["type"] == "http.disconnect":
             msg = "the client has left"
             raise ConnectionResetError(msg)
+        self._left -= len(body)
         self._has_ended = not message.get("more_body", False)
-        body: bytes = message.get("body", b"")
         return body or (None if self._has_ended else b"")
 
     async def gone(self) -> None:
@@ -148,6 +164,13 @@ class AsgiPeer:
     async def end(self) -> None:
         """End the answer."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _length_of(scope: Scope) -> int:
+    """Return the length of a body, as its head says; a negative number if it does not."""
+    lengths = [bytes(value) for name, value in scope["headers"] if bytes(name) == b"content-length"]
+    is_number = len(lengths) == 1 and lengths[0].isdigit() and len(lengths[0]) <= _MAX_DIGITS
+    return int(lengths[0]) if is_number else -1
 
 
 def _first_piece(message: Message) -> bytes:
