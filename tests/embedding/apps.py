@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import json
@@ -13,13 +14,17 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import anyio
 import numpy as np
+import sniffio
+import trio
 from aiohttp import web
 
-from streamcodec import Rows, asgi, wsgi
+from streamcodec import Rows, Windows, asgi, wsgi
 from streamcodec.aiohttp import Handler
 from streamcodec.aiohttp.peer import leave_expectation
 from streamcodec.asgi.scope import Receive, Scope, Send
+from streamcodec.engine.pool import _Lease
 from streamcodec.service import InferenceRequest, Model, Service, demo_models
 from streamcodec.service.budget import Budget
 from streamcodec.service.models import Outputs
@@ -29,6 +34,9 @@ from tests.embedding.cases import groups
 
 CHOICE: Final = re.compile(r"/~/(\d+)")
 """A path by which the service is chosen that answers from now on."""
+
+_WAITING_SECONDS: Final = 600.0
+"""Longer than any test."""
 
 
 @cache
@@ -107,33 +115,82 @@ def _rows(_: InferenceRequest) -> Outputs:
     return {"y": Rows("UINT8", (64, 1 << 20), itertools.repeat(window, 64))}
 
 
-def watched_service() -> Service:
-    """Return a service whose models take time, and memory."""
+def _few_rows(_: InferenceRequest) -> Outputs:
+    """Answer 8 MiB that are made while they are sent: more than the system keeps for a client that does not read."""
+    window = np.zeros((1, 1 << 18), np.uint8)
+    return {"y": Rows("UINT8", (32, 1 << 18), itertools.repeat(window, 32))}
+
+
+def _windowed(request: InferenceRequest) -> Outputs:
+    return {"n": np.array([sum(window.nbytes for window in request.rows["x"].windows)])}
+
+
+def _echo(request: InferenceRequest) -> Outputs:
+    """Answer each window while the next ones arrive."""
+    rows = request.rows["x"]
+    return {"x": Rows("FP32", rows.shape, iter(rows.windows))}
+
+
+async def _waiting(request: InferenceRequest) -> Outputs:
+    await anyio.sleep(_WAITING_SECONDS)
+    return request.values
+
+
+def _waiting_in_thread(request: InferenceRequest) -> Outputs:
+    time.sleep(0.002)
+    return request.values
+
+
+def watched_service(*, has_loop: bool) -> Service:
+    """Return a service whose models take time, and memory.
+
+    Args:
+        has_loop: whether a model may be asynchronous; the model `waiting` is, and ends only when it is cancelled.
+    """
     models = demo_models()
     models.add(Model(name="slow", predict=_slow))
     models.add(Model(name="rows", predict=_rows))
+    models.add(Model(name="few_rows", predict=_few_rows))
+    models.add(Model(name="windowed", predict=_windowed, windows=Windows(max_window_bytes=64 << 10)))
+    models.add(Model(name="echo", predict=_echo, windows=Windows(max_window_bytes=64 << 10)))
+    models.add(Model(name="waiting", predict=_waiting if has_loop else _waiting_in_thread))
     return Service(models)
 
 
-def state_of(service: Service, budget: Budget) -> bytes:
-    """Tell what is in use, as JSON."""
+def state_of(budget: Budget, *, tasks: int = 0) -> bytes:
+    """Tell what is in use, as JSON: bytes of memory, and numbers of all other things."""
     gc.collect()
-    pool = service.pool
+    files = [_target(file) for file in Path("/proc/self/fd").iterdir()]
     state = {
         "reserved": budget.reserved,
-        "used": -1 if pool is None else pool.reused_bytes,
+        "blocks": sum(type(thing) is _Lease for thing in gc.get_objects()),
         "threads": threading.active_count(),
-        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "tasks": tasks,
+        "files": len(files),
+        "sockets": sum(file.startswith("socket:") for file in files),
     }
     return json.dumps(state).encode()
+
+
+def task_count() -> int:
+    """Return how many tasks this event loop has."""
+    if sniffio.current_async_library() == "trio":
+        return trio.lowlevel.current_statistics().tasks_living
+    return len(asyncio.all_tasks())
+
+
+def _target(file: Path) -> str:
+    try:
+        return str(file.readlink())
+    except OSError:  # it was that of the folder itself
+        return ""
 
 
 class WatchedAsgi:
     """A service that tells what it has in use."""
 
     def __init__(self) -> None:
-        self._service = watched_service()
-        self._app = asgi.App(self._service)
+        self._app = asgi.App(watched_service(has_loop=True))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or tell."""
@@ -142,7 +199,7 @@ class WatchedAsgi:
             return
         if b"collector=off" in scope["query_string"]:
             gc.disable()
-        await send_bytes(send, state_of(self._service, self._app.frontend.budget))
+        await send_bytes(send, state_of(self._app.frontend.budget, tasks=task_count()))
 
 
 watched_asgi = WatchedAsgi()
@@ -152,8 +209,7 @@ class WatchedWsgi:
     """A service that tells what it has in use."""
 
     def __init__(self) -> None:
-        self._service = watched_service()
-        self._app = wsgi.App(self._service)
+        self._app = wsgi.App(watched_service(has_loop=False))
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer, or tell."""
@@ -161,7 +217,7 @@ class WatchedWsgi:
             return self._app(environ, start_response)
         if "collector=off" in environ.get("QUERY_STRING", ""):
             gc.disable()
-        state = state_of(self._service, self._app._shared.budget)  # noqa: SLF001 - it is told to nobody
+        state = state_of(self._app._shared.budget)  # noqa: SLF001 - it is told to nobody
         start_response("200 OK", [("Content-Length", str(len(state)))])
         return [state]
 
@@ -171,13 +227,12 @@ watched_wsgi = WatchedWsgi()
 
 def watched_aiohttp(*, auto_decompress: bool) -> web.Application:
     """Make a service that tells what it has in use."""
-    service = watched_service()
-    handler = Handler(service, auto_decompress=auto_decompress)
+    handler = Handler(watched_service(has_loop=True), auto_decompress=auto_decompress)
 
     async def state(request: web.Request) -> web.Response:
         if "collector" in request.query:
             gc.disable()
-        return web.Response(body=state_of(service, handler._frontend.budget))  # noqa: SLF001 - it is told to nobody
+        return web.Response(body=state_of(handler._frontend.budget, tasks=task_count()))  # noqa: SLF001 - told to nobody
 
     app = web.Application()
     handler.add_routes(app)
