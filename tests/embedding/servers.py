@@ -21,7 +21,8 @@ ASGI: Final = {
     "uvicorn httptools": "-m uvicorn --port {port} --log-level critical --http httptools --loop uvloop {app}",
     "hypercorn": "-m hypercorn --bind 127.0.0.1:{port} --log-level CRITICAL {app}",
     "hypercorn trio": "-m hypercorn --bind 127.0.0.1:{port} --log-level CRITICAL --worker-class trio {app}",
-    "granian ASGI": "-m granian --interface asgi --host 127.0.0.1 --port {port} --no-ws --log-level warning {app}",
+    "granian ASGI": "-m granian --interface asgi --host 127.0.0.1 --port {port} --no-ws --log-level warning"
+    " --workers-kill-timeout 5 {app}",  # else it may wait for ever for threads of requests that it has dropped
 }
 """How each server of ASGI is started."""
 
