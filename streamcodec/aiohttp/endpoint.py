@@ -10,12 +10,11 @@ from aiohttp import web
 from streamcodec.aiohttp.peer import AiohttpPeer, head_of, started
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
-from streamcodec.server.conversation import SLICE_BYTES
 from streamcodec.server.endpoint import in_shared_pool
 from streamcodec.server.receiving import receive_from
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
 from streamcodec.service.replies import Reply, complete_headers
-from streamcodec.transports.vectors import async_batches
+from streamcodec.transports.vectors import async_copied_pieces
 
 READ_TIMEOUT: Final = 30.0
 """Seconds without a byte: networks recover within that time or not at all."""
@@ -67,9 +66,7 @@ async def send_response(request: web.Request, reply: Reply) -> web.StreamRespons
         What the handler has to return.
     """
     response = await started(request, reply.status, complete_headers(reply))
-    async with aclosing(async_batches(reply.buffers)) as coming:
-        async for batch in coming:
-            for view in batch:
-                for begin in range(0, len(view), SLICE_BYTES):
-                    await response.write(bytes(view[begin : begin + SLICE_BYTES]))
+    async with aclosing(async_copied_pieces(reply.buffers)) as pieces:
+        async for piece in pieces:
+            await response.write(piece)
     return response

@@ -114,10 +114,10 @@ class AiohttpPeer:
         """Begin the answer."""
         self.response = await started(self._request, status, headers)
 
-    async def send(self, data: memoryview) -> None:
-        """Send a piece of the answer. It is copied, because aiohttp keeps it until it is sent."""
+    async def send(self, data: bytes) -> None:
+        """Send a piece of the answer."""
         if self.response is not None:
-            await self.response.write(bytes(data))
+            await self.response.write(data)
 
     async def _go_on(self) -> None:
         self._is_expected = False

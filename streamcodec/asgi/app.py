@@ -157,9 +157,9 @@ class AsgiPeer:
         """Begin the answer."""
         await self._send({"type": "http.response.start", "status": status, "headers": encoded(headers)})
 
-    async def send(self, data: memoryview) -> None:
-        """Send a piece of the answer. It is copied, because servers keep what they are given."""
-        await self._send({"type": "http.response.body", "body": bytes(data), "more_body": True})
+    async def send(self, data: bytes) -> None:
+        """Send a piece of the answer."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self) -> None:
         """End the answer."""

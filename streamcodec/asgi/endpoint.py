@@ -10,12 +10,11 @@ from streamcodec.asgi.app import AsgiPeer, encoded
 from streamcodec.asgi.scope import Message, Receive, Scope, Send, head_of
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
-from streamcodec.server.conversation import SLICE_BYTES
 from streamcodec.server.endpoint import in_shared_pool
 from streamcodec.server.receiving import receive_from
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
 from streamcodec.service.replies import Reply, complete_headers
-from streamcodec.transports.vectors import async_batches
+from streamcodec.transports.vectors import async_copied_pieces
 
 READ_TIMEOUT: Final = 30.0
 """Seconds without a byte: a network recovers within that time or not at all."""
@@ -67,13 +66,9 @@ async def send_response(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def pieces(reply: Reply) -> AsyncGenerator[bytes, None]:
+def pieces(reply: Reply) -> AsyncGenerator[bytes, None]:
     """Yield the body of a reply in pieces of at most 256 KiB, for Starlette's `StreamingResponse`."""
-    async with aclosing(async_batches(reply.buffers)) as coming:
-        async for batch in coming:
-            for view in batch:
-                for start in range(0, len(view), SLICE_BYTES):
-                    yield bytes(view[start : start + SLICE_BYTES])
+    return async_copied_pieces(reply.buffers)
 
 
 async def _no_send(_: Message) -> None:

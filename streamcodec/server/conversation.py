@@ -7,7 +7,6 @@ connections of the bundled server. The time limits are the same: how long a clie
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Final
 
 import anyio
 
@@ -29,10 +28,7 @@ from streamcodec.service import Inference, Reply
 from streamcodec.service.exchange import Exchange, ExchangeStep
 from streamcodec.service.replies import complete_headers
 from streamcodec.transports import turns
-from streamcodec.transports.vectors import async_batches
-
-SLICE_BYTES: Final = 256 << 10
-"""Of an answer, given to the framework at once: it copies what it is given, and more would only be memory."""
+from streamcodec.transports.vectors import async_copied_pieces
 
 
 class Progress:
@@ -150,11 +146,9 @@ class Conversation:
         if self._head is not None and self._head.method == "HEAD":
             return
         taking = Taking(self._options)
-        async with aclosing(async_batches(self._caller.sendable([*reply.buffers]))) as coming:
-            async for batch in coming:
-                for view in batch:
-                    for start in range(0, len(view), SLICE_BYTES):
-                        await self._send(view[start : start + SLICE_BYTES], taking)
+        async with aclosing(async_copied_pieces(self._caller.sendable([*reply.buffers]))) as pieces:
+            async for piece in pieces:
+                await self._send(piece, taking)
 
     def end(self) -> None:
         """Give back its share of the threads."""
@@ -250,7 +244,7 @@ class Conversation:
             raise ConnectionResetError(msg)
         return reply
 
-    async def _send(self, data: memoryview, taking: Taking) -> None:
+    async def _send(self, data: bytes, taking: Taking) -> None:
         taking.resume(anyio.current_time())
         with anyio.fail_after(self._options.write_timeout):
             await self._peer.send(data)

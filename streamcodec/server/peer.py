@@ -35,6 +35,6 @@ class Peer(Protocol):
         """Begin the answer."""
         ...
 
-    async def send(self, data: memoryview) -> None:
-        """Send a piece of the answer, and wait until the client can take more. Then the memory may be used again."""
+    async def send(self, data: bytes) -> None:
+        """Send a piece of the answer, which belongs to the framework from now on; wait until the client can take more."""
         ...

@@ -27,6 +27,9 @@ _MAX_VECTORS: Final = 512
 _SLICE_BYTES: Final = 256 << 10
 """Given to a transport at once; of that, it copies what the system does not take."""
 
+PIECE_BYTES: Final = 256 << 10
+"""Of an answer, copied for a framework at once: more would only be memory."""
+
 _JOINED_BYTES: Final = 16 << 10
 """Buffers that are no larger together are joined: a copy costs less than a call of the system."""
 
@@ -156,3 +159,27 @@ def pieces(batch: list[memoryview]) -> Iterator[bytes | memoryview]:
             yield view[start : start + _SLICE_BYTES]
     if joined:
         yield bytes(joined)
+
+
+def copied_pieces(views: Iterable[memoryview]) -> Iterator[bytes]:
+    """Yield the bytes of views as copies, for frameworks that keep what they are given: small views together."""
+    together: list[memoryview] = []
+    nbytes = 0
+    for view in views:
+        for start in range(0, len(view), PIECE_BYTES):
+            part = view[start : start + PIECE_BYTES]
+            if nbytes + len(part) > PIECE_BYTES:
+                yield b"".join(together)
+                together, nbytes = [], 0
+            together.append(part)
+            nbytes += len(part)
+    if together:
+        yield b"".join(together)
+
+
+async def async_copied_pieces(parts: Parts) -> AsyncGenerator[bytes, None]:
+    """Yield the same for all parts of a message; rows are made while they are sent."""
+    async with aclosing(async_batches(parts)) as coming:
+        async for batch in coming:
+            for piece in copied_pieces(batch):
+                yield piece

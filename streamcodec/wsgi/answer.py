@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from typing import Final, cast
+from typing import cast
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.rows import Rows
 from streamcodec.service.replies import Reply, complete_headers, failure_reply
-from streamcodec.transports.vectors import batches
+from streamcodec.transports.vectors import PIECE_BYTES, batches, copied_pieces
 from streamcodec.wsgi.environ import StartResponse
-
-PIECE_BYTES: Final = 256 << 10
-"""Of an answer, given to the server at once: more would only be memory."""
 
 
 class Answer:
@@ -96,7 +93,7 @@ def pieces_of(reply: Reply) -> Iterator[bytes]:
     """
     coming = batches(reply.buffers)
     while (batch := _next(coming)) is not None:
-        yield from _pieces(batch)
+        yield from copied_pieces(batch)
 
 
 def failure_to_send(reply: Reply) -> Reply | None:
@@ -122,19 +119,3 @@ def _next(coming: Iterator[list[memoryview]]) -> list[memoryview] | None:
     except Exception as error:
         msg = f"a model failed with {type(error).__name__} in the middle of its answer"
         raise RuntimeError(msg) from error
-
-
-def _pieces(views: list[memoryview]) -> Iterator[bytes]:
-    """Yield the bytes of views, small ones together and large ones cut."""
-    together: list[memoryview] = []
-    nbytes = 0
-    for view in views:
-        for begin in range(0, len(view), PIECE_BYTES):
-            part = view[begin : begin + PIECE_BYTES]
-            if nbytes + len(part) > PIECE_BYTES:
-                yield b"".join(together)
-                together, nbytes = [], 0
-            together.append(part)
-            nbytes += len(part)
-    if together:
-        yield b"".join(together)

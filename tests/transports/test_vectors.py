@@ -11,7 +11,7 @@ import pytest
 
 from streamcodec import LocalProtocolError, Rows
 from streamcodec.engine.message import Part
-from streamcodec.transports.vectors import Parts, SendQueue, async_batches, batches
+from streamcodec.transports.vectors import PIECE_BYTES, Parts, SendQueue, async_batches, batches, copied_pieces
 
 Array = np.ndarray[Any, Any]
 
@@ -134,3 +134,26 @@ def test_the_rest_of_a_queue() -> None:
     assert queue
     queue.sent(3)
     assert b"".join(queue.rest()) == (b"ab" * 600)[3:]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        ([], []),
+        ([0, 0], []),
+        ([1, 2, 3], [6]),
+        ([PIECE_BYTES], [PIECE_BYTES]),
+        ([1, PIECE_BYTES], [1, PIECE_BYTES]),
+        ([PIECE_BYTES + 1, 2], [PIECE_BYTES, 3]),
+        ([2 * PIECE_BYTES + 5, PIECE_BYTES - 5, 1], [PIECE_BYTES, PIECE_BYTES, PIECE_BYTES, 1]),
+    ],
+)
+def test_copies_for_frameworks_are_joined_and_cut(sizes: list[int], wanted: list[int]) -> None:
+    data = bytearray(np.random.default_rng(0).bytes(sum(sizes)))
+    ends = np.cumsum(sizes, dtype=int)
+    views = [memoryview(data)[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    found = list(copied_pieces(views))
+    whole = bytes(data)
+    data[:] = bytes(len(data))  # what has been handed over does not change with it
+    assert list(map(len, found)) == wanted
+    assert b"".join(found) == whole
