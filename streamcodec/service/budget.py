@@ -255,13 +255,17 @@ class Reservation:
         self.is_short = total is None or wanted < total
         return is_there
 
+    def taken_now(self) -> int | None:
+        """Return how much memory the request takes now; None if the client's pace does not matter."""
+        return None if self.taken is None else self.taken()
+
     def look(self, now: float) -> None:
         """Shrink if the request arrives too slowly for the memory that it has; the budget calls this while others wait.
 
         Args:
             now: seconds, on any clock.
         """
-        taken = None if self.taken is None or self.missing else self.taken()
+        taken = None if self.missing else self.taken_now()
         if taken is None or self._seen is None:
             self._seen = None if taken is None else (now, taken)
             return

@@ -9,13 +9,12 @@ from streamcodec.http.messages import RequestHead
 from streamcodec.server.failures import log_failure
 from streamcodec.server.observation import Observation, Observers
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.sharing import SharedBudget, SharedReservation
 from streamcodec.service import Observer, Reply, Service
-from streamcodec.service.budget import Budget
 from streamcodec.service.exchange import Exchange
 from streamcodec.wsgi.answer import Answer, failure_to_send, pieces_of, start, whole_of
 from streamcodec.wsgi.conversation import Conversation
 from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of, key_of
-from streamcodec.wsgi.sharing import SharedBudget, SharedReservation
 from streamcodec.wsgi.shortcut import Shortcut
 
 
@@ -51,9 +50,7 @@ class App:
         self._options = options or ServerOptions()
         self._service = service
         self._shortcut = Shortcut(service)
-        self._shared = SharedBudget(
-            Budget(self._options.max_memory_bytes, service.pool, min_rate=self._options.min_rate)
-        )
+        self._shared = SharedBudget(self._options.max_memory_bytes, service.pool, min_rate=self._options.min_rate)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
@@ -81,9 +78,12 @@ class App:
 
     def _reply(self, environ: Environ, key: bytes, observation: Observation | None, ending: Ending) -> Reply:
         """Receive a request in the ordinary way, and return the reply."""
-        ending.exchange = exchange = Exchange(self._service, SharedReservation(self._shared))
+        reservation = SharedReservation(self._shared)
+        ending.exchange = exchange = Exchange(self._service, reservation)
         exchange.watch = observation
-        conversation = Conversation(exchange, self._options, limits=self._service.limits, observation=observation)
+        conversation = Conversation(
+            exchange, reservation, self._options, limits=self._service.limits, observation=observation
+        )
         conversation.run(self._head(environ, key), environ["wsgi.input"])
         if observation is not None:
             observation.bytes_in = conversation.received

@@ -1,8 +1,10 @@
 """Conversation: one request of a WSGI server, from its head to its reply, in the thread of the request.
 
-It does what the `Exchange` says, as `server.Conversation` does under an event loop. The thread itself waits, reads and
-calls the model. So no code here can interrupt a read or a call: only the server's own time limits can. After each read,
-this module checks whether the client is fast enough for the memory that it holds.
+It does what the `Exchange` says, as `server.Conversation` does under an event loop. The rules are those of `Exchange`
+and `FedBody`. The rest of the two loops differs in each line: there, a step awaits a piece, a turn, a thread or memory,
+and may be cancelled. Here, the thread itself waits, reads and calls the model. So no code here can interrupt a read or
+a call: only the server's own time limits can. After each read, this module checks whether the client is fast enough for
+the memory that it holds.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from streamcodec.server.conversation import Progress
 from streamcodec.server.observation import BODY, MODEL, Observation
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience
+from streamcodec.server.sharing import SharedReservation
+from streamcodec.server.waiting import block_for_memory
 from streamcodec.service import Inference, Reply, failure_reply
 from streamcodec.service.exchange import Exchange, ExchangeStep
 from streamcodec.wsgi.intake import Intake, Readable
-from streamcodec.wsgi.sharing import wait_for_memory
 
 
 class Conversation:
@@ -31,10 +34,17 @@ class Conversation:
     _intake: Intake
 
     def __init__(
-        self, exchange: Exchange, options: ServerOptions, *, limits: Limits, observation: Observation | None
+        self,
+        exchange: Exchange,
+        reservation: SharedReservation,
+        options: ServerOptions,
+        *,
+        limits: Limits,
+        observation: Observation | None,
     ) -> None:
-        """Prepare."""
+        """Prepare; the reservation is that of the exchange."""
         self._exchange = exchange
+        self._reservation = reservation
         self._options = options
         self._limits = limits
         self._observation = observation
@@ -76,7 +86,7 @@ class Conversation:
     def _do(self, step: ExchangeStep | None) -> ExchangeStep | None:
         exchange = self._exchange
         if step is ExchangeStep.WAIT:
-            is_granted = wait_for_memory(exchange.reservation, self._options.budget_timeout)
+            is_granted = block_for_memory(exchange.reservation, self._options.budget_timeout)
             return exchange.go_on() if is_granted else exchange.refuse_for_memory()
         if step is ExchangeStep.CALL and exchange.inference is not None:
             return exchange.answer(exchange.inference.run(self._pull))
@@ -98,6 +108,7 @@ class Conversation:
             RemoteProtocolError: the connection is broken, or `too-slow`.
         """
         try:
+            self._reservation.begin_to_wait()
             self._patience.resume()
             self._patience.look(monotonic())
             self._intake.read(self._body)
@@ -109,6 +120,7 @@ class Conversation:
             raise RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408) from None
         finally:
             self._patience.pause(monotonic())
+            self._reservation.end_to_wait()
 
     def _pull(self) -> HttpEvent:
         """Return the next event of a request whose model takes windows.
