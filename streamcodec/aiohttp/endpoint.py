@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Final
 
 from aiohttp import web
 
 from streamcodec.aiohttp.peer import AiohttpPeer, head_of, started
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
-from streamcodec.server.endpoint import in_shared_pool
-from streamcodec.server.receiving import receive_from
+from streamcodec.server.endpoint import SHARED_BUDGET, in_shared_pool
+from streamcodec.server.receiving import MIN_RATE, READ_TIMEOUT, options_of, receive_from
+from streamcodec.server.sharing import SharedBudget
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
 from streamcodec.service.replies import Reply, complete_headers
 from streamcodec.transports.vectors import async_copied_pieces
-
-READ_TIMEOUT: Final = 30.0
-"""Seconds without a byte: networks recover within that time or not at all."""
 
 
 async def receive_request(
@@ -27,6 +24,8 @@ async def receive_request(
     place: Place = in_shared_pool,
     limits: Limits = DEFAULT_LIMITS,
     timeout: float | None = READ_TIMEOUT,
+    min_rate: float = MIN_RATE,
+    budget: SharedBudget = SHARED_BUDGET,
     auto_decompress: bool = True,
 ) -> ReceivedRequest:
     """Receive an inference request while it arrives, each tensor in its final memory.
@@ -40,7 +39,11 @@ async def receive_request(
             the request.
         place: chooses the memory for a tensor; by default a block of a pool, which returns there after its last array.
         limits: caps on everything that is read.
-        timeout: seconds without a byte; None waits for ever.
+        timeout: seconds without a byte; None leaves all limits of time to the framework.
+        min_rate: bytes of tensors a second, after a first `timeout`.
+        budget: the memory of all requests that have the same; by default all endpoints of this process share one, of
+            half of the memory. A request counts as long as its `ReceivedRequest` exists. One that has to wait for
+            memory for more than 10 seconds is refused.
         auto_decompress: the value of the same argument of aiohttp; see `Handler`.
 
     Raises:
@@ -52,7 +55,7 @@ async def receive_request(
     reception = Reception(
         head_of(request, limits), limits=limits, check=check, place=place, is_decoded=peer.is_decoded, paced=True
     )
-    return await receive_from(peer, reception, timeout)
+    return await receive_from(peer, reception, budget, options_of(timeout, min_rate))
 
 
 async def send_response(request: web.Request, reply: Reply) -> web.StreamResponse:

@@ -2,5 +2,6 @@
 
 from streamcodec.asgi.app import App
 from streamcodec.asgi.endpoint import pieces, receive_request, send_response
+from streamcodec.server.sharing import SharedBudget
 
-__all__ = ["App", "pieces", "receive_request", "send_response"]
+__all__ = ["App", "SharedBudget", "pieces", "receive_request", "send_response"]

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
 
 from streamcodec.asgi.app import AsgiPeer, encoded
 from streamcodec.asgi.scope import Message, Receive, Scope, Send, head_of
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
-from streamcodec.server.endpoint import in_shared_pool
-from streamcodec.server.receiving import receive_from
+from streamcodec.server.endpoint import SHARED_BUDGET, in_shared_pool
+from streamcodec.server.receiving import MIN_RATE, READ_TIMEOUT, options_of, receive_from
+from streamcodec.server.sharing import SharedBudget
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
 from streamcodec.service.replies import Reply, complete_headers
 from streamcodec.transports.vectors import async_copied_pieces
-
-READ_TIMEOUT: Final = 30.0
-"""Seconds without a byte: a network recovers within that time or not at all."""
 
 
 async def receive_request(
@@ -28,6 +25,8 @@ async def receive_request(
     place: Place = in_shared_pool,
     limits: Limits = DEFAULT_LIMITS,
     timeout: float | None = READ_TIMEOUT,
+    min_rate: float = MIN_RATE,
+    budget: SharedBudget = SHARED_BUDGET,
 ) -> ReceivedRequest:
     """Receive an inference request while it arrives, each tensor in its final memory.
 
@@ -38,7 +37,11 @@ async def receive_request(
             refused.
         place: chooses the memory of a tensor; by default a pool, to which the memory returns with its last array.
         limits: bound everything that is read.
-        timeout: seconds without a byte; None waits for ever.
+        timeout: seconds without a byte; None leaves all limits of time to the framework.
+        min_rate: bytes of tensors a second, after a first `timeout`.
+        budget: the memory of all requests that have the same; by default all endpoints of this process share one, of
+            half of the memory. A request counts as long as its `ReceivedRequest` exists. One that has to wait for
+            memory for more than 10 seconds is refused.
 
     Returns:
         The request, with all of its tensors.
@@ -49,7 +52,7 @@ async def receive_request(
         OutOfMemoryError: the same, because there is no memory.
     """
     reception = Reception(head_of(scope, limits), limits=limits, check=check, place=place, paced=True)
-    return await receive_from(AsgiPeer(scope, receive, _no_send), reception, timeout)
+    return await receive_from(AsgiPeer(scope, receive, _no_send), reception, budget, options_of(timeout, min_rate))
 
 
 async def send_response(send: Send, reply: Reply) -> None:

@@ -1,50 +1,208 @@
-"""Receiving: receives a request for a user's own endpoint, from any framework that has a `Peer`."""
+"""Receiving: receives a request for a user's own endpoint, from any framework that has a `Peer`.
+
+`Receiving` has the bounds of one request: its share of the memory of all endpoints, and what `Patience` with its client
+is measured by. They are those of the service. Memory is asked for in steps while the JSON header arrives, and all of it
+before memory is taken for tensors. A client that is too slow for the memory that it has must make room for others.
+Sans-IO: a task (`receive_from`) or a thread of WSGI waits, and does what it says.
+
+The reservation belongs to the received request afterwards, and is given back when that is deleted. Nothing here may
+refer to itself, as in `server.frontend`: whoever waits has the `Patience`, which refers to `Receiving`.
+"""
 
 from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Final
 
 import anyio
 
 from streamcodec.engine.decoder import Buffer
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN
+from streamcodec.engine.errors import ErrorCode, OutOfMemoryError, RemoteProtocolError
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderReceived
+from streamcodec.http.messages import HttpEvent
+from streamcodec.server.options import ServerOptions
+from streamcodec.server.patience import Patience, Phase
 from streamcodec.server.peer import Peer
+from streamcodec.server.sharing import Hold, SharedBudget, SharedReservation
+from streamcodec.server.waiting import look_for_memory
 from streamcodec.service.reception import ReceivedRequest, Reception
 from streamcodec.transports import turns
 
+READ_TIMEOUT: Final = 30.0
+"""Seconds without a byte: a network recovers within that time or not at all."""
 
-async def receive_from(peer: Peer, reception: Reception, timeout: float | None) -> ReceivedRequest:
+MIN_RATE: Final = 1024.0
+"""Bytes a second, as of the bundled server."""
+
+_HEADER_TIMEOUT: Final = 60.0
+
+
+@lru_cache(maxsize=64)
+def options_of(timeout: float | None, min_rate: float) -> ServerOptions:
+    """Return the limits of time of an endpoint.
+
+    Args:
+        timeout: seconds without a byte; None leaves all limits of time to the framework.
+        min_rate: bytes a second of tensors, after a first `timeout`.
+    """
+    if timeout is None:
+        return ServerOptions(
+            max_memory_bytes=1, header_timeout=math.inf, read_timeout=math.inf, request_timeout=math.inf, min_rate=0.0
+        )
+    return ServerOptions(
+        max_memory_bytes=1,
+        header_timeout=max(timeout, _HEADER_TIMEOUT),
+        read_timeout=timeout,
+        min_rate=min_rate,
+    )
+
+
+class Receiving:
+    """One request on its way.
+
+    Attributes:
+        body: takes the bytes, and returns the events.
+        reservation: the memory of the request.
+    """
+
+    request_count = 1
+
+    def __init__(self, reception: Reception, budget: SharedBudget, options: ServerOptions) -> None:
+        """Begin before the body.
+
+        Raises:
+            LimitExceededError: it takes more memory than there is for all requests.
+        """
+        self._reception = reception
+        self._budget = budget
+        self._options = options
+        self.body = reception.body
+        self.reservation: SharedReservation = SharedReservation(budget)
+        self.reservation.check(reception.least_bytes)
+        self.reservation.taken = self._taken
+        self.reservation.is_short = True  # it has nothing yet, and asks for a first step
+
+    @property
+    def phase(self) -> Phase:
+        """What is awaited."""
+        return Phase.BODY if self._reception.has_header else Phase.HEADER
+
+    @property
+    def received(self) -> int:
+        """Bytes that have come."""
+        return self.body.received
+
+    @property
+    def has_work(self) -> bool:
+        """Whether what has come waits to be worked on."""
+        return self.body.has_work
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether it has been too slow while others wait for its memory."""
+        return self.reservation.is_lost
+
+    def waits_for_memory(self) -> bool:
+        """Whether memory has to come before more of the body is taken.
+
+        Raises:
+            LimitExceededError: it takes more than there is for all requests.
+        """
+        reservation, reception = self.reservation, self._reception
+        if reservation.is_short and not reservation.missing:
+            reservation.has_room(reception.taken_bytes, reception.memory_bytes)
+        return bool(reservation.missing)
+
+    def receive(self, event: HttpEvent) -> ReceivedRequest | None:
+        """Take an event of the body; return the request after the last one.
+
+        Raises:
+            LimitExceededError: it takes more memory than there is for all requests.
+        """
+        reception, reservation = self._reception, self.reservation
+        request = reception.receive(event)
+        if isinstance(event, HeaderReceived):
+            reservation.ask(reception.memory_bytes or 0, held=reception.held_bytes)
+        if request is None:
+            return None
+        reservation.taken = None
+        return request.holding(Hold(self._budget, reservation))
+
+    def end(self) -> None:
+        """Give everything back: the request is refused, or given up."""
+        self.reservation.release()
+
+    def check_memory(self, *, is_granted: bool) -> None:
+        """Refuse a request that has waited too long for memory.
+
+        Raises:
+            OutOfMemoryError: it has.
+        """
+        if not is_granted:
+            raise OutOfMemoryError("other requests use all of the memory for requests")
+
+    def too_slow(self) -> RemoteProtocolError:
+        """Return the error of a client that has had its time."""
+        part = "body" if self._reception.has_header else "JSON header"
+        most, least = self._options.read_timeout, self._options.min_rate
+        msg = f"the {part} of the request comes too slowly: {most:g} seconds without a byte, or below {least:g} bytes/s"
+        return RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
+
+    def _taken(self) -> int | None:
+        return None if self.body.has_work else self._reception.taken_bytes
+
+
+async def receive_from(
+    peer: Peer, reception: Reception, budget: SharedBudget, options: ServerOptions
+) -> ReceivedRequest:
     """Receive a request.
 
     Args:
         peer: brings the body.
         reception: takes it; paced.
-        timeout: seconds without a byte; None waits for ever.
+        budget: the memory of all requests.
+        options: by `options_of`.
 
     Raises:
         RemoteProtocolError: the request is refused; `too-slow`, or `connection-closed` if the client has left.
         OutOfMemoryError: as above, for want of memory.
     """
-    body = reception.body
-    while True:
-        event = body.next_event()
-        if event is NEED_TURN:
-            await turns.work(body)
-        elif event is NEED_DATA:
-            piece = await _piece(peer, timeout)
-            if piece is None:
-                body.receive_eof()
-            else:
-                body.feed(piece)
-        elif (request := reception.receive(event)) is not None:
-            return request
-
-
-async def _piece(peer: Peer, timeout: float | None) -> Buffer | None:
+    receiving = Receiving(reception, budget, options)
+    patience = Patience(options, receiving)
     try:
-        with anyio.fail_after(timeout):
-            return await peer.receive()
+        while True:
+            if receiving.waits_for_memory():
+                is_granted = await look_for_memory(receiving.reservation, options.budget_timeout)
+                receiving.check_memory(is_granted=is_granted)
+                continue
+            event = receiving.body.next_event()
+            if event is NEED_TURN:
+                await turns.work(receiving.body)
+            elif event is NEED_DATA:
+                piece = await _piece(peer, receiving, patience)
+                if piece is None:
+                    receiving.body.receive_eof()
+                else:
+                    receiving.body.feed(piece)
+            elif (request := receiving.receive(event)) is not None:
+                return request
+    except BaseException:
+        receiving.end()
+        raise
+
+
+async def _piece(peer: Peer, receiving: Receiving, patience: Patience) -> Buffer | None:
+    patience.resume()
+    receiving.reservation.begin_to_wait()
+    try:
+        while True:
+            with anyio.move_on_after(patience.look(anyio.current_time())):
+                return await peer.receive()
     except TimeoutError:
-        msg = f"no byte of the request has arrived for {timeout:g} seconds"
-        raise RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408) from None
+        raise receiving.too_slow() from None
     except ConnectionError as error:
         raise RemoteProtocolError(str(error), code=ErrorCode.CONNECTION_CLOSED) from None
+    finally:
+        patience.pause(anyio.current_time())
+        receiving.reservation.end_to_wait()

@@ -39,7 +39,7 @@ from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.classification import check_classes, classify_outputs
 from streamcodec.service.extensions import check_extensions
-from streamcodec.service.memory import bytes_beside, bytes_placed
+from streamcodec.service.memory import bytes_beside, bytes_placed, bytes_taken
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.observing import CallWatch
@@ -340,13 +340,7 @@ class Inference:
     @property
     def taken_bytes(self) -> int:
         """How much memory the request really takes now, whatever it has announced."""
-        offset = self.decoder.offset
-        if self._header is None:
-            return max(offset, self.decoder.held_bytes)
-        tensors = self._header.tensors
-        from_json = sum(bytes_beside(spec) for spec in tensors if not spec.is_binary)
-        # The offsets of BYTES are found while the elements arrive. In the worst case all elements are empty.
-        return offset + from_json + min(2 * offset, sum(bytes_beside(spec) for spec in tensors if spec.is_binary))
+        return bytes_taken(self.decoder, None if self._header is None else self._header.tensors)
 
     @property
     def held_bytes(self) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from heapq import nlargest
-from typing import Final
+from typing import Any, Final
 
+from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.engine.windows import Windows
 
@@ -21,6 +22,21 @@ def bytes_beside(spec: TensorSpec) -> int:
         return _OFFSET_BYTES * spec.count if spec.datatype.is_bytes else 0
     # JSON numbers are parsed into an array and then copied into their placement.
     return spec.data.nbytes + (_OBJECT_BYTES * spec.count if spec.datatype.is_bytes else spec.data.nbytes)
+
+
+def bytes_taken(decoder: Decoder[Any], tensors: tuple[TensorSpec, ...] | None) -> int:
+    """Return how much memory a request really takes now, whatever it has announced.
+
+    Args:
+        decoder: of the request.
+        tensors: of its JSON header; None if that has not arrived.
+    """
+    offset = decoder.offset
+    if tensors is None:
+        return max(offset, decoder.held_bytes)
+    from_json = sum(bytes_beside(spec) for spec in tensors if not spec.is_binary)
+    # The offsets of BYTES are found while the elements arrive. In the worst case all elements are empty.
+    return offset + from_json + min(2 * offset, sum(bytes_beside(spec) for spec in tensors if spec.is_binary))
 
 
 def bytes_placed(tensors: tuple[TensorSpec, ...], windows: Windows | None) -> int:

@@ -24,6 +24,7 @@ from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.fed import FedBody
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.inference import as_values, select_outputs
+from streamcodec.service.memory import bytes_beside, bytes_placed, bytes_taken
 from streamcodec.service.models import Inputs
 from streamcodec.service.replies import Reply, message_reply
 
@@ -41,6 +42,12 @@ class ReceivedRequest:
     """By name; writable, in C order. BYTES are arrays of `bytes`, which are made when they are first asked for."""
     media_type: str | None
     """The media type of the request, if it gives the header's length; the answer then has the same."""
+    hold: object = None
+    """Keeps the memory of the request reserved as long as this record exists."""
+
+    def holding(self, hold: object) -> ReceivedRequest:
+        """Return this request, which keeps something until it is deleted."""
+        return ReceivedRequest(header=self.header, inputs=self.inputs, media_type=self.media_type, hold=hold)
 
     def reply(self, outputs: Mapping[str, Values], *, model_name: str, model_version: str | None = None) -> Reply:
         """Make the answer: the requested outputs, each as binary data or JSON as the request asks.
@@ -71,7 +78,7 @@ class Reception:
         body: takes the bytes, and returns the events.
     """
 
-    _header: RequestHeader
+    _header: RequestHeader | None = None
 
     def __init__(
         self,
@@ -88,18 +95,54 @@ class Reception:
         Raises:
             RemoteProtocolError: the request can be refused by its head alone.
         """
-        header_length, self._media_type = head.fields.header_form
-        decoder = request_decoder(
-            header_length=header_length,
+        self._header_length, self._media_type = head.fields.header_form
+        self._body_length = head.body_length
+        self._decoder = request_decoder(
+            header_length=self._header_length,
             body_length=head.body_length,
             allow_headerless=True,
             limits=limits,
             check=check,
             place=place,
+            pause_after_header=True,
             paced=paced,
         )
-        self.body: FedBody = FedBody(head, decoder, limits, is_decoded=is_decoded, paced=paced)
+        self.body: FedBody = FedBody(head, self._decoder, limits, is_decoded=is_decoded, paced=paced)
         self._inputs: dict[str, np.ndarray[Any, Any] | Elements] = {}
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the JSON header has arrived."""
+        return self._header is not None
+
+    @property
+    def least_bytes(self) -> int:
+        """The least memory that the request takes, as far as its head tells."""
+        return self._body_length or self._header_length or 0
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Bytes of memory that the request takes. Before the JSON header has arrived, those that it may take itself.
+
+        It counts the decompressed body and what is made from it, wherever tensors are placed; None if that is unknown.
+        """
+        if self._header is None:
+            return self._body_length if self._header_length is None else self._header_length
+        tensors = self._header.tensors
+        known = self._body_length
+        body_length = self._decoder.offset + bytes_placed(tensors, None) if known is None else known
+        return body_length + sum(map(bytes_beside, tensors))
+
+    @property
+    def taken_bytes(self) -> int:
+        """How much memory the request takes now, whatever it has announced."""
+        return bytes_taken(self._decoder, None if self._header is None else self._header.tensors)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many of the `memory_bytes` are in use when the JSON header has arrived."""
+        tensors = () if self._header is None else self._header.tensors
+        return self._decoder.offset + sum(bytes_beside(spec) for spec in tensors if not spec.is_binary)
 
     def receive(self, event: HttpEvent) -> ReceivedRequest | None:
         """Take an event of the body; return the request after its last event.
@@ -108,7 +151,8 @@ class Reception:
             LocalProtocolError: a tensor was placed in windows, which are events of the body and not arrays.
         """
         if isinstance(event, EndOfMessage):
-            return ReceivedRequest(header=self._header, inputs=Inputs(self._inputs), media_type=self._media_type)
+            header = cast("RequestHeader", self._header)
+            return ReceivedRequest(header=header, inputs=Inputs(self._inputs), media_type=self._media_type)
         if isinstance(event, HeaderReceived):
             self._header = cast("RequestHeader", event.header)
         elif isinstance(event, TensorReceived):

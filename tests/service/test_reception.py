@@ -13,11 +13,15 @@ from streamcodec import (
     NEED_DATA,
     NEED_TURN,
     EncodedMessage,
+    EndOfMessage,
     ErrorCode,
+    HeaderReceived,
     LocalProtocolError,
     RemoteProtocolError,
     RequestedOutput,
     RequestHeader,
+    Tensor,
+    TensorReceived,
     Windows,
     encode_request,
     new_array,
@@ -110,3 +114,52 @@ def test_windows_are_not_whole_tensors() -> None:
     assert reception.receive(reception.body.next_event()) is None  # type: ignore[arg-type] # there is all of it
     with pytest.raises(LocalProtocolError, match="windows"):
         reception.receive(reception.body.next_event())  # type: ignore[arg-type] # as above
+
+
+def bytes_of(reception: Reception) -> tuple[bool, int, int | None, int, int]:
+    return (
+        reception.has_header,
+        reception.least_bytes,
+        reception.memory_bytes,
+        reception.taken_bytes,
+        reception.held_bytes,
+    )
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+def test_it_tells_how_much_memory_it_takes(has_length: bool) -> None:
+    names = np.array([b"a", b"bc"], object)
+    message = encode_request([Tensor(name="x", array=X), Tensor(name="n", array=names)])
+    data = b"".join(message.buffers)
+    request = head("/double", "POST", message.headers, len(data) if has_length else None)
+    reception = Reception(request, place=new_array)
+    length, beside = message.header_length or 0, 2 * 8
+    assert bytes_of(reception) == (False, len(data) if has_length else length, length, 0, 0)
+    reception.body.feed(data)
+    first = reception.body.next_event()
+    assert isinstance(first, HeaderReceived)
+    reception.receive(first)
+    assert bytes_of(reception) == (
+        True,
+        len(data) if has_length else length,
+        len(data) + beside,
+        length + beside,
+        length,
+    )
+    for _ in range(2):
+        assert isinstance(reception.body.next_event(), TensorReceived)
+    if not has_length:
+        reception.body.receive_eof()
+    end = reception.body.next_event()
+    assert isinstance(end, EndOfMessage)
+    received = reception.receive(end)
+    assert reception.taken_bytes == len(data) + beside
+    assert received is not None
+    hold = object()
+    assert received.hold is None
+    assert received.holding(hold).hold is hold
+    assert received.holding(hold).inputs is received.inputs
+
+
+def test_of_a_request_without_lengths_nothing_is_known() -> None:
+    assert bytes_of(Reception(head("/double", "POST", length=None), place=new_array)) == (False, 0, None, 0, 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+import threading
+import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +14,9 @@ import flask
 import numpy as np
 import pytest
 
-from streamcodec import DEFAULT_LIMITS, LimitExceededError, Limits, RemoteProtocolError, RequestHeader
+from streamcodec import DEFAULT_LIMITS, LimitExceededError, Limits, OutOfMemoryError, RemoteProtocolError, RequestHeader
 from streamcodec.service import error_reply
-from streamcodec.wsgi import pieces_of, receive_request, send_response
+from streamcodec.wsgi import SharedBudget, endpoint, pieces_of, receive_request, send_response
 from tests.wsgi.requests import Pieces, body_of, environ_of, message_of
 
 X = np.arange(1 << 18, dtype=np.float32)
@@ -104,3 +106,55 @@ def test_a_view_of_flask() -> None:
     assert answer.json is not None
     assert answer.json["outputs"][0]["data"][:3] == [0, 2, 4]
     assert app.test_client().post("/double", data=b"{", headers={}).status_code == 400
+
+
+class Slow(Pieces):
+    """A stream whose reads take time."""
+
+    def read(self, size: int, /) -> bytes:
+        time.sleep(0.03)
+        return super().read(size)
+
+
+def test_a_client_that_is_slow_for_long_is_refused() -> None:
+    message = message_of(X)
+    budget = SharedBudget(4 << 20)
+    with pytest.raises(RemoteProtocolError, match="too slowly") as caught:
+        receive_request(
+            environ_of(message, stream=Slow(body_of(message), most=100)), timeout=0.1, min_rate=1e6, budget=budget
+        )
+    assert caught.value.status_hint == 408
+    assert budget.budget.reserved == 0
+
+
+def test_memory_is_shared_and_given_back_with_the_request() -> None:
+    message = message_of(X)
+    budget = SharedBudget(2 << 20)
+
+    def receive() -> Any:  # noqa: ANN401 - a request
+        return receive_request(environ_of(message, stream=Pieces(body_of(message))), budget=budget)
+
+    first = receive()
+    assert budget.budget.reserved == message.body_length
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(receive()))
+    thread.start()
+    thread.join(0.2)
+    assert not found, "it waits"
+    del first
+    thread.join(10)
+    assert np.array_equal(found.pop().inputs["x"], X)
+    assert budget.budget.reserved == 0
+    with pytest.raises(LimitExceededError):
+        receive_request(environ_of(message), budget=SharedBudget(1000))
+
+
+def test_who_waits_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "block_for_memory", lambda _, __: False)
+    message = message_of(X)
+    budget = SharedBudget(2 << 20)
+    first = receive_request(environ_of(message), budget=budget)
+    with pytest.raises(OutOfMemoryError):
+        receive_request(environ_of(message), budget=budget)
+    del first
+    assert budget.budget.reserved == 0
