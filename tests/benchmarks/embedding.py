@@ -4,6 +4,7 @@
 
 Both run under the same server at the same time, each in a process of its own, and are asked by turns: one tensor of
 256 MiB, which is counted; and small requests of 16 floats, which are answered as they are. Times are medians.
+A third application, which reads the body and drops it, shows what the server takes by itself.
 A second table has clients that are not usual; see `tests.benchmarks.embedding_clients`.
 """
 
@@ -32,7 +33,7 @@ SMALL_COUNT: Final = 400
 ROUNDS: Final = 3
 
 _MIB: Final = 1 << 20
-_APPS: Final = ("ours", "whole")
+_APPS: Final = ("ours", "whole", "dropping")
 
 
 @dataclass
@@ -163,13 +164,19 @@ def line(server: str, figures: dict[str, Figures]) -> str:
         middle = max if name == "mebibytes" else statistics.median
         mine, theirs = middle(getattr(ours, name)) * unit, middle(getattr(whole, name)) * unit
         cells.append(f"{mine:.{digits}f} / {theirs:.{digits}f} ({mine / theirs:.2f})")
+    dropped = [statistics.median(getattr(figures["dropping"], name)) for name in ("seconds", "cpu_seconds")]
+    ratios = [
+        mine / statistics.median(theirs)
+        for mine, theirs in zip(dropped, (whole.seconds, whole.cpu_seconds), strict=True)
+    ]
+    cells.insert(3, f"{dropped[0] * 1e3:.0f} ({ratios[0]:.2f}), CPU {dropped[1] * 1e3:.0f} ({ratios[1]:.2f})")
     return f"| {' | '.join(cells)} |"
 
 
 def main(servers: list[str]) -> None:
     """Print the tables."""
-    print("| server | 256 MiB: ms | CPU ms | MiB | small: requests/s | CPU us |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| server | 256 MiB: ms | CPU ms | dropped: ms, CPU ms | MiB | small: requests/s | CPU us |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for server in servers or SERVERS:
         with suppress(KeyboardInterrupt):
             print(line(server, measure(server)), flush=True)

@@ -3,6 +3,7 @@
 A whole-body application does what most do: it reads the body, parses the header, and looks at the tensors where they
 lie in it. It checks nothing but the name of the model.
 
+`dropping_*` read the body and drop it: no application can take less time than that under the same server.
 `told_*` are the same applications, which also tell how much is in progress.
 """
 
@@ -79,6 +80,17 @@ async def whole_asgi(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"".join(parts)})
 
 
+async def dropping_asgi(scope: Scope, receive: Receive, send: Send) -> None:
+    """Read the body and drop it."""
+    if scope["type"] == "lifespan":
+        await _live(receive, send)
+        return
+    while (await receive()).get("more_body", False):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def _live(receive: Receive, send: Send) -> None:
     while (await receive())["type"] != "lifespan.shutdown":
         await send({"type": "lifespan.startup.complete"})
@@ -95,6 +107,15 @@ def whole_wsgi(environ: Environ, start_response: StartResponse) -> Iterable[byte
     status, header, parts = _infer(body, length, environ["PATH_INFO"].split("/")[3])
     start_response(f"{status} so", [*header.items()])
     return [b"".join(parts)]
+
+
+def dropping_wsgi(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Read the body and drop it."""
+    left = int(environ.get("CONTENT_LENGTH") or 0)
+    while left and (piece := environ["wsgi.input"].read(min(left, 4 << 20))):
+        left -= len(piece)
+    start_response("200 OK", [("Content-Length", "0")])
+    return [b""]
 
 
 def ours_aiohttp(*, auto_decompress: bool) -> web.Application:
@@ -114,6 +135,19 @@ def whole_aiohttp(*, auto_decompress: bool) -> web.Application:  # noqa: ARG001 
 
     app = web.Application(client_max_size=1 << 30)
     app.router.add_post("/v2/models/{name}/infer", infer)
+    return app
+
+
+def dropping_aiohttp(*, auto_decompress: bool) -> web.Application:  # noqa: ARG001 - as `ours_aiohttp`
+    """Make an application that reads bodies and drops them."""
+
+    async def drop(request: web.Request) -> web.Response:
+        async for _ in request.content.iter_any():
+            pass
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", drop)
     return app
 
 
