@@ -36,5 +36,5 @@ class Peer(Protocol):
         ...
 
     async def send(self, data: bytes) -> None:
-        """Send a piece of the answer, which belongs to the framework from now on; wait until the client can take more."""
+        """Send a piece of the answer; it belongs to the framework then. Wait until the client can take more."""
         ...
