@@ -17,9 +17,10 @@ from typing import Final
 
 import anyio
 
-from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, OutOfMemoryError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderReceived
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderReceived, NeedData, NeedTurn
+from streamcodec.formats.v2.model import Event
+from streamcodec.http.fed import FedBody
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience, Phase
@@ -176,15 +177,11 @@ async def receive_from(
                 is_granted = await look_for_memory(receiving.reservation, options.budget_timeout)
                 receiving.check_memory(is_granted=is_granted)
                 continue
-            event = receiving.body.next_event()
+            event = await _next_event(peer, receiving, patience)
             if event is NEED_TURN:
                 await turns.work(receiving.body)
             elif event is NEED_DATA:
-                piece = await _piece(peer, receiving, patience)
-                if piece is None:
-                    receiving.body.receive_eof()
-                else:
-                    receiving.body.feed(piece)
+                continue
             elif (request := receiving.receive(event)) is not None:
                 return request
     except BaseException:
@@ -192,17 +189,35 @@ async def receive_from(
         raise
 
 
-async def _piece(peer: Peer, receiving: Receiving, patience: Patience) -> Buffer | None:
+async def _next_event(peer: Peer, receiving: Receiving, patience: Patience) -> Event | NeedData | NeedTurn:
+    """Return the next event; `NEED_DATA` if memory is needed before more is taken. See `server.Conversation`."""
+    body = receiving.body
+    if (event := body.next_event()) is not NEED_DATA:
+        return event
     patience.resume()
-    receiving.reservation.begin_to_wait()
     try:
         while True:
             with anyio.move_on_after(patience.look(anyio.current_time())):
-                return await peer.receive()
+                while event is NEED_DATA:
+                    receiving.reservation.begin_to_wait()
+                    await _take_piece(peer, body)
+                    event = body.next_event()
+                    if receiving.reservation.is_short:
+                        break
+                return event
     except TimeoutError:
         raise receiving.too_slow() from None
-    except ConnectionError as error:
-        raise RemoteProtocolError(str(error), code=ErrorCode.CONNECTION_CLOSED) from None
     finally:
         patience.pause(anyio.current_time())
         receiving.reservation.end_to_wait()
+
+
+async def _take_piece(peer: Peer, body: FedBody) -> None:
+    try:
+        piece = await peer.receive()
+    except ConnectionError as error:
+        raise RemoteProtocolError(str(error), code=ErrorCode.CONNECTION_CLOSED) from None
+    if piece is None:
+        body.receive_eof()
+    else:
+        body.feed(piece)

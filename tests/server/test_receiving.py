@@ -260,3 +260,21 @@ def test_endpoints_share_a_budget_unless_they_have_their_own() -> None:
 
     run(main)
     assert SHARED_BUDGET.budget.reserved == before
+
+
+@pytest.mark.slow
+def test_a_quick_client_keeps_its_memory_while_others_wait() -> None:
+    scope, body = infer(np.zeros(1 << 20, np.float32))
+    budget = SharedBudget(len(body) + 1000, min_rate=1000.0)
+    options = ServerOptions(budget_timeout=20.0)
+
+    async def main() -> None:
+        quick = Trickle(body, len(body) // 150, 0.02)  # for 3 s, without a break that is worth a look
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(receive_with, scope, Exchanged(deque([body[:1000], body[1000:]])).receive, budget, options)
+            received = await receive_with(scope, quick.receive, budget, options)
+            assert budget.budget._given_up == 0, "it has never had to shrink"  # noqa: SLF001 - shows nowhere else
+            assert received.header.tensors[0].nbytes == 4 << 20
+            del received
+
+    run(main)
