@@ -340,7 +340,9 @@ class Inference:
     @property
     def taken_bytes(self) -> int:
         """How much memory the request really takes now, whatever it has announced."""
-        return bytes_taken(self.decoder, None if self._header is None else self._header.tensors)
+        return bytes_taken(
+            self.decoder.offset, self.decoder.held_bytes, None if self._header is None else self._header.tensors
+        )
 
     @property
     def held_bytes(self) -> int:

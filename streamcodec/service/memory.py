@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from heapq import nlargest
-from typing import Any, Final
+from typing import Final
 
-from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.engine.windows import Windows
 
@@ -24,16 +23,16 @@ def bytes_beside(spec: TensorSpec) -> int:
     return spec.data.nbytes + (_OBJECT_BYTES * spec.count if spec.datatype.is_bytes else spec.data.nbytes)
 
 
-def bytes_taken(decoder: Decoder[Any], tensors: tuple[TensorSpec, ...] | None) -> int:
+def bytes_taken(offset: int, held_bytes: int, tensors: tuple[TensorSpec, ...] | None) -> int:
     """Return how much memory a request really takes now, whatever it has announced.
 
     Args:
-        decoder: of the request.
+        offset: bytes of the body that have been decoded.
+        held_bytes: bytes that the decoder holds of a JSON header.
         tensors: of its JSON header; None if that has not arrived.
     """
-    offset = decoder.offset
     if tensors is None:
-        return max(offset, decoder.held_bytes)
+        return max(offset, held_bytes)
     from_json = sum(bytes_beside(spec) for spec in tensors if not spec.is_binary)
     # The offsets of BYTES are found while the elements arrive. In the worst case all elements are empty.
     return offset + from_json + min(2 * offset, sum(bytes_beside(spec) for spec in tensors if spec.is_binary))

@@ -136,7 +136,8 @@ class Reception:
     @property
     def taken_bytes(self) -> int:
         """How much memory the request takes now, whatever it has announced."""
-        return bytes_taken(self._decoder, None if self._header is None else self._header.tensors)
+        tensors = None if self._header is None else self._header.tensors
+        return bytes_taken(self._decoder.offset, self._decoder.held_bytes, tensors)
 
     @property
     def held_bytes(self) -> int:
