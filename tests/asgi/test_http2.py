@@ -16,6 +16,8 @@ from tests.asgi.test_app import app_of, infer, on_both, run
 SMALL: Final = np.arange(16, dtype=np.float32)
 LARGE: Final = np.arange(1 << 18, dtype=np.float32)
 OPTIONS: Final = ServerOptions(read_timeout=0.4)
+PATIENT: Final = ServerOptions(read_timeout=20.0, idle_timeout=0.2)
+"""Looks every 50 ms; the other limits are far away."""
 
 
 class Late:
@@ -53,10 +55,12 @@ def scope_and_body(x: np.ndarray[Any, Any]) -> tuple[Any, bytes]:
     return {**scope, "http_version": "2"}, body
 
 
-def ask(backend: str, x: np.ndarray[Any, Any], seconds: float, end: Message | None = None) -> list[Late]:
+def ask(
+    backend: str, x: np.ndarray[Any, Any], seconds: float, end: Message | None = None, options: ServerOptions = PATIENT
+) -> list[Late]:
     """Have several requests answered, of which the last ones have known heads."""
     scope, body = scope_and_body(x)
-    app = app_of(is_inline=True, options=OPTIONS)
+    app = app_of(is_inline=True, options=options)
     clients = [Late(body, seconds, end) for _ in range(3)]
 
     async def main() -> None:
@@ -79,7 +83,7 @@ def test_no_answer_begins_before_the_end(backend: str, x: np.ndarray[Any, Any], 
 
 @on_both
 def test_an_end_that_does_not_come_is_not_waited_for_longer_than_a_byte(backend: str) -> None:
-    for client in ask(backend, SMALL, 60.0):
+    for client in ask(backend, SMALL, 60.0, options=OPTIONS):
         assert client.sent[0]["status"] == 408
 
 
