@@ -59,6 +59,8 @@ MAY_IMPORT = {
         {"anyio", "fastapi", "kserve", "numpy"},
         {"engine", "formats.v2", "http", "service", "transports", "server", "asgi", "kserve"},
     ),
+    # Ray's own names appear in one function only.
+    "ray": ({"ray"}, {"engine", "service", "server", "asgi", "ray"}),
     "asgi": ({"anyio"}, {"engine", "formats.v2", "http", "service", "transports", "server", "asgi"}),
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.
     "testing": ({"numpy", "hypothesis"}, {"engine", "formats", "testing"}),

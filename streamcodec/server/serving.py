@@ -126,6 +126,11 @@ class Server:
         """Memory of the current requests, see `ServerOptions.max_memory_bytes`."""
         return self._admission.budget.reserved
 
+    @property
+    def requests_in_progress(self) -> int:
+        """Connections that have a request in progress. This looks at each connection."""
+        return sum(not driver.is_idle for driver in self._drivers)
+
     async def serve(self, listener: socket.socket) -> None:
         """Accept and serve connections until `stop` is called and the current requests have ended.
 

@@ -1,0 +1,105 @@
+"""Replica: the bundled server in each replica, on a port that all replicas of a node share (`SO_REUSEPORT`).
+
+Ray places, starts, watches, replaces and scales replicas. It sees no request: clients connect to the port of a node,
+the system gives each connection to one of the replicas there, and bodies go from the socket into the tensors. Several
+nodes need a load balancer in front, as any server does.
+
+What Ray has to know, it is told by the methods that it calls on a replica:
+
+- *Ready*: the constructor returns when models are loaded and connections are accepted.
+- *Healthy*: `check_health` raises if the server has ended. If the event loop is stuck, Ray's time for it passes.
+- *Draining*: Ray calls `__del__` before it ends a replica, and waits. The server then accepts no more connections, and
+  those that come go to the others on the port. Requests in progress have `shutdown_timeout` to end.
+- *Busy*: `record_autoscaling_stats`, for `LoadPolicy`.
+
+A replica that is killed loses the requests that it has, as their clients see at once. Its port closes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Iterable
+
+from streamcodec.ray.autoscaling import Meter
+from streamcodec.ray.memory import replica_options
+from streamcodec.server import Server, ServerOptions
+from streamcodec.service import Observer, Service
+
+_BACKLOG = 1024
+
+
+class Replica:
+    """Serves a service from within a replica of Ray Serve.
+
+    Give it to `serve.deployment`, and run it without a route:
+
+        deployment = serve.deployment(Replica).options(num_replicas=2, ray_actor_options={"memory": 4 << 30})
+        serve.run(deployment.bind(make_service, host="0.0.0.0", port=8000), route_prefix=None)
+    """
+
+    def __init__(
+        self,
+        make_service: Callable[[], Service],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        options: ServerOptions | None = None,
+        make_observers: Callable[[Service], Iterable[Observer]] = lambda _: (),
+    ) -> None:
+        """Begin to serve, on the running event loop.
+
+        Args:
+            make_service: makes what is served, with its models.
+            host: address to listen at, on every node.
+            port: shared by all replicas of a node; any other program of this user can share it too. 0 picks a free one
+                for each replica, see `address`.
+            options: how to serve. None to take half of the memory that Ray has reserved for this replica for requests,
+                and 15 seconds to end them. `graceful_shutdown_timeout_s` of the deployment has to be at least 3
+                seconds longer than `shutdown_timeout`.
+            make_observers: makes those who are told about all requests.
+
+        Raises:
+            LocalProtocolError: there are no options, and Ray has reserved no memory.
+            OSError: the address cannot be had.
+        """
+        options = replica_options(options)
+        service = make_service()
+        self._server = Server(service, options, observer=make_observers(service))
+        self._meter = Meter(self._server, options.max_memory_bytes)
+        listener = _open_shared(host, port)
+        self._address: tuple[str, int] = listener.getsockname()[:2]
+        self._serving = asyncio.get_running_loop().create_task(self._server.serve(listener))
+
+    async def address(self) -> tuple[str, int]:
+        """Return where this replica listens; to be called by a handle."""
+        return self._address
+
+    async def check_health(self) -> None:
+        """Tell Ray whether this replica serves.
+
+        Raises:
+            RuntimeError: it does not, and Ray has to replace it.
+        """
+        if self._serving.done() and not self._server.is_stopping:
+            msg = "the server of this replica has ended"
+            raise RuntimeError(msg) from (None if self._serving.cancelled() else self._serving.exception())
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Tell Ray how busy this replica is."""
+        return self._meter.measure()
+
+    async def drain(self) -> None:
+        """Accept no more, and wait until the requests in progress have ended, for `shutdown_timeout` at most."""
+        self._server.stop()
+        await self._serving
+
+    def __del__(self) -> Coroutine[None, None, None] | None:
+        """Return what Ray waits for before it ends this replica; nothing if there is nothing to wait for."""
+        serving: asyncio.Task[None] | None = getattr(self, "_serving", None)  # the constructor may have failed
+        return None if serving is None or serving.done() else self.drain()
+
+
+def _open_shared(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=True)
