@@ -8,8 +8,9 @@ What Ray has to know, it is told by the methods that it calls on a replica:
 
 - *Ready*: the constructor returns when models are loaded and connections are accepted.
 - *Healthy*: `check_health` raises if the server has ended. If the event loop is stuck, Ray's time for it passes.
-- *Draining*: Ray calls `__del__` before it ends a replica, and waits. The server then accepts no more connections, and
-  those that come go to the others on the port. Requests in progress have `shutdown_timeout` to end.
+- *Draining*: Ray calls `__del__` before it ends a replica, and waits. First the system completes no more connections
+  of this replica, and those that are complete are accepted: to close its socket would reset them, and the others on the
+  port could not have them. Then the server stops, and requests in progress have `shutdown_timeout` to end.
 - *Busy*: `record_autoscaling_stats`, for `LoadPolicy`.
 
 A replica that is killed loses the requests that it has, as their clients see at once. Its port closes with it.
@@ -18,15 +19,32 @@ A replica that is killed loses the requests that it has, as their clients see at
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import select
 import socket
+import struct
+import sys
+import time
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Final
 
 from streamcodec.ray.autoscaling import Meter
 from streamcodec.ray.memory import replica_options
 from streamcodec.server import Server, ServerOptions
 from streamcodec.service import Observer, Service
 
-_BACKLOG = 1024
+_BACKLOG: Final = 1024
+
+_ACCEPTING_SECONDS: Final = 2.0
+"""At most, for the event loop to accept all connections that wait at the socket."""
+
+_BEGINNING_SECONDS: Final = 0.2
+"""For it to begin those that it has accepted: it begins some of them in each turn."""
+
+_SO_ATTACH_FILTER: Final = 26
+_BPF_RETURN: Final = 0x06
+"""Of Linux: a filter of one instruction, "return 0 bytes", drops each packet that is meant for the listening socket."""
 
 
 class Replica:
@@ -67,9 +85,9 @@ class Replica:
         service = make_service()
         self._server = Server(service, options, observer=make_observers(service))
         self._meter = Meter(self._server, options.max_memory_bytes)
-        listener = _open_shared(host, port)
-        self._address: tuple[str, int] = listener.getsockname()[:2]
-        self._serving = asyncio.get_running_loop().create_task(self._server.serve(listener))
+        self._listener = _open_shared(host, port)
+        self._address: tuple[str, int] = self._listener.getsockname()[:2]
+        self._serving = asyncio.get_running_loop().create_task(self._server.serve(self._listener))
 
     async def address(self) -> tuple[str, int]:
         """Return where this replica listens; to be called by a handle."""
@@ -90,8 +108,14 @@ class Replica:
         return self._meter.measure()
 
     async def drain(self) -> None:
-        """Accept no more, and wait until the requests in progress have ended, for `shutdown_timeout` at most."""
-        self._server.stop()
+        """Let no more connect, serve all who have, and wait until their requests have ended.
+
+        That takes `shutdown_timeout` at most, and a moment before it.
+        """
+        if not self._server.is_stopping:
+            _shut_out(self._listener)
+            await _wait_until_accepted(self._listener)
+            self._server.stop()
         await self._serving
 
     def __del__(self) -> Coroutine[None, None, None] | None:
@@ -103,3 +127,25 @@ class Replica:
 def _open_shared(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=True)
+
+
+async def _wait_until_accepted(listener: socket.socket) -> None:
+    waiting = select.poll()
+    waiting.register(listener, select.POLLIN)
+    end = time.monotonic() + _ACCEPTING_SECONDS
+    while waiting.poll(0) and time.monotonic() < end:  # noqa: ASYNC110 - the server accepts them, and tells nobody
+        await asyncio.sleep(0)
+    await asyncio.sleep(_BEGINNING_SECONDS)
+
+
+def _shut_out(listener: socket.socket) -> None:
+    """Have the system complete no more connections of a listening socket, where it can; those that wait there stay.
+
+    Who tries to connect meanwhile tries again after a second, and then reaches another replica.
+    """
+    if sys.platform != "linux":
+        return
+    drop_all = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
+    program = struct.pack("@HP", 1, ctypes.addressof(drop_all))
+    with suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)

@@ -20,6 +20,7 @@ from streamcodec.ray.autoscaling import LOAD, REQUESTS
 from streamcodec.ray.memory import SHUTDOWN_SECONDS, replica_options
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, RequestRecord, Service
+from tests.benchmarks import load
 from tests.ray.cluster import free_port
 
 OPTIONS = ServerOptions(max_memory_bytes=1 << 20, shutdown_timeout=5.0)
@@ -93,6 +94,29 @@ def test_what_ray_calls_before_it_ends_a_replica_waits_for_the_requests_in_progr
         await waiting
         assert await under_way
         assert made.__del__() is None
+
+    asyncio.run(main())
+
+
+def test_those_who_have_connected_are_served_although_nobody_has_accepted_them_yet() -> None:
+    async def main() -> None:
+        port = free_port()
+        message = load.message_for(64)
+        whole = (
+            b"POST /v2/models/quick/infer HTTP/1.1\r\nHost: x\r\n"
+            + b"".join(f"{name}: {value}\r\n".encode() for name, value in message.headers)
+            + b"\r\n"
+            + b"".join(bytes(buffer) for buffer in message.buffers)
+        )
+        made = Replica(make_service, port=port, options=OPTIONS)
+        await asyncio.sleep(0.05)
+        # The loop does not run meanwhile, so they wait at the socket.
+        with contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(closing(socket.create_connection(("127.0.0.1", port)))) for _ in range(100)]
+            for sock in socks:
+                sock.sendall(whole)
+            await made.drain()
+            assert all(sock.recv(1 << 16).startswith(b"HTTP/1.1 200 ") for sock in socks)
 
     asyncio.run(main())
 
