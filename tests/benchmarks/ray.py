@@ -119,6 +119,7 @@ def refusal(cluster: Cluster) -> None:
 
 def _refused(cluster: Cluster, server: Running) -> tuple[float, float, float, float]:
     request = clients.request_to(server, "unknown", load.message_for(_LARGE))
+    body = memoryview(b"".join(bytes(buffer) for buffer in request.buffers))
     pid = cluster.pids(server.name)[0]
     before = resident(pid)
     forget_peak(pid)
@@ -127,7 +128,6 @@ def _refused(cluster: Cluster, server: Running) -> tuple[float, float, float, fl
         cpu, began = server.cpu(), time.monotonic()
         sock.sendall(request.head)
         sock.setblocking(False)
-        body = memoryview(b"".join(bytes(buffer) for buffer in request.buffers))
         while True:
             try:
                 sent += sock.send(body[sent : sent + (1 << 18)])
