@@ -288,7 +288,7 @@ def test_frames_over_a_websocket() -> None:
 
 
 def test_all_examples_are_tested() -> None:
-    """Those of servers and files in `test_embedding_examples`, that of KServe in `tests/kserve`."""
+    """Those of servers and files in `test_embedding_examples`; those of KServe and Ray with their tests."""
     assert {path.name for path in _EXAMPLES.glob("*.py")} == {
         "aiohttp_handler.py",
         "asyncio_server.py",
@@ -303,6 +303,7 @@ def test_all_examples_are_tested() -> None:
         "gpu_upload.py",
         "kserve_model.py",
         "pipe_to_npy.py",
+        "ray_replica.py",
         "test_your_decoder.py",
         "threaded_server.py",
         "trio_server.py",

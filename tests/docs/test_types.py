@@ -97,9 +97,26 @@ class ModelServer:
 """
 """What an example uses of KServe, whose 66 packages would crowd out ours."""
 
+_RAY = """
+from typing import Any
+
+def deployment(cls: type[object]) -> Any: ...
+def run(application: object, *, route_prefix: str | None, blocking: bool) -> None: ...
+"""
+_RAY_CONFIG = """
+class AutoscalingPolicy:
+    def __init__(self, *, policy_function: object, policy_kwargs: dict[str, float]) -> None: ...
+
+class AutoscalingConfig:
+    def __init__(self, *, min_replicas: int, max_replicas: int, policy: AutoscalingPolicy) -> None: ...
+"""
+"""What an example uses of Ray Serve, which is 500 MB."""
+
 _SILENT = """
 [mypy]
 [mypy-streamcodec.kserve.*]
+follow_imports = silent
+[mypy-streamcodec.ray.*]
 follow_imports = silent
 """
 """Only the example is checked against that, not the package."""
@@ -120,6 +137,11 @@ def sources(tmp_path: Path) -> Path:
         (tmp_path / "torch.pyi").write_text(_TORCH)
     if importlib.util.find_spec("kserve") is None:
         (tmp_path / "kserve.pyi").write_text(_KSERVE)
+    if importlib.util.find_spec("ray") is None:
+        (tmp_path / "ray" / "serve").mkdir(parents=True)
+        (tmp_path / "ray" / "__init__.pyi").write_text("")
+        (tmp_path / "ray" / "serve" / "__init__.pyi").write_text(_RAY)
+        (tmp_path / "ray" / "serve" / "config.pyi").write_text(_RAY_CONFIG)
     (tmp_path / "mypy.ini").write_text(_SILENT)
     for path in (_ROOT / "docs" / "examples").glob("*.py"):
         (tmp_path / path.name).write_text(path.read_text())

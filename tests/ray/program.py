@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,10 @@ _SCALING = {
 
 def deploy(*, way: str, replicas: int, port: int, memory: int, most: int = 0) -> None:
     """Run one way, or its next version; return when all replicas are ready."""
+    if way == "example":
+        example = runpy.run_path(str(_ROOT / "docs" / "examples" / "ray_replica.py"))
+        serve.run(example["deployment"].bind(example["make_service"], port=port), name=way, route_prefix=None)
+        return
     options: dict[str, Any] = {
         "name": way,
         "max_ongoing_requests": 64,

@@ -43,6 +43,13 @@ def test_tensors_come_back_as_they_were(cluster: Cluster, way: str) -> None:
     assert refused.value.status == 404
 
 
+def test_the_example_of_the_page(cluster: Cluster) -> None:
+    cluster.delete("shared")
+    with Client(cluster.deploy("example").url) as client:
+        assert client.infer("double", {"x": np.arange(3, dtype=np.float32)})["y"].tolist() == [0, 2, 4]
+    cluster.delete("example")
+
+
 def test_a_reader_that_waits_holds_the_sender_back(cluster: Cluster) -> None:
     server = cluster.deploy("shared")
     pid = cluster.pids("shared")[0]
