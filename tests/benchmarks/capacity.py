@@ -261,11 +261,12 @@ def measure() -> None:
 
 
 def _print_check(found: _Found) -> None:
-    """Print rates next to what the model says of them: cores got, divided by what a request costs with one process."""
+    """Print rates next to what the model says of them: cores got, divided by what a request costs with only one."""
     _head("setup", "tensor", "requests/s", "CPU ms each", "cores got", "requests/s by the model", "measured / model")
     for (name, size), rounds in found.items():
         rate, cpu, cores = (statistics.median(values) for values in zip(*rounds, strict=True))
-        base = statistics.median(each for _, each, _ in found["1 process", size])
+        alone = "1 process" if "process" in name else "1 replica"
+        base = statistics.median(each for _, each, _ in found[alone, size])
         model = cores / base
         _row(name, size, f"{rate:,.0f}", f"{cpu * 1e3:.3f}", f"{cores:.2f}", f"{model:,.0f}", f"{rate / model:.2f}")
 
