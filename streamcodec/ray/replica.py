@@ -19,32 +19,23 @@ A replica that is killed loses the requests that it has, as their clients see at
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import select
 import socket
-import struct
-import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from typing import Final
 
 from streamcodec.ray.autoscaling import Meter
 from streamcodec.ray.memory import replica_options
-from streamcodec.server import Server, ServerOptions
+from streamcodec.server import Server, ServerOptions, open_listener
+from streamcodec.server.accepting import shut_out
 from streamcodec.service import Observer, Service
-
-_BACKLOG: Final = 1024
 
 _ACCEPTING_SECONDS: Final = 2.0
 """At most, for the event loop to accept all connections that wait at the socket."""
 
 _BEGINNING_SECONDS: Final = 0.2
 """For it to begin those that it has accepted: it begins some of them in each turn."""
-
-_SO_ATTACH_FILTER: Final = 26
-_BPF_RETURN: Final = 0x06
-"""Of Linux: a filter of one instruction, "return 0 bytes", drops each packet that is meant for the listening socket."""
 
 
 class Replica:
@@ -85,7 +76,7 @@ class Replica:
         service = make_service()
         self._server = Server(service, options, observer=make_observers(service))
         self._meter = Meter(self._server, options.max_memory_bytes)
-        self._listener = _open_shared(host, port)
+        self._listener = open_listener(host, port, reuse_port=True)
         self._address: tuple[str, int] = self._listener.getsockname()[:2]
         self._serving = asyncio.get_running_loop().create_task(self._server.serve(self._listener))
 
@@ -113,7 +104,7 @@ class Replica:
         That takes `shutdown_timeout` at most, and a moment before it.
         """
         if not self._server.is_stopping:
-            _shut_out(self._listener)
+            shut_out(self._listener)
             await _wait_until_accepted(self._listener)
             self._server.stop()
         await self._serving
@@ -124,11 +115,6 @@ class Replica:
         return None if serving is None or serving.done() else self.drain()
 
 
-def _open_shared(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=True)
-
-
 async def _wait_until_accepted(listener: socket.socket) -> None:
     waiting = select.poll()
     waiting.register(listener, select.POLLIN)
@@ -136,16 +122,3 @@ async def _wait_until_accepted(listener: socket.socket) -> None:
     while waiting.poll(0) and time.monotonic() < end:  # noqa: ASYNC110 - the server accepts them, and tells nobody
         await asyncio.sleep(0)
     await asyncio.sleep(_BEGINNING_SECONDS)
-
-
-def _shut_out(listener: socket.socket) -> None:
-    """Have the system complete no more connections of a listening socket, where it can; those that wait there stay.
-
-    Who tries to connect meanwhile tries again after a second, and then reaches another replica.
-    """
-    if sys.platform != "linux":
-        return
-    drop_all = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
-    program = struct.pack("@HP", 1, ctypes.addressof(drop_all))
-    with suppress(OSError):
-        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)

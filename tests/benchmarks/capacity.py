@@ -1,7 +1,7 @@
 """Capacity: cores, memory and network for a rate of requests, from what one request costs.
 
     python -m tests.benchmarks.capacity            # the tables, from the figures below; the same numbers each time
-    python -m tests.benchmarks.capacity measure    # the figures anew, and a check against two processes on one port;
+    python -m tests.benchmarks.capacity measure    # the figures anew, and a check against two workers;
                                                    # with STREAMCODEC_RAY_PYTHON also against two replicas of Ray Serve
 
 The model has three parts. *Cores*: a request costs the same CPU time on every core, so a rate takes rate times cost,
@@ -15,29 +15,26 @@ The model's own work comes on top: what is counted here is receiving, decoding a
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import math
 import os
 import random
-import socket
 import statistics
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from streamcodec import Limits
-from streamcodec.server import Server, ServerOptions
-from streamcodec.service import ModelRegistry, Service
-from tests.benchmarks import load, models
-from tests.benchmarks.peers import Running
+from tests.benchmarks import load
+from tests.benchmarks.peers import Peers, Running
 from tests.processes import cpu_clock
 from tests.ray import clients
-from tests.ray.cluster import INTERPRETER, free_port, running
+from tests.ray.cluster import INTERPRETER, running
 
 MIB: Final = 1 << 20
 _CORES_FULL: Final = 0.6
@@ -197,35 +194,12 @@ def _head(*cells: str) -> None:
 
 
 @contextmanager
-def _workers(count: int) -> Iterator[Running]:
-    """Run so many processes of the server on one port."""
-    port = free_port()
-    command = [sys.executable, "-m", "tests.benchmarks.capacity", "serve", str(port)]
-    with ExitStack() as stack:
-        pids = []
-        for _ in range(count):
-            process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-            stack.callback(process.terminate)
-            assert process.stdout is not None
-            process.stdout.readline()
-            pids.append(process.pid)
-        url = f"http://127.0.0.1:{port}"
-        clocks = [cpu_clock(pid) for pid in pids]
-        yield Running(name="shared", version="", url=url, pid=pids[0], cpu=lambda: sum(clock() for clock in clocks))
-
-
-def _serve(port: int) -> None:
-    """Be one of them."""
-
-    async def main() -> None:
-        options = ServerOptions(max_memory_bytes=1 << 30)
-        server = Server(Service(ModelRegistry.of(models.models())), options)
-        listener = socket.create_server(("127.0.0.1", port), reuse_port=True, backlog=1024)
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        await server.serve(listener)
-
-    asyncio.run(main())
+def _workers(peers: Peers, count: int) -> Iterator[Running]:
+    """Run the server in so many processes; the CPU is that of all of them."""
+    with peers.fresh_ours("--workers", str(count)) as server:
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        clocks = [cpu_clock(pid) for pid in (server.pid, *map(int, children))]
+        yield replace(server, cpu=lambda: sum(clock() for clock in clocks))
 
 
 def _load(server: Running, nbytes: int) -> tuple[float, float, float]:
@@ -243,8 +217,8 @@ def _load(server: Running, nbytes: int) -> tuple[float, float, float]:
 
 def measure() -> None:
     """Print what requests cost with one and two processes, and whether the model's assumption holds."""
-    with ExitStack() as stack:
-        setups = {f"{count} process{'es' * (count > 1)}": stack.enter_context(_workers(count)) for count in (1, 2)}
+    with tempfile.TemporaryDirectory() as work, Peers(Path(work)) as peers, ExitStack() as stack:
+        setups = {f"{count} worker{'s' * (count > 1)}": stack.enter_context(_workers(peers, count)) for count in (1, 2)}
         found: _Found = {(name, size): [] for size in MEASURED for name in setups}
         for _ in range(_ROUNDS):
             for size, figures in MEASURED.items():
@@ -265,7 +239,7 @@ def _print_check(found: _Found) -> None:
     _head("setup", "tensor", "requests/s", "CPU ms each", "cores got", "requests/s by the model", "measured / model")
     for (name, size), rounds in found.items():
         rate, cpu, cores = (statistics.median(values) for values in zip(*rounds, strict=True))
-        alone = "1 process" if "process" in name else "1 replica"
+        alone = "1 worker" if "worker" in name else "1 replica"
         base = statistics.median(each for _, each, _ in found[alone, size])
         model = cores / base
         _row(name, size, f"{rate:,.0f}", f"{cpu * 1e3:.3f}", f"{cores:.2f}", f"{model:,.0f}", f"{rate / model:.2f}")
@@ -278,8 +252,6 @@ def main(arguments: list[str]) -> None:
             print_plan()
         case ["measure"]:
             measure()
-        case ["serve", port]:
-            _serve(int(port))
         case _:
             sys.exit(__doc__)
 

@@ -15,6 +15,7 @@ from typing import Final
 from streamcodec import EncodedMessage
 from tests.benchmarks import load
 from tests.benchmarks.peers import Running
+from tests.ray.cluster import PROXIED
 
 _PAUSE: Final = 0.02
 """After a failed connection, before the next: a client that never waits would only measure refusals."""
@@ -42,7 +43,7 @@ class Outcome:
 
 def path_of(server: Running, model: str) -> str:
     """Return the path of a model, which begins with the name of the application where Ray routes."""
-    prefix = "" if server.name == "shared" else f"/{server.name}"
+    prefix = f"/{server.name}" if server.name in PROXIED else ""
     return f"{prefix}/v2/models/{model}/infer"
 
 

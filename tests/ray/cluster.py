@@ -25,7 +25,8 @@ INTERPRETER: Final = "STREAMCODEC_RAY_PYTHON"
 HOW: Final = f"{INTERPRETER} is not set; tests/ray/cluster.py says how to have it"
 WAYS: Final = ("shared", "ingress", "naive")
 
-_PROXIED: Final = ("ingress", "naive")
+PROXIED: Final = ("ingress", "naive")
+"""Those whose requests pass Ray's proxy."""
 
 _ROOT: Final = Path(__file__).parents[2]
 _ANSWER: Final = "= "
@@ -53,7 +54,7 @@ class Cluster:
         """
         arguments = {"way": way, "replicas": replicas, "port": self.shared_port, "memory": memory, "most": most}
         self._ask("deploy", **arguments)
-        address = f"http://127.0.0.1:{self._proxy_port if way in _PROXIED else self.shared_port}"
+        address = f"http://127.0.0.1:{self._proxy_port if way in PROXIED else self.shared_port}"
         return Running(name=way, version="", url=address, pid=self.pids(way)[0], cpu=lambda: self.cpu(way))
 
     def delete(self, way: str) -> None:
@@ -71,7 +72,7 @@ class Cluster:
 
     def cpu(self, way: str) -> float:
         """Return the CPU seconds of its replicas, and of the proxy if it is used."""
-        pids = self.pids(way) + (_named("ray::ProxyActor") if way in _PROXIED else [])
+        pids = self.pids(way) + (_named("ray::ProxyActor") if way in PROXIED else [])
         return sum(cpu_clock(pid)() for pid in pids)
 
     def _ask(self, act: str, **arguments: object) -> Any:  # noqa: ANN401 - as the program answers
