@@ -64,7 +64,7 @@ class Replica:
             port: shared by all replicas of a node; any other program of this user can share it too. 0 picks a free one
                 for each replica, see `address`.
             options: how to serve. None to take half of the memory that Ray has reserved for this replica for requests,
-                and 15 seconds to end them. `graceful_shutdown_timeout_s` of the deployment has to be at least 3
+                and 15 seconds to end them. `graceful_shutdown_timeout_s` of the deployment has to be at least 5
                 seconds longer than `shutdown_timeout`.
             make_observers: makes those who are told about all requests.
 
