@@ -12,8 +12,8 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server.options import ServerOptions
 
 SHUTDOWN_SECONDS = 15.0
-"""By default, Ray kills a replica 20 s after it was told to stop. The first 2 s it waits for requests of its own, and the
-replica takes up to 2 s more to accept those who have connected."""
+"""By default, Ray kills a replica 20 s after it was told to stop. For 2 s it waits for requests of its own,
+and the replica takes up to 2 s more to accept those who have connected."""
 
 
 def replica_options(options: ServerOptions | None, resources: Mapping[str, float] | None = None) -> ServerOptions:
