@@ -62,7 +62,7 @@ napoleon_use_rtype = False
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(numpy|np|npt|h11|hypothesis|socket|ssl|pathlib|collections|types|enum|typing|typing_extensions)\..*",
+        r"(numpy|np|npt|h11|hypothesis|socket|ssl|pathlib|collections|contextlib|types|enum|typing|typing_extensions)\..*",
     ),
     (r"py:.*", r"(asyncio|anyio|aiohttp|kserve)\..*"),
     (r"py:.*", r"Infer(Request|Response)|InferenceError"),
@@ -75,7 +75,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),
     # Type variables and private names of our own: they have no page.
     (r"py:.*", r"(.*\.)?(EventT|EventT_co|HeaderT|MessageT|_T|PartT|_NeedData|_NeedData\.NEED_DATA|_Path)"),
-    (r"py:.*", r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit|Offer|CallWatch)"),
+    (
+        r"py:.*",
+        r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit|Offer|CallWatch|Plan|PlannedReceiver)",
+    ),
 ]
 
 _PUBLIC_MODULES = (
