@@ -72,6 +72,7 @@ def ask(
     return clients
 
 
+@pytest.mark.slow
 @on_both
 @pytest.mark.parametrize("x", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("seconds", [0.0, 0.25], ids=["soon", "after several looks"])
@@ -81,6 +82,7 @@ def test_no_answer_begins_before_the_end(backend: str, x: np.ndarray[Any, Any], 
         assert client.sent_before_end == 0
 
 
+@pytest.mark.slow
 @on_both
 def test_an_end_that_does_not_come_is_not_waited_for_longer_than_a_byte(backend: str) -> None:
     for client in ask(backend, SMALL, 60.0, options=OPTIONS):

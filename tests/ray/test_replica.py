@@ -68,6 +68,7 @@ def test_serves_when_it_is_made_and_until_it_is_drained() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_replicas_share_a_port_and_one_that_ends_loses_no_request() -> None:
     async def main() -> None:
         port = free_port()

@@ -147,6 +147,7 @@ def test_a_connection_that_was_used_just_now_has_a_moment(backend: str) -> None:
     assert server.seconds < 1
 
 
+@pytest.mark.slow
 def test_an_idle_connection_has_no_moment(backend: str) -> None:
     options = ServerOptions(read_timeout=0.2)  # so it is looked at often
     with _server(backend, options) as server, Wire(server.address) as kept:

@@ -170,6 +170,7 @@ def test_a_long_json_header_is_refused_when_it_takes_more_than_the_budget(has_fi
     assert budget.budget.reserved == 0
 
 
+@pytest.mark.slow
 @on_both
 def test_those_who_find_no_memory_wait_or_are_told_to_come_back(backend: str) -> None:
     scope, body = infer(X)

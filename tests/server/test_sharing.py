@@ -42,6 +42,7 @@ def test_what_is_given_back_while_another_thread_counts_is_not_lost_and_does_not
     assert shared.budget.reserved == 0
 
 
+@pytest.mark.slow
 def test_threads_that_ask_and_drop_leave_nothing_reserved() -> None:
     shared = SharedBudget(MIB)
 

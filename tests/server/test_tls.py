@@ -291,6 +291,7 @@ def test_complaints_do_not_fill_the_log(caplog: pytest.LogCaptureFixture, monkey
 # Who is slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_silent", [True, False])
 def test_a_handshake_that_does_not_go_on(is_silent: bool, backend: str, caplog: pytest.LogCaptureFixture) -> None:
     """Who says nothing, and who says a byte from time to time, has the same time."""
@@ -311,6 +312,7 @@ def test_a_handshake_that_does_not_go_on(is_silent: bool, backend: str, caplog: 
     assert "has not ended its TLS handshake within 0.6 seconds" in caplog.text
 
 
+@pytest.mark.slow
 def test_who_says_nothing_keeps_nobody_out(backend: str) -> None:
     """200 connections that begin no handshake, where there are 1 + 64 places."""
     options = ServerOptions(max_connections=1)
