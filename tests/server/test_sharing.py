@@ -6,6 +6,8 @@ import gc
 import random
 import threading
 
+import pytest
+
 from streamcodec.server.sharing import Hold, SharedBudget, SharedReservation
 
 MIB = 1 << 20
