@@ -106,8 +106,7 @@ def run_worker(server: Server, listener: socket.socket, channel: socket.socket, 
     def watch() -> None:
         with suppress(OSError):
             channel.recv(1)
-        if not watchdog.has_ended.is_set():
-            os.kill(os.getpid(), signal.SIGTERM)
+        watchdog.terminate()
 
     def announce() -> None:
         threading.Thread(target=watch, name="streamcodec worker", daemon=True).start()
@@ -147,12 +146,25 @@ class _Watchdog:
     def __init__(self, *limits: float) -> None:
         """Give the loop so many seconds after the first signal, and after each of the next."""
         self._limits = iter(limits)
+        self._lock = threading.Lock()
+        self._is_handling = True
         self.has_ended = threading.Event()
 
     def watch(self, numbers: Iterable[signal.Signals]) -> None:
         """Count each of these signals before its present handler is called."""
         for number in numbers:
             signal.signal(number, partial(self._count, signal.getsignal(number)))
+
+    def terminate(self) -> None:
+        """Send SIGTERM to this process, unless its handlers are about to be removed: it would be killed then."""
+        with self._lock:
+            if self._is_handling:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def handle_no_more(self) -> None:
+        """Report that the handlers of signals are removed next."""
+        with self._lock:
+            self._is_handling = False
 
     def _count(self, handler: Any, number: int, frame: Any) -> None:  # noqa: ANN401 - whatever `signal` takes
         if (limit := next(self._limits, None)) is not None:
@@ -189,6 +201,7 @@ async def _run_until_signal(
             tasks.start_soon(_watch, signals, server, tasks.cancel_scope if numbers == _SIGNALS else None)
             announce()  # only now: a signal that comes before it is handled here would kill the process
             await server.serve(listener)
+            watchdog.handle_no_more()
             tasks.cancel_scope.cancel()
 
 
