@@ -78,7 +78,7 @@ class Receiving:
         self._reception = reception
         self._budget = budget
         self._options = options
-        self.body = reception.body
+        self.body: FedBody = reception.body
         self.reservation: SharedReservation = SharedReservation(budget)
         self.reservation.check(reception.least_bytes)
         self.reservation.taken = self._taken
