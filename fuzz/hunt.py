@@ -38,7 +38,23 @@ _PAYLOADS: Final[dict[str, tuple[Any, str]]] = {
 """The case of each target, and which of its fields is not an option."""
 
 _DATATYPES: Final = ("BOOL", "UINT8", "INT8", "INT32", "UINT64", "INT64", "FP16", "FP32", "FP64", "BYTES")
-_VALUES: Final = ("1", "0", "-1", "1.5", "0.125", "1e5", "1e39", "1e999", "9" * 20, "NaN", "-Infinity", "true", "null")
+_VALUES: Final = (
+    "1",
+    "0",
+    "-1",
+    "1.5",
+    "0.125",
+    "1e5",
+    "1e-05",
+    "-0",
+    "1e39",
+    "1e999",
+    "9" * 20,
+    "NaN",
+    "-Infinity",
+    "true",
+    "null",
+)
 _STRANGE: Final = ("{}", "[]", "[1]", '"a"', r'"\ud800"', r'"\u0041"', '{"\U000e0001":0}', "1e", "]")
 _TOKENS: Final = tuple(value.encode() for value in (*_VALUES, *_STRANGE, ",", "\n", "\r\n", "0\r\n\r\n"))
 

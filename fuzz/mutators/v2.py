@@ -30,7 +30,7 @@ _SOME_VALUES: Final[dict[str, tuple[Any, ...]]] = {
     "b": (True, False),
     "i": (0, -1, 1, 127, -128, 1 << 31, -(1 << 63)),
     "u": (0, 1, 255, 1 << 31, (1 << 64) - 1),
-    "f": (0, 1, -0.0, 0.1, 1e39, 1e-320, float("nan"), float("-inf")),
+    "f": (0, 1, -0.0, 0.1, 1e-5, 1e39, 1e-320, float("nan"), float("-inf")),
     "O": ("", "a", "é", "\0", "longer than the others"),
 }
 _TYPES: Final[dict[str, tuple[type, ...]]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "O": (str,)}

@@ -39,8 +39,8 @@ class NegativeZero(int):
         return -0.0
 
 
-NEGATIVE_ZERO: Final = re.compile(rb"-0(?![.eE])")
-"""Finds the literal `-0`, which is rare. It also matches within strings."""
+NEGATIVE_ZERO: Final = re.compile(rb"(?<![eE])-0(?![.eE])")
+"""Finds the literal `-0`, which is rare. An exponent is none: `1e-05`. It also matches within strings."""
 
 
 class _DuplicateKeys(dict[str, Any]):

@@ -208,14 +208,14 @@ def _nested(values: list[str], shape: list[int], separator: str) -> str:
 @pytest.mark.parametrize("datatype", ["FP32", "FP64"])
 def test_minus_zero_keeps_its_sign_among_floats(shape: list[int], separator: str, datatype: str) -> None:
     """In a short header and in a long one, flat or nested, whichever parser reads it."""
-    literals = ["-0", "0", "-0", "1.5", "-0.0", "-0e1", "-0.25", "-3"]
+    literals = ["-0", "0", "1e-05", "-0", "-2.5E-07", "-0.0", "1e-0", "-0e1", "-0.25", "-3", "1.5"]
     count = int(np.prod(shape))
-    values = [literals[(index * index) % len(literals)] for index in range(count)]
+    values = [literals[index * 3 % len(literals)] for index in range(count)]
     tensor = f'"datatype":"{datatype}","shape":{shape},"data":{_nested(values, shape, separator)}'
     text = f'{{"inputs":[{{"name":"x",{tensor}}}]}}'
     data = parse_request_header(text.encode(), DEFAULT_LIMITS).tensors[0].data
     assert data is not None
-    wanted = np.array(list(map(float, values))).reshape(shape)
+    wanted = np.array(list(map(float, values)), data.dtype).reshape(shape)
     assert np.array_equal(data, wanted)
     assert np.array_equal(np.signbit(data), np.signbit(wanted))
 
