@@ -1,7 +1,7 @@
 """Plots: one picture for each chart of a scenario.
 
-A bar is a median, its whiskers the quartiles, a thin line across it what was asked for. matplotlib comes with the extra
-`bench`, and nothing but this file needs it.
+A bar is a median, its whiskers the quartiles, a thin line across it what was asked for. A curve joins medians.
+matplotlib comes with the extra `bench`, and nothing but this file needs it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ _OUR_COLOUR: Final = "#1f6fb2"
 _BOUND_COLOUR: Final = "#c0392b"
 _WIDTH_INCHES: Final = 7.5
 _BAR_INCHES: Final = 0.24
+_CURVES_INCHES: Final = 5.0
 _DPI: Final = 90
 
 
 def draw(chart: Chart, figures: Sequence[Figure], path: Path) -> None:
-    """Draw the bars of a chart.
+    """Draw a chart.
 
     Args:
         chart: what is shown.
@@ -35,9 +36,33 @@ def draw(chart: Chart, figures: Sequence[Figure], path: Path) -> None:
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415 - an extra
 
     cases = list(dict.fromkeys(figure.case for figure in figures))
-    height = _BAR_INCHES * (len(figures) + len(cases)) + 1.4
+    height = _CURVES_INCHES if chart.is_curve else _BAR_INCHES * (len(figures) + len(cases)) + 1.4
     canvas = Canvas(figsize=(_WIDTH_INCHES, height), dpi=_DPI, layout="constrained")
     axes = canvas.subplots()
+    if chart.is_curve:
+        _draw_curves(axes, chart, figures, cases)
+    else:
+        _draw_all_bars(axes, chart, figures, cases)
+    axes.set_title(chart.title, loc="left", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    canvas.legend(loc="outside lower center", ncols=2 if chart.is_curve else 5, fontsize=8, frameon=False)
+    canvas.savefig(path, metadata={"Software": None})
+
+
+def _draw_curves(axes: Axes, chart: Chart, figures: Sequence[Figure], cases: Sequence[str]) -> None:
+    """Draw a curve for each `who`, with a line at 1, where both sides of a ratio are equal."""
+    axes.axhline(1, color=_BOUND_COLOUR, linewidth=1)
+    for number, who in enumerate(dict.fromkeys(figure.who for figure in figures)):
+        medians = {figure.case: figure.spread.median for figure in figures if figure.who == who}
+        places = [place for place, case in enumerate(cases) if case in medians]
+        colour, style = (_OUR_COLOUR, *_COLOURS)[number % 4], ("-", "--")[number // 4 % 2]
+        axes.plot(places, [medians[cases[place]] for place in places], style, color=colour, marker="o", ms=3, label=who)
+    axes.set_xticks(range(len(cases)), list(cases), rotation=45, fontsize=8)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(chart.quantity)
+
+
+def _draw_all_bars(axes: Axes, chart: Chart, figures: Sequence[Figure], cases: Sequence[str]) -> None:
     values = [figure.spread.median for figure in figures]
     factor, unit = scale_of(figures[0].unit, min(values) if chart.is_log else max(values))
     _draw_bars(axes, figures, cases, factor)
@@ -49,10 +74,6 @@ def draw(chart: Chart, figures: Sequence[Figure], path: Path) -> None:
         axes.set_xlim(0, max(ends) / factor * 1.25)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.set_xlabel(f"{chart.quantity}{f', {unit}' if unit else ''}{' (logarithmic)' if chart.is_log else ''}")
-    axes.set_title(chart.title, loc="left", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    canvas.legend(loc="outside lower center", ncols=5, fontsize=8, frameon=False)
-    canvas.savefig(path, metadata={"Software": None})
 
 
 def _draw_bars(axes: Axes, figures: Sequence[Figure], cases: Sequence[str], factor: float) -> None:

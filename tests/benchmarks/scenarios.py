@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.benchmarks import attacks, client, collected, echo, imports, ingest, many, memory, refusal, sink, small
+from tests.benchmarks import (
+    attacks,
+    client,
+    collected,
+    echo,
+    imports,
+    ingest,
+    many,
+    memory,
+    refusal,
+    sink,
+    small,
+    sweep,
+)
 from tests.benchmarks.figures import Scenario
 
 SCENARIOS: Final[dict[str, Scenario]] = {
+    "sweep": sweep.SCENARIO,
     "ingest": ingest.SCENARIO,
     "sink": sink.SCENARIO,
     "echo": echo.SCENARIO,

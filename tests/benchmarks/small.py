@@ -12,49 +12,24 @@ scenario.
 
 from __future__ import annotations
 
-import json
-import subprocess
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from streamcodec import Tensor, encode_request
-from tests.benchmarks import load
+from tests.benchmarks import load, wrk
 from tests.benchmarks.figures import OURS, Chart, Figures, Options, Scenario, at_least
 from tests.benchmarks.measure import in_turn, ratios
-from tests.benchmarks.peers import TRITON, Missing, Running, tool
+from tests.benchmarks.peers import TRITON, Missing, tool
 
-_SCRIPTS: Final = Path(__file__).with_name("wrk")
-_FLOATS: Final = np.arange(16, dtype=np.float32)
-_MARK: Final = "x" * 16
+_NBYTES: Final = 64
 _LEAST: Final = {(1, "constant"): 1.2, (1, "changing"): 0.7, (16, "constant"): 1.2, (16, "changing"): 0.4}
 """Requests per second, ours by Triton's, for connections and head."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What one run of wrk has found; times in seconds."""
-
-    requests: int
-    seconds: float
-    p50: float
-    p99: float
-    errors: int
-
-    @property
-    def rate(self) -> float:
-        """Requests per second."""
-        return self.requests / self.seconds
 
 
 def run(options: Options) -> Figures:
     """Measure."""
     found = Figures()
     try:
-        wrk = tool("wrk", "wrk")
+        program = tool("wrk", "wrk")
     except Missing as reason:
         found.missing.append(str(reason))
         return found
@@ -66,7 +41,12 @@ def run(options: Options) -> Figures:
     for (connections, head), least in _LEAST.items():
         variants = {
             server.name: partial(
-                _run_wrk, wrk, server, _write_request(options.work, server, head), connections, seconds
+                wrk.run,
+                program,
+                server,
+                wrk.write_request(options.work, server, "identity", _NBYTES, head=head),
+                connections=connections,
+                seconds=seconds,
             )
             for server in servers
         }
@@ -77,7 +57,7 @@ def run(options: Options) -> Figures:
     return found
 
 
-def _report(found: Figures, case: str, runs: dict[str, list[Run]], least: float) -> None:
+def _report(found: Figures, case: str, runs: dict[str, list[wrk.Run]], least: float) -> None:
     for name, taken in runs.items():
         found.add(case, "requests", name, "1/s", [run.rate for run in taken])
     for name, taken in runs.items():
@@ -86,34 +66,6 @@ def _report(found: Figures, case: str, runs: dict[str, list[Run]], least: float)
     if TRITON in runs:
         values = ratios([run.rate for run in runs[OURS]], [run.rate for run in runs[TRITON]])
         found.add(case, "requests, ratio", f"{OURS} / {TRITON}", "ratio", values, bound=at_least(least))
-
-
-def _write_request(work: Path, server: Running, head: str) -> Path:
-    """Write the whole request to a file; a changing head has marks where the script puts a number."""
-    is_changing = head == "changing"
-    message = encode_request(
-        [Tensor(name="x", array=_FLOATS)],
-        parameters={"binary_data_output": True},
-        request_id=_MARK if is_changing else None,
-    )
-    fields = [*message.headers]
-    if is_changing:
-        fields.append(("traceparent", f"00-0123456789abcdef{_MARK}-0123456789abcdef-01"))
-    path = work / f"{server.name}-{head}.http"
-    path.write_bytes(b"".join([load.head_of(server, "identity", fields), *message.buffers]))
-    return path
-
-
-def _run_wrk(wrk: str, server: Running, request: Path, connections: int, seconds: int) -> Run:
-    script = _SCRIPTS / f"{request.stem.rpartition('-')[2]}.lua"
-    command = [wrk, "--threads=1", f"--connections={connections}", f"--duration={seconds}s", "--timeout=10s"]
-    command += ["--script", str(script), server.url, "--", str(request)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    result = Run(**json.loads(output.splitlines()[-1]))
-    if result.errors:
-        msg = f"{result.errors} of {result.requests} requests to {server.name} failed:\n{output}"
-        raise RuntimeError(msg)
-    return result
 
 
 SCENARIO = Scenario(title="Small requests", about=__doc__, run=run)
