@@ -20,7 +20,7 @@ from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.connection import State
+from streamcodec.http.connection import SCRATCH_BYTES, State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.server import ServerConnection
@@ -135,7 +135,7 @@ class Session:
     @property
     def is_spare(self) -> bool:
         """Whether no request is lost if the connection is closed: no complete head has arrived."""
-        return self._exchange.head is None and not self.outgoing
+        return self._exchange.head is None and not self.outgoing and not self.lacks_the_rest
 
     @property
     def has_another(self) -> bool:
@@ -170,6 +170,16 @@ class Session:
     def received(self) -> int:
         """Bytes that have come."""
         return self.connection.incoming.received
+
+    @property
+    def lacks_the_rest(self) -> bool:
+        """Whether `answer_at_once` has found a known head, whose body is so small that a read may bring all of it."""
+        incoming = self.connection.incoming
+        if self._recognized is None or incoming.received != self._tried:
+            return False
+        known, beginning, data = self._recognized
+        head = known if isinstance(known, RequestHead) else known.head
+        return len(data) < len(beginning) + (head.content_length or 0) <= SCRATCH_BYTES
 
     def answer_at_once(self) -> bool:
         """Answer the next request, if it is complete and quick to answer. Then `outgoing` is the answer.

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 from streamcodec import encode_request
+from streamcodec.http.connection import SCRATCH_BYTES
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.channels import ProtocolChannel, SocketChannel
 from streamcodec.server.express import Express
 from streamcodec.server.outbox import Outbox
-from streamcodec.server.patience import Taking
+from streamcodec.server.patience import Phase, Taking
 from streamcodec.server.session import Session, Step
 from streamcodec.service import Inference, Model, ModelRegistry, Reply, Service
 from tests.server.models import models
@@ -208,6 +209,65 @@ async def test_a_client_whose_answers_wait_is_not_answered_more() -> None:
     assert await waiting is Step.SEND
     assert client.answers == 0
     await asyncio.sleep(0)
+
+
+@_on_a_loop
+async def test_a_small_request_in_two_pieces_is_answered_like_a_whole_one() -> None:
+    client = Client()
+    waiting = await client.waited_for()
+    client.send(request := infer_request())
+    for cut in (len(request) - 1, request.index(b"\r\n\r\n") + 4, 1):
+        client.send(request[:cut])
+        assert client.session.phase in {Phase.HEAD, Phase.IDLE}
+        client.send(request[cut:])
+        assert client.session.is_idle
+    assert client.answers == 4
+    assert client.session.request_count == 4
+    await _ended(waiting)
+
+
+@_on_a_loop
+async def test_a_small_request_whose_rest_does_not_come_begins_without_it() -> None:
+    client = Client()
+    waiting = await client.waited_for()
+    client.send(request := infer_request())
+    client.send(request[:-2])
+    assert (client.session.request_count, client.session.is_spare) == (1, False)
+    await asyncio.sleep(0.01)
+    assert (client.session.request_count, client.session.phase) == (2, Phase.BODY)
+    client.send(request[-2:-1])
+    assert client.answers == 1
+    client.send(request[-1:])
+    assert client.answers == 2
+    await _ended(waiting)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_small_request_that_ends_early_is_refused_at_once(pieces: int) -> None:
+    async def test() -> None:
+        client = Client()
+        waiting = await client.waited_for()
+        client.send(request := infer_request())
+        client.send(request[:-8] if pieces == 1 else request[:-9])
+        client.send(request[-9:-8] if pieces == 2 else b"")
+        client.channel.eof_received()
+        assert await waiting is Step.SEND
+        assert b"".join(map(bytes, cast("list[bytes]", client.session.outgoing))).startswith(b"HTTP/1.1 400 ")
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_request_begins_at_once_if_one_read_cannot_bring_all_of_it(excess: int) -> None:
+    async def test() -> None:
+        client = Client()
+        waiting = await client.waited_for()
+        missing = SCRATCH_BYTES - len(infer_request("identity", "X-A: ", count=9_000)) + excess
+        client.send(infer_request("identity", "X-A: " + "a" * missing, count=9_000)[:-1])
+        assert client.session.request_count == excess
+        await _ended(waiting)
+
+    asyncio.run(test())
 
 
 @_on_a_loop
