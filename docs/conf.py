@@ -62,7 +62,7 @@ napoleon_use_rtype = False
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(numpy|np|npt|h11|hypothesis|socket|ssl|pathlib|collections|contextlib|types|enum|typing|typing_extensions)\..*",
+        r"(numpy|np|npt|h11|hypothesis|os|socket|ssl|pathlib|collections|contextlib|types|enum|typing|typing_extensions)\..*",
     ),
     (r"py:.*", r"(asyncio|anyio|aiohttp|kserve)\..*"),
     (r"py:.*", r"Infer(Request|Response)|InferenceError"),

@@ -7,14 +7,17 @@ from streamcodec.server.options import ServerOptions
 from streamcodec.server.processes import run_workers
 from streamcodec.server.running import open_listener, run
 from streamcodec.server.serving import Server
+from streamcodec.server.unixsocket import UnixListener, open_unix_listener
 
 __all__ = [
     "AccessLog",
     "ClientCertificates",
     "Server",
     "ServerOptions",
+    "UnixListener",
     "call_model",
     "open_listener",
+    "open_unix_listener",
     "run",
     "run_workers",
     "server_context",

@@ -28,6 +28,8 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
+from streamcodec.server.unixsocket import UnixListener
+
 logger: Final = logging.getLogger(__name__)
 
 _ACCEPTED_AT_ONCE: Final = 64
@@ -181,8 +183,12 @@ def shut_out(listener: socket.socket) -> None:
     """Have the system complete no more connections of a listening socket, where it can; those that wait there stay.
 
     Without this, a connection that is made between the last `accept` and `close` is reset, perhaps with its request.
-    Who tries to connect now tries again after a second, and learns that nobody listens.
+    Who tries to connect now tries again after a second, and learns that nobody listens. For a Unix socket its file is
+    removed, unless others share the socket.
     """
+    if isinstance(listener, UnixListener):
+        listener.remove()
+        return
     if sys.platform != "linux":
         return
     drop_all = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))

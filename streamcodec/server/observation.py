@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -37,6 +38,9 @@ SENDING: Final = 3
 _EPOCH_SECONDS: Final = 1.0
 """Interval for reading the time of day. Reading a clock takes as long as a call, and each request needs four readings
 in any case."""
+
+_PEER_CREDENTIALS: Final[int | None] = getattr(socket, "SO_PEERCRED", None)
+"""Of Linux: process, user and group of the other end of a Unix socket."""
 
 Tell = Callable[[RequestRecord], None]
 
@@ -277,12 +281,20 @@ Observe = Callable[[int], Observation]
 
 
 def client_of(sock: socket.socket) -> str:
-    """Return the address of the client of a connection; empty if the client has left, or has no address."""
+    """Return the address of the client of a connection, or its user for a Unix socket; empty if the client has left."""
     try:
-        host, number, *_ = sock.getpeername()
-    except (OSError, ValueError):
+        name = sock.getpeername()
+        return format_address(*name[:2]) if isinstance(name, tuple) else _user_of(sock)
+    except OSError:
         return ""
-    return format_address(host, number)
+
+
+def _user_of(sock: socket.socket) -> str:
+    """Return who has connected to a Unix socket, as the system saw it then; names of its clients may be anything."""
+    if _PEER_CREDENTIALS is None:
+        return "unix"
+    process, user, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, _PEER_CREDENTIALS, 12))
+    return f"unix:uid={user},pid={process}"
 
 
 def format_address(host: str, port: object) -> str:

@@ -4,6 +4,9 @@ Each process has its own socket (`SO_REUSEPORT`), event loop, models, threads an
 gives each new connection to one of them, by its addresses. With one socket for all, whoever is awake takes most: of 64
 connections that came together, 43 to 64 went to the same of two processes, and 32 to 38 with a socket for each.
 
+Unix sockets cannot share a name, so there the processes do have one socket for all. The first process opens it, and
+the others inherit it. Connections that wait there survive a process that dies.
+
 The budget of memory is that of the machine, so each process has its part of it. Other limits hold for each process.
 """
 
@@ -18,9 +21,10 @@ from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server.options import ServerOptions
-from streamcodec.server.running import open_listener, run_worker
+from streamcodec.server.running import open_listener, place_of, run_worker
 from streamcodec.server.serving import Server
 from streamcodec.server.supervising import Ready, supervise
+from streamcodec.server.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener, refuse_tls
 from streamcodec.service import Service
 from streamcodec.service.observing import Observer
 
@@ -45,6 +49,8 @@ def run_workers(
     on_listening: Callable[[str, int, str], None] | None = None,
     describe: Callable[[Service], str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
+    uds: UnixPath | None = None,
+    uds_permissions: int = PERMISSIONS,
 ) -> int:
     """Serve in several processes until SIGINT or SIGTERM; a second signal ends them at once.
 
@@ -58,28 +64,33 @@ def run_workers(
         port: port to listen at; 0 picks a free one.
         options: how. Each process has its part of `max_memory_bytes`; everything else holds for each of them.
         observing: makes the observers, in each process.
-        on_listening: called once with address, port and description, when all processes accept connections.
+        on_listening: called once with address, port and description, when all processes accept connections; for a Unix
+            socket with its absolute path, 0 and description.
         describe: makes the description of what is served, in the first process that is ready.
         ssl_context: of a server, to serve https.
+        uds: path of a Unix socket to listen at, instead of `host` and `port`; see `open_unix_listener`.
+        uds_permissions: of its file.
 
     Returns:
         An exit status: 0 after SIGTERM, 130 after Ctrl-C.
 
     Raises:
-        LocalProtocolError: there are other threads, or the system cannot share a port.
+        LocalProtocolError: there are other threads, or the system cannot share a port; the path is too long, or there
+            is TLS on a Unix socket.
         OSError: the address cannot be had.
     """
-    if not _HAS_REUSE_PORT:
+    refuse_tls(uds, ssl_context)
+    if uds is None and not _HAS_REUSE_PORT:
         msg = "this system cannot share a port among processes (SO_REUSEPORT)"
         raise LocalProtocolError(msg)
     options = options or ServerOptions()
     part = share_out(options, count)
-    with reserve(host, port) as reserved:
-        number = reserved.getsockname()[1]
+    with reserve(host, port) if uds is None else open_unix_listener(uds, permissions=uds_permissions) as reserved:
+        place = place_of(reserved, host)
 
         def work(channel: socket.socket, ready: Ready) -> int:
             service = make_service()
-            with observing(service) as observers, open_listener(host, number, reuse_port=True) as listener:
+            with observing(service) as observers, _listener_of_worker(reserved, *place) as listener:
                 server = Server(service, part, observer=observers, ssl_context=ssl_context)
                 ready("" if describe is None else describe(service))
                 run_worker(server, listener, channel, part.shutdown_timeout)
@@ -87,9 +98,21 @@ def run_workers(
 
         def announce(description: str) -> None:
             if on_listening is not None:
-                on_listening(host, number, description)
+                on_listening(*place, description)
 
-        return supervise(work, count, shutdown_timeout=options.shutdown_timeout, on_ready=announce)
+        def stop() -> None:
+            if isinstance(reserved, UnixListener) and not options.drain_delay:
+                reserved.remove()
+
+        return supervise(work, count, shutdown_timeout=options.shutdown_timeout, on_ready=announce, on_stop=stop)
+
+
+def _listener_of_worker(reserved: socket.socket, host: str, port: int) -> socket.socket:
+    """Return the listener of one of several processes."""
+    if isinstance(reserved, UnixListener):
+        reserved.owns_file = False  # others still listen when this process ends; see `run_worker`
+        return reserved
+    return open_listener(host, port, reuse_port=True)
 
 
 def share_out(options: ServerOptions, count: int) -> ServerOptions:

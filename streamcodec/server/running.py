@@ -24,6 +24,7 @@ import anyio
 from streamcodec.server.loops import new_loop
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.serving import Server
+from streamcodec.server.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener, refuse_tls
 from streamcodec.service import Service
 from streamcodec.service.observing import Observer
 
@@ -50,6 +51,8 @@ def run(
     observer: Observer | Iterable[Observer] = (),
     on_listening: Callable[[str, int], None] | None = None,
     ssl_context: ssl.SSLContext | None = None,
+    uds: UnixPath | None = None,
+    uds_permissions: int = PERMISSIONS,
 ) -> int:
     """Serve until SIGINT or SIGTERM.
 
@@ -64,25 +67,30 @@ def run(
         port: port to listen at; 0 picks a free one.
         options: settings of the server.
         observer: called for each request; or several observers, called in turn.
-        on_listening: called with address and port once connections are accepted and signals are handled.
+        on_listening: called with address and port once connections are accepted and signals are handled; for a Unix
+            socket with its absolute path and 0.
         ssl_context: of a server, to serve https; see `server_context`. None to serve plain HTTP.
+        uds: path of a Unix socket to listen at, instead of `host` and `port`; see `open_unix_listener`.
+        uds_permissions: of its file.
 
     Returns:
         How many model calls still run, in threads that keep the interpreter from ending: those that had not returned
         after `shutdown_timeout`, or at a second signal.
 
     Raises:
+        LocalProtocolError: the path is too long, or there is TLS on a Unix socket.
         OSError: the server cannot listen at the address.
     """
+    refuse_tls(uds, ssl_context)
     collect_seldom()
     options = options or ServerOptions()
     server = Server(service, options, observer=observer, ssl_context=ssl_context)
     watchdog = _Watchdog(options.shutdown_timeout, 0.0)
-    with open_listener(host, port) as listener:
+    with open_listener(host, port) if uds is None else open_unix_listener(uds, permissions=uds_permissions) as listener:
 
         def announce() -> None:
             if on_listening is not None:
-                on_listening(host, listener.getsockname()[1])
+                on_listening(*place_of(listener, host))
 
         try:
             settings = {"loop_factory": new_loop}
@@ -106,6 +114,8 @@ def run_worker(server: Server, listener: socket.socket, channel: socket.socket, 
     def watch() -> None:
         with suppress(OSError):
             channel.recv(1)
+        if isinstance(listener, UnixListener):
+            listener.owns_file = True  # all workers stop, and not only this one
         watchdog.terminate()
 
     def announce() -> None:
@@ -132,6 +142,11 @@ def open_listener(host: str, port: int, *, reuse_port: bool = False) -> socket.s
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=1024, reuse_port=reuse_port)
+
+
+def place_of(listener: socket.socket, host: str) -> tuple[str, int]:
+    """Return where a listener listens, as `on_listening` is told: host and port, or a path and 0."""
+    return (listener.path, 0) if isinstance(listener, UnixListener) else (host, listener.getsockname()[1])
 
 
 class _Watchdog:

@@ -57,6 +57,10 @@ Work = Callable[[socket.socket, Ready], int]
 """What a worker does: it is given the socket whose end tells it to stop, and returns its exit status."""
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class _Worker:
     """A process, from its start to its end."""
 
@@ -108,7 +112,14 @@ class _Place:
         return self._false_starts < _MOST_FALSE_STARTS
 
 
-def supervise(work: Work, count: int, *, shutdown_timeout: float, on_ready: Callable[[str], None]) -> int:
+def supervise(
+    work: Work,
+    count: int,
+    *,
+    shutdown_timeout: float,
+    on_ready: Callable[[str], None],
+    on_stop: Callable[[], None] = _do_nothing,
+) -> int:
     """Run workers until SIGINT or SIGTERM, or until one cannot start.
 
     Args:
@@ -117,6 +128,7 @@ def supervise(work: Work, count: int, *, shutdown_timeout: float, on_ready: Call
         shutdown_timeout: seconds that a worker takes to stop, at most. Who takes longer is killed; all are at a second
             signal.
         on_ready: called once, when all are ready, with what the first has said.
+        on_stop: called before the workers are told to stop.
 
     Returns:
         An exit status: 0 after SIGTERM, 130 after SIGINT, 1 if a worker had to be killed; else that of the worker that
@@ -128,15 +140,23 @@ def supervise(work: Work, count: int, *, shutdown_timeout: float, on_ready: Call
     if threading.active_count() > 1:
         msg = "worker processes have to be started before other threads: they would have none of them, but their locks"
         raise LocalProtocolError(msg)
-    return _Supervisor(work, count, shutdown_timeout, on_ready).run()
+    return _Supervisor(work, count, shutdown_timeout, on_ready, on_stop).run()
 
 
 class _Supervisor:
-    def __init__(self, work: Work, count: int, shutdown_timeout: float, on_ready: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        work: Work,
+        count: int,
+        shutdown_timeout: float,
+        on_ready: Callable[[str], None],
+        on_stop: Callable[[], None],
+    ) -> None:
         self._work = work
         self._count = count
         self._shutdown_timeout = shutdown_timeout
         self._on_ready: Callable[[str], None] | None = on_ready
+        self._on_stop = on_stop
         self._places = [_Place()]
         self._signals: list[int] = []
         self._is_stopping = False
@@ -233,6 +253,7 @@ class _Supervisor:
     def _stop(self) -> None:
         """Tell all workers to stop."""
         self._is_stopping = True
+        self._on_stop()
         self._kill_at = time.monotonic() + self._shutdown_timeout + _GRACE_SECONDS
         for place in self._places:
             place.due = math.inf

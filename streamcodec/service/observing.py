@@ -40,7 +40,8 @@ class RequestRecord:
     """One request. A server fills the record, others read it. Two records are equal only if they are the same object.
 
     Attributes:
-        client: address and port, as `127.0.0.1:40312` or `[::1]:40312`; empty if unknown.
+        client: address and port, as `127.0.0.1:40312` or `[::1]:40312`; empty if unknown. For a Unix socket of the
+            bundled server, user and process, as `unix:uid=1000,pid=4711`.
         started: when the first bytes of the request were seen, in seconds since 1970.
         head: of the request; None if it could not be read. If `raw_head` is set, use `field` instead of its fields.
         raw_head: the head as received, if the server found it in its cache; else empty. `head` is then that of an

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
+import os
 import socket
 import struct
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -17,7 +20,7 @@ import numpy.typing as npt
 import pytest
 
 from streamcodec import NEED_TURN, ErrorCode, Rows, Windows
-from streamcodec.server import ServerOptions
+from streamcodec.server import ServerOptions, open_unix_listener
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
 from streamcodec.server.observation import Observers, client_of
@@ -364,11 +367,26 @@ def test_the_time_of_day_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPa
     assert [observe(0).started for _ in range(3)] == [1000.0, 1000.5, 5000.0]
 
 
-def test_clients_without_an_address() -> None:
+def test_clients_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = socket.socketpair()
     with left, right:
-        assert client_of(left) == ""
+        if hasattr(socket, "SO_PEERCRED"):
+            assert client_of(left) == f"unix:uid={os.getuid()},pid={os.getpid()}"
+        monkeypatch.setattr("streamcodec.server.observation._PEER_CREDENTIALS", None)
+        assert client_of(left) == "unix"
     assert client_of(left) == ""
+
+
+@pytest.mark.parametrize("name", ["s", "ab", "a name"])
+def test_the_name_that_a_client_gives_its_unix_socket_is_not_shown(name: str, tmp_path: Path) -> None:
+    """It may be any text, and look like an address; a name of two letters used to."""
+    with open_unix_listener(tmp_path / "server") as listener, socket.socket(socket.AF_UNIX) as client:
+        with contextlib.chdir(tmp_path):
+            client.bind(name)
+        client.connect(listener.path)
+        served, _ = listener.accept()
+        with served:
+            assert client_of(served) in {"unix", f"unix:uid={os.getuid()},pid={os.getpid()}"}
 
 
 def test_a_client_of_ipv6() -> None:

@@ -45,8 +45,9 @@ class Answer:
 class Wire:
     """One connection to a server."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.sock = socket.create_connection(address, TIMEOUT)
+    def __init__(self, address: tuple[str, int] | str) -> None:
+        """Connect to a host and port, or to the path of a Unix socket."""
+        self.sock = _at_path(address) if isinstance(address, str) else socket.create_connection(address, TIMEOUT)
         self._unread = b""
 
     def send(self, *parts: bytes) -> Self:
@@ -90,6 +91,17 @@ class Wire:
             msg = f"the connection ended in the middle of {self._unread[:200]!r}"
             raise ConnectionError(msg)
         self._unread += chunk
+
+
+def _at_path(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(TIMEOUT)
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def head(target: str, *fields: str, method: str = "POST", version: str = "1.1") -> bytes:
