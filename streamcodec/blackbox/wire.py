@@ -106,8 +106,9 @@ class Pacer:
 class Wire:
     """Sends requests to a server."""
 
-    address: tuple[str, int]
-    """The address that was checked. The name is not looked up again, so the address cannot change."""
+    address: tuple[str, int] | str
+    """The address that was checked; or the path of a Unix socket. The name is not looked up again, so the address
+    cannot change."""
     pacer: Pacer
 
     def exchange(self, request: Request, timeout: float) -> Observation:
@@ -124,14 +125,28 @@ class Wire:
         self.pacer.take()
         began = time.monotonic()
         try:
-            with socket.create_connection(self.address, timeout) as sock:
+            with _connect(self.address, timeout) as sock:
                 return _converse(sock, request, timeout, began)
         except OSError as error:
             return Observation(outcome=Outcome.UNREACHABLE, seconds=time.monotonic() - began, detail=_said(error))
 
 
+def _connect(address: tuple[str, int] | str, timeout: float) -> socket.socket:
+    if isinstance(address, tuple):
+        sock = socket.create_connection(address, timeout)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
 def _converse(sock: socket.socket, request: Request, timeout: float, began: float) -> Observation:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     deadline = began + timeout + _PIECE_SECONDS * (len(request.pieces) - 1)
     with suppress(OSError):  # the server may answer, or close, before all is sent, or read no more
         _send(sock, request, deadline)

@@ -159,7 +159,7 @@ def _examiner(options: argparse.Namespace) -> Examiner:
     try:
         address = _address(options.url)
         pacer = Pacer(max_requests=options.max_requests, max_rate=options.max_rate)
-        wire = Wire(address=(_checked_host(address, is_owned=options.i_own_this_host), address.port), pacer=pacer)
+        wire = Wire(address=_checked_address(address, is_owned=options.i_own_this_host), pacer=pacer)
         return _learned(options, address, wire)
     except (CannotExamineError, LocalProtocolError) as error:
         raise _given_up(str(error)) from None
@@ -192,6 +192,17 @@ def _address(url: str) -> Address:
     if not _PATH.fullmatch(address.prefix):
         raise CannotExamineError(f"the path of {url!r} has characters that must be percent-encoded")
     return address
+
+
+def _checked_address(address: Address, *, is_owned: bool) -> tuple[str, int] | str:
+    """Return where to connect; a Unix socket is on this machine.
+
+    Raises:
+        CannotExamineError: as `_checked_host`.
+    """
+    if address.socket_path is not None:
+        return address.socket_path
+    return _checked_host(address, is_owned=is_owned), address.port
 
 
 def _checked_host(address: Address, *, is_owned: bool) -> str:

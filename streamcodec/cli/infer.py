@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Make the command's parser."""
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
-    parser.add_argument("url", metavar="URL", help="of the server, as http://127.0.0.1:8000")
+    parser.add_argument(
+        "url", metavar="URL", help="of the server, as http://127.0.0.1:8000 or http+unix://%%2Frun%%2Fx.sock"
+    )
     parser.add_argument("model", metavar="MODEL", help="name of the model")
     _add_request(parser)
     _add_files(parser)

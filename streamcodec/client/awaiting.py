@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
+from streamcodec.client.address import Address
 from streamcodec.client.common import Common
 from streamcodec.client.connection import Connection
 from streamcodec.client.exchange import Exchange
@@ -21,7 +22,7 @@ from streamcodec.client.timeouts import Times
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
-from streamcodec.transports import aio
+from streamcodec.transports import aio, unix
 from streamcodec.transports.duplex import AsyncDuplex
 from streamcodec.transports.timelimit import TimeLimit
 from streamcodec.transports.tls import TlsSocket
@@ -143,9 +144,16 @@ class Awaiting:
     async def _connect(self, times: Times) -> Connection:
         address, context = self._common.address, self._common.context
         with within(times.limit), reaching(address, times):
-            sock = await aio.connect(address.host, address.port, timeout=times.timeout.connect)
+            sock = await _connect(address, times)
             secured = sock if context is None else await _secure(sock, context, address.host, times)
         return self._common.connection(secured)
+
+
+async def _connect(address: Address, times: Times) -> socket.socket:
+    """Open a connection, while other tasks run."""
+    if address.socket_path is not None:
+        return await unix.connect_async(address.socket_path, timeout=times.timeout.connect)
+    return await aio.connect(address.host, address.port, timeout=times.timeout.connect)
 
 
 async def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times: Times) -> TlsSocket:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
+from streamcodec.client.address import Address
 from streamcodec.client.common import Common
 from streamcodec.client.connecting import connect
 from streamcodec.client.connection import Connection
@@ -18,6 +19,7 @@ from streamcodec.client.timeouts import Times
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
+from streamcodec.transports import unix
 from streamcodec.transports.duplex import Duplex
 from streamcodec.transports.tls import TlsSocket
 
@@ -92,9 +94,21 @@ class Blocking:
             yield kept
         address, context = self._common.address, self._common.context
         with reaching(address, times):
-            sock = connect(address.host, address.port, timeout=times.timeout.connect, limit=times.limit)
+            sock = _connect(address, times)
             secured = sock if context is None else _secure(sock, context, address.host, times)
         yield self._common.connection(secured)
+
+
+def _connect(address: Address, times: Times) -> socket.socket:
+    """Open a connection, blocking; the socket is non-blocking.
+
+    Raises:
+        TimeoutError: the server does not answer in time.
+        OSError: there is no connection.
+    """
+    if address.socket_path is not None:
+        return unix.connect(address.socket_path, timeout=times.timeout.connect, limit=times.limit)
+    return connect(address.host, address.port, timeout=times.timeout.connect, limit=times.limit)
 
 
 def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times: Times) -> TlsSocket:

@@ -7,6 +7,7 @@ connection (RFC 9112, section 9.3.1), if it is repeatable.
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -122,7 +123,7 @@ class Connection:
 
     def _expects_tls(self, error: MessageError) -> bool:
         """Tell whether a server that has not answered in HTTP behaves like one that expects TLS."""
-        if isinstance(self.socket, TlsSocket) or self.is_kept:
+        if isinstance(self.socket, TlsSocket) or self.socket.family == socket.AF_UNIX or self.is_kept:
             return False
         has_hung_up = error.code is ErrorCode.CONNECTION_CLOSED and self._is_silent
         return has_hung_up or self.http.incoming.begun(len(_ALERT)) == _ALERT

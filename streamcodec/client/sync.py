@@ -58,8 +58,8 @@ class Client:
         """Prepare to talk to a server; nothing is sent yet.
 
         Args:
-            url: as `http://127.0.0.1:8000` or `https://example.org`. A user and a password in it are sent as Basic
-                authentication, and never shown.
+            url: as `http://127.0.0.1:8000` or `https://example.org`, or `http+unix://%2Frun%2Fmodels.sock` for a Unix
+                socket. A user and a password in it are sent as Basic authentication, and never shown.
             headers: fields for every request, as a mapping or in pairs; `Host` is allowed. Fields that the message
                 needs, such as `Content-Length`, are not allowed.
             auth: a pair of user and password; or a bearer token; or a function without arguments that returns the

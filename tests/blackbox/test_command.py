@@ -212,6 +212,7 @@ def test_list_shows_every_probe_and_sends_nothing(capsys: pytest.CaptureFixture[
         (("http://user@127.0.0.1", "--model", "m"), "only plain HTTP without credentials"),
         (("http://host.invalid", "--model", "m"), "cannot be found"),
         (("http://127.0.0.1:1", "--model", "m"), "gives no metadata of the model: unreachable: Connection refused"),
+        (("http+unix://%2Fno", "--model", "m"), "gives no metadata of the model: unreachable: No such file"),
         (("http://x", "--model", "m", "--input", "x:FP31:1"), "is not NAME:DATATYPE:SHAPE"),
         (("http://x", "--model", "m", "--input", "x:FP32:-2"), "is not a shape"),
         (("http://x", "--model", "m", "--input", "x:FP32:a"), "is not a shape"),

@@ -5,12 +5,17 @@ from __future__ import annotations
 import socket
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from streamcodec.blackbox.messages import Ending, Request
 from streamcodec.blackbox.wire import Observation, Outcome, OutOfRequestsError, Pacer, Wire
+from streamcodec.server import open_unix_listener
 from tests.client.scripted import Step, response, scripted
+from tests.server.models import models
+from tests.server.programs import server_here
+from tests.server.wire import GET_LIVE
 
 TIMEOUT = 5.0
 QUESTION = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
@@ -32,6 +37,14 @@ def test_answer() -> None:
     assert (seen.outcome, seen.detail) == (Outcome.ANSWERED, "")
     (answer,) = seen.answers
     assert (answer.status, answer.body, answer.values(b"x")) == (404, b"hello", [b"1", b"2"])
+
+
+def test_answer_over_a_unix_socket(tmp_path: Path) -> None:
+    with server_here(models(), listener=open_unix_listener(tmp_path / "s")):
+        wire = Wire(address=str(tmp_path / "s"), pacer=_pacer())
+        assert wire.exchange(Request(pieces=(GET_LIVE,)), TIMEOUT).answers[0].status == 200
+    seen = wire.exchange(Request(pieces=(GET_LIVE,)), TIMEOUT)
+    assert (seen.outcome, seen.detail) == (Outcome.UNREACHABLE, "No such file or directory")
 
 
 def test_interim_answers_are_no_answers() -> None:
