@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import threading
 from typing import Final
 
 _UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
 _MAX_DIGITS: Final = 12
+_ALL_PERMISSIONS: Final = 0o777
 _LOWEST_RATE: Final = 0.001
 
 
@@ -18,6 +20,13 @@ def port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= highest):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to {highest}")
     return int(text)
+
+
+def permissions(text: str) -> int:
+    """Read the permissions of a file, in octal."""
+    if not re.fullmatch("[0-7]{3,4}", text, re.ASCII) or int(text, 8) > _ALL_PERMISSIONS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the permissions of a file: three octal digits, as 660")
+    return int(text, 8)
 
 
 def count(text: str) -> int:

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import partial
 from typing import Any, Final, NoReturn
+from urllib.parse import quote
 
-from streamcodec.cli.arguments import count, port, seconds, seconds_or_0, size, size_or_0, size_text
+from streamcodec.cli.arguments import count, permissions, port, seconds, seconds_or_0, size, size_or_0, size_text
 from streamcodec.cli.description import describe
 from streamcodec.cli.encryption import add_encryption, context_of
 from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
@@ -33,6 +34,7 @@ from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
 from streamcodec.server import ServerOptions, run_workers
 from streamcodec.server import run as run_server
 from streamcodec.server.processes import share_out
+from streamcodec.server.unixsocket import PERMISSIONS
 from streamcodec.service import Observer, Service, StatisticsObserver, demo_models
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.hosts import HostPolicy
@@ -55,6 +57,9 @@ _LARGE_BLOCK_BYTES: Final = 1 << 20
 _THREADS_SECONDS: Final = 1.0
 """Time for threads to end after the server; threads that answer requests take a moment."""
 
+_HOST: Final = "127.0.0.1"
+_PORT: Final = 8000
+
 _DESCRIPTION = f"""\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
 
@@ -63,8 +68,8 @@ of these. MODULE alone stands for the first of {", ".join(USUAL_NAMES)} in it. T
 directory first; the path of a file, such as models.py, works too. Without it, two demo models are served: 'identity'
 returns its inputs, 'sink' returns the number of tensor bytes that it received.
 
-When the server is ready, it prints its address, "listening on http://HOST:PORT", or https, and then what it serves. So
-a program that starts it needs to read only one line.
+When the server is ready, it prints its address, "listening on http://HOST:PORT", or https, or http+unix://PATH for a
+Unix socket, and then what it serves. So a program that starts it needs to read only one line.
 """
 
 _EPILOG = """\
@@ -73,6 +78,7 @@ examples:
   streamcodec serve my_models.py --reload
   streamcodec serve my_models:service --host 0.0.0.0 --port 80
   streamcodec serve my_models.py --host 0.0.0.0 --workers 4 --drain-delay 5
+  streamcodec serve my_models.py --uds /run/models/serve.sock --uds-permissions 660
   streamcodec serve my_models.py --host 0.0.0.0 --port 8443 --ssl-certfile server.crt --ssl-keyfile server.key
   streamcodec serve my_package.models:make_models --max-memory 2G --max-workers 2
 """
@@ -126,8 +132,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
     parser.add_argument("models", nargs="?", metavar="MODULE[:OBJECT]", help="what to serve (default: the demo models)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
-    parser.add_argument("--port", type=port, default=8000, help="port to listen at; 0 picks one (default: %(default)s)")
+    parser.add_argument("--host", help=f"address to listen at (default: {_HOST})")
+    parser.add_argument("--port", type=port, help=f"port to listen at; 0 picks one (default: {_PORT})")
+    parser.add_argument(
+        "--uds",
+        metavar="PATH",
+        help="listen at a Unix socket instead, for clients on this machine; its file is removed at the end, and one "
+        "that an ended server has left there is replaced",
+    )
+    parser.add_argument(
+        "--uds-permissions",
+        type=permissions,
+        metavar="MODE",
+        help="permissions of that file, in octal: who may write to it may connect, as 660 for a group (default: "
+        f"{PERMISSIONS:o})",
+    )
     parser.add_argument(
         "--reload",
         action="store_true",
@@ -153,6 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal ends it."""
+    _check_place(options)
     set_up_logging(options)
     if options.workers > 1:
         _run_workers(options)
@@ -170,8 +190,7 @@ def run(options: argparse.Namespace) -> None:
         with access_log(options) as observers:
             unfinished = run_server(
                 service,
-                host=options.host,
-                port=options.port,
+                **_place(options),
                 options=server_options,
                 observer=[*observers, StatisticsObserver(service.models)] if observers else (),
                 on_listening=announce,
@@ -213,8 +232,7 @@ def _run_workers(options: argparse.Namespace) -> NoReturn:
         status = run_workers(
             make_service,
             options.workers,
-            host=options.host,
-            port=options.port,
+            **_place(options),
             options=server_options,
             observing=observing,
             describe=lambda service: _description(served[service], service),
@@ -226,6 +244,26 @@ def _run_workers(options: argparse.Namespace) -> NoReturn:
     raise SystemExit(status)
 
 
+def _check_place(options: argparse.Namespace) -> None:
+    """Refuse options about where to listen that contradict each other."""
+    if options.uds is None:
+        if options.uds_permissions is not None:
+            options.fail("--uds-permissions: there is no Unix socket without --uds")
+    elif options.host is not None or options.port is not None:
+        options.fail("--uds: not together with --host and --port")
+    elif options.ssl_certfile is not None:
+        options.fail("--uds: not together with --ssl-certfile: there is no TLS on a Unix socket")
+
+
+def _place(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `run` and `run_workers` that say where to listen."""
+    if options.uds is not None:
+        mode = PERMISSIONS if options.uds_permissions is None else options.uds_permissions
+        return {"uds": options.uds, "uds_permissions": mode}
+    host = _HOST if options.host is None else options.host
+    return {"host": host, "port": _PORT if options.port is None else options.port}
+
+
 def _server_options(options: argparse.Namespace) -> ServerOptions:
     return ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
 
@@ -235,12 +273,17 @@ def _description(loaded: Loaded, service: Service) -> str:
 
 
 def _announce(options: argparse.Namespace, host: str, number: int, description: str) -> None:
-    authority = f"[{host}]" if ":" in host else host
-    scheme = "http" if options.ssl_certfile is None else "https"
     try:
-        say(f"listening on {scheme}://{authority}:{number}", *description.split("\n"))
+        say(f"listening on {_url(options, host, number)}", *description.split("\n"))
     except BrokenPipeError:  # nobody reads the output, but clients may still use the server
         drop(sys.stdout)
+
+
+def _url(options: argparse.Namespace, host: str, number: int) -> str:
+    if options.uds is not None:
+        return f"http+unix://{quote(os.fsencode(host), safe='')}"
+    scheme = "http" if options.ssl_certfile is None else "https"
+    return f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
 
 
 def _loaded(options: argparse.Namespace) -> Loaded:
@@ -279,7 +322,10 @@ def _service(loaded: Loaded, options: argparse.Namespace) -> Service:
 
 def _cannot_listen(error: OSError, options: argparse.Namespace) -> OSError:
     """Return an error that says what to do if the server cannot listen; return other errors unchanged."""
-    host, number = options.host, options.port
+    if options.uds is not None:
+        return OSError(error.strerror) if error.strerror else error
+    place = _place(options)
+    host, number = place["host"], place["port"]
     if error.errno in _UNKNOWN_HOST:
         words = f"there is no host {host!r}; --host takes a name or an address of this machine, as 0.0.0.0 for all"
     elif error.errno == errno.EADDRINUSE:
