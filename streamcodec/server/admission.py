@@ -73,6 +73,11 @@ class Admission:
         """How many connections may enter before another has to leave."""
         return self._max_connections + RESERVED_PLACES - len(self._guests)
 
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self._guests)
+
     def enter(self, session: Conversation, guest: Guest) -> bool:
         """Let a new connection in; return whether there was room. An idle connection may be closed for it."""
         if self.free_places <= 0 and not self._evict(self._guests):

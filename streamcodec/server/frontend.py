@@ -20,12 +20,13 @@ from streamcodec.http.messages import RequestHead
 from streamcodec.server.conversation import Conversation
 from streamcodec.server.failures import log_failure
 from streamcodec.server.knownheads import KnownHead, KnownHeads
+from streamcodec.server.loads import load_of
 from streamcodec.server.observation import Observation, Observers
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.peer import Peer
 from streamcodec.server.tasks import open_tasks
 from streamcodec.server.workers import Workers
-from streamcodec.service import Observer, Reply, Service
+from streamcodec.service import Observer, Reply, ServerLoad, Service
 from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.exchange import Exchange, finished
 
@@ -50,6 +51,12 @@ class Frontend:
         self.service: Service = service
         self.known: KnownHeads = KnownHeads(service)
         self.budget: Budget = Budget(self._options.max_memory_bytes, service.pool, min_rate=self._options.min_rate)
+        for each in observers:
+            each.server_begun(self.load)
+
+    def load(self) -> ServerLoad:
+        """Return what requests hold and wait for; the framework has the connections."""
+        return load_of(self.budget, self.service.pool, self._workers)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

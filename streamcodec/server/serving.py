@@ -39,6 +39,7 @@ from streamcodec.server.departures import Departures
 from streamcodec.server.driver import Driver
 from streamcodec.server.express import Express, response_head
 from streamcodec.server.lingering import refuse
+from streamcodec.server.loads import load_of
 from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.outbox import Outbox
@@ -47,7 +48,7 @@ from streamcodec.server.session import Session
 from streamcodec.server.tasks import Tasks, open_tasks
 from streamcodec.server.workers import Workers
 from streamcodec.service import Reply, Service, error_reply, unavailable_reply
-from streamcodec.service.observing import Observer
+from streamcodec.service.observing import Observer, ServerLoad
 from streamcodec.transports.tls import TlsSocket
 from streamcodec.transports.tlstransport import TlsTransport
 
@@ -105,6 +106,8 @@ class Server:
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
         )
         self._lingering = 0
+        for each in observers:
+            each.server_begun(self.load)
 
     @property
     def is_stopping(self) -> bool:
@@ -129,7 +132,17 @@ class Server:
     @property
     def requests_in_progress(self) -> int:
         """Connections that have a request in progress. This looks at each connection."""
-        return sum(not driver.is_idle for driver in self._drivers)
+        return sum(not driver.is_idle for driver in [*self._drivers])
+
+    def load(self) -> ServerLoad:
+        """Return what the server has to do and holds now. This looks at each connection."""
+        return load_of(
+            self._admission.budget,
+            self._service.pool,
+            self._workers,
+            connections=self._admission.connections,
+            requests_in_progress=self.requests_in_progress,
+        )
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept and serve connections until `stop` is called and the current requests have ended.

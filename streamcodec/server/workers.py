@@ -69,7 +69,17 @@ class Workers:
     @property
     def unfinished(self) -> int:
         """Number of abandoned calls that still run."""
-        return sum(not work.has_ended for work in self._abandoned)
+        return sum(not work.has_ended for work in [*self._abandoned])
+
+    @property
+    def busy(self) -> int:
+        """Number of threads that work, or were given up and still run."""
+        return int(self._places.borrowed_tokens)
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for a thread."""
+        return self._places.statistics().tasks_waiting
 
     async def run(self, work: Work, function: Callable[[], _T]) -> _T:
         """Run a function in a thread, when one is free. If this is cancelled meanwhile, the work is abandoned.

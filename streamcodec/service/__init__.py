@@ -13,7 +13,7 @@ from streamcodec.service.models import (
     Predict,
     TensorMetadata,
 )
-from streamcodec.service.observing import Ending, Observer, RequestRecord
+from streamcodec.service.observing import Ending, Observer, RequestRecord, ServerLoad
 from streamcodec.service.reception import ReceivedRequest, Reception
 from streamcodec.service.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
@@ -40,6 +40,7 @@ __all__ = [
     "RequestRecord",
     "Reservation",
     "ResolvedHead",
+    "ServerLoad",
     "Service",
     "StatisticsObserver",
     "TensorMetadata",

@@ -87,6 +87,11 @@ class Budget:
         self._looked = float("-inf")
         self._given_up = 0
 
+    @property
+    def waiting(self) -> int:
+        """How many reservations wait for memory."""
+        return len(self._begun) + len(self._waiting)
+
     def check(self, nbytes: int) -> None:
         """Refuse a request that needs more than the whole budget.
 

@@ -11,6 +11,8 @@ waiting, the model, and sending (including encoding). Their sum is the time of t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
@@ -124,12 +126,43 @@ class RequestRecord:
         return [] if self.head is None else list(self.head.fields.values(name))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLoad:
+    """What a server has to do and what it holds at one moment, for gauges."""
+
+    reserved_bytes: int
+    """Memory granted to requests."""
+    max_memory_bytes: int
+    """The most that may be granted, see `ServerOptions.max_memory_bytes`."""
+    waiting_for_memory: int
+    """Requests that wait for memory."""
+    idle_pool_bytes: int
+    """Blocks of the pool that no array uses; 0 without a pool."""
+    reused_pool_bytes: int
+    """Blocks of the pool that are in use again; 0 without a pool."""
+    busy_threads: int
+    """Worker threads in which models run, also given up ones."""
+    waiting_for_thread: int
+    """Requests that wait for such a thread."""
+    abandoned_calls: int
+    """Calls of models that were given up since the start."""
+    unfinished_calls: int
+    """How many of those still run."""
+    connections: int | None = None
+    """Open connections; None if a framework has them."""
+    requests_in_progress: int | None = None
+    """Connections with a request in progress; None if a framework has them."""
+
+
 class Observer:
     """Receives the events of requests. Inherit from it, and override only the methods that you need.
 
     All methods except those around a call run on the event loop, which waits for them: they should take microseconds.
     If an observer raises, the first exception is logged, and there is no other effect.
     """
+
+    def server_begun(self, load: Callable[[], ServerLoad]) -> None:
+        """A server will call this observer; `load` tells its load at any time, and any thread may call it."""
 
     def request_begun(self, request: RequestRecord) -> None:
         """The head has been read: client, start and head are known. For a refused head, this is called at the end."""

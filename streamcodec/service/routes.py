@@ -50,6 +50,12 @@ class Route:
     version: str | None = None
     """Version of the model, if the URL names one."""
 
+    @property
+    def template(self) -> str:
+        """The path with `{model}` and `{version}` instead of names, for metrics and traces."""
+        path = _TEMPLATES[self.resource]
+        return path if self.version is None else path.replace("{model}", "{model}/versions/{version}")
+
 
 _SERVER = {
     (): Resource.SERVER_METADATA,
@@ -65,6 +71,10 @@ _MODEL = {
     ("infer",): Resource.MODEL_INFER,
     ("config",): Resource.MODEL_CONFIGURATION,
     ("stats",): Resource.MODEL_STATISTICS,
+}
+
+_TEMPLATES = {resource: "/".join(("/v2", *rest)) for rest, resource in _SERVER.items()} | {
+    resource: "/".join(("/v2/models/{model}", *rest)) for rest, resource in _MODEL.items()
 }
 
 STATISTICS_NAME: Final = "stats"
@@ -90,8 +100,7 @@ def find_route(target: str) -> Route:
         RemoteProtocolError: `not-found`, status 404; `invalid-http` if the percent-encoding is not UTF-8.
     """
     try:
-        path = target.partition("?")[0] if target.startswith("/") else _absolute(target)
-        segments = tuple(unquote(segment, errors="strict") for segment in path.split("/")[1:])
+        segments = tuple(unquote(segment, errors="strict") for segment in path_of(target).split("/")[1:])
     except ValueError:
         msg = "the request target cannot be decoded"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HTTP) from None
@@ -102,6 +111,15 @@ def find_route(target: str) -> Route:
             msg += f"; {reason}"
         raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
     return route
+
+
+def path_of(target: str) -> str:
+    """Return the path of a request target as it came, without the query; empty if it has none.
+
+    Raises:
+        ValueError: the target is in absolute form, and is no URL.
+    """
+    return target.partition("?")[0] if target.startswith("/") else _absolute(target)
 
 
 def _absolute(target: str) -> str:

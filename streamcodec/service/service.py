@@ -6,11 +6,11 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from streamcodec import __version__
-from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError, shown
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError, shown
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place, new_array
 from streamcodec.engine.pool import Pool
@@ -28,10 +28,12 @@ from streamcodec.service.listing import Listing
 from streamcodec.service.models import Model
 from streamcodec.service.placing import guarded
 from streamcodec.service.registry import ModelRegistry
-from streamcodec.service.replies import Reply, error_reply, json_reply, unavailable_reply
-from streamcodec.service.routes import STATISTICS_NAME, Resource, Route, find_route
+from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
+from streamcodec.service.routes import STATISTICS_NAME, Resource, Route, find_route, path_of
 
 _EXTENSIONS: Final = ("binary_tensor_data", "model_configuration", "statistics")
+
+_PAGE_METHODS: Final = ("GET", "HEAD")
 
 MAX_POOL_BYTES: Final = 256 << 20
 """Idle memory that is kept by default for the next tensors: enough for a few large ones. More would only make an idle
@@ -111,6 +113,23 @@ class Service:
         varying = [("Accept-Encoding", compresses), ("Origin", self._cors.varies)]
         self._vary = ", ".join(name for name, varies in varying if varies)
         self._adds_fields = bool(self._vary or self._cors.origins)
+        self._pages: dict[str, Callable[[], Reply]] = {}
+
+    def add_page(self, path: str, page: Callable[[], Reply]) -> None:
+        """Answer `GET` and `HEAD` for a path outside of the V2 protocol, for example `/metrics`.
+
+        Args:
+            path: as it stands in requests, beginning with a slash.
+            page: makes the answer. It is called for each request, on the event loop. If it raises, the client gets
+                status 500.
+
+        Raises:
+            LocalProtocolError: the path has no slash, belongs to the V2 protocol, or already has a page.
+        """
+        if not path.startswith("/") or f"{path}/".startswith("/v2/") or path in self._pages:
+            msg = f"the path of a page begins with / but not with /v2, and has one page only, unlike {path!r}"
+            raise LocalProtocolError(msg)
+        self._pages[path] = page
 
     def begin(
         self, head: RequestHead, *, pause_after_header: bool = False, paced: bool = False
@@ -142,13 +161,12 @@ class Service:
         """
         try:
             self._hosts.check(head)
+            if self._pages and (answer := self._page(head)) is not None:
+                return answer
             route = find_route(head.target)
             methods = route.resource.methods
-            if (answer := self._cors.preflight(head, methods)) is not None:
-                return answer
             if head.method not in methods:
-                error = _not_allowed(head.method, methods)
-                return error_reply(error, headers=[("Allow", ", ".join(methods))])
+                return self._cors.preflight(head, methods) or _not_allowed(head.method, methods)
             if route.model:
                 return self._model(route, self.models.find(route.model, route.version), head)
             if route.resource is Resource.STATISTICS and STATISTICS_NAME in self.models:
@@ -174,6 +192,23 @@ class Service:
         if self._vary:
             fields.append(("Vary", self._vary))
         return replaced(reply, headers=[*reply.headers, *fields]) if fields else reply
+
+    def _page(self, head: RequestHead) -> Reply | None:
+        """Return the page of a path; None if it has none."""
+        try:
+            path = path_of(head.target)
+        except ValueError:  # which `find_route` refuses
+            return None
+        page = self._pages.get(path)
+        if page is None:
+            return None
+        if head.method not in _PAGE_METHODS:
+            return _not_allowed(head.method, _PAGE_METHODS)
+        try:
+            return page()
+        except Exception as error:  # noqa: BLE001 - a page may raise anything; the server's log has it
+            text = f"the page could not be made: {type(error).__name__}"
+            return replaced(failure_reply(text, status=500, cause=error), call=f"page {path}")
 
     def _server(self, resource: Resource, head: RequestHead) -> Reply | Listing:
         match resource:
@@ -260,6 +295,7 @@ def _uncompressed_only() -> Reply:
     return json_reply({"error": msg}, status=error.status_hint, headers=accepted, refusal=error)
 
 
-def _not_allowed(method: str, methods: tuple[str, ...]) -> RemoteProtocolError:
+def _not_allowed(method: str, methods: tuple[str, ...]) -> Reply:
     msg = f"this route answers {' and '.join(methods)}, not {shown(method)}"
-    return RemoteProtocolError(msg, code=ErrorCode.METHOD_NOT_ALLOWED, status_hint=405)
+    error = RemoteProtocolError(msg, code=ErrorCode.METHOD_NOT_ALLOWED, status_hint=405)
+    return error_reply(error, headers=[("Allow", ", ".join(methods))])

@@ -9,7 +9,8 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -23,9 +24,19 @@ from streamcodec import NEED_TURN, ErrorCode, Rows, Windows
 from streamcodec.server import ServerOptions, open_unix_listener
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
+from streamcodec.server.frontend import Frontend
 from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.session import Session, Step
-from streamcodec.service import Ending, InferenceRequest, Model, ModelRegistry, Observer, RequestRecord, Service
+from streamcodec.service import (
+    Ending,
+    InferenceRequest,
+    Model,
+    ModelRegistry,
+    Observer,
+    RequestRecord,
+    ServerLoad,
+    Service,
+)
 from tests.server.programs import server_here
 from tests.server.test_express import OrdinaryWay, sent_by
 from tests.server.wire import GET_LIVE, Wire, head, infer_request, post
@@ -40,7 +51,11 @@ class Recording(Observer):
     def __init__(self) -> None:
         self.told: list[tuple[str, RequestRecord, str]] = []
         self.records: list[RequestRecord] = []
+        self.load: Callable[[], ServerLoad] | None = None
         self._has_ended = threading.Semaphore(0)
+
+    def server_begun(self, load: Callable[[], ServerLoad]) -> None:
+        self.load = load
 
     def request_begun(self, request: RequestRecord) -> None:
         self._keep("begun", request)
@@ -416,3 +431,74 @@ def test_a_model_does_not_pay_for_the_windows_that_it_waits_for(backend: str) ->
         record = recording.next()
     assert recording.of(record) == CALL
     assert record.body_seconds > 0.2 > record.model_seconds > 0
+
+
+def _load_when(is_right: Callable[[ServerLoad], bool], load: Callable[[], ServerLoad]) -> ServerLoad:
+    """Return the load as soon as it is right."""
+    end = time.monotonic() + SECONDS
+    while not is_right(found := load()):
+        assert time.monotonic() < end, found
+        time.sleep(0.005)
+    return found
+
+
+@BACKENDS
+def test_the_load_of_a_server(backend: str) -> None:
+    """One request is in its model, one waits for the only thread, and one for memory."""
+    gate, recording = threading.Event(), Recording()
+    registry = ModelRegistry.of([Model(name="m", predict=partial(_wait, gate))])
+    options = ServerOptions(max_memory_bytes=20_000, max_workers=1)
+    with (
+        server_here(registry, options, backend=backend, observer=recording) as (server, address),
+        Wire(address) as first,
+        Wire(address) as second,
+        Wire(address) as third,
+        Wire(address) as idle,
+    ):
+        assert recording.load is not None
+        idle.send(GET_LIVE).response()
+        first.send(infer_request("m", count=2000))
+        _load_when(lambda load: load.busy_threads == 1, recording.load)
+        second.send(infer_request("m", count=2000))
+        _load_when(lambda load: load.waiting_for_thread == 1, recording.load)
+        third.send(infer_request("m", count=2000))
+        load = _load_when(lambda load: load.waiting_for_memory == 1, recording.load)
+        assert (load.connections, load.requests_in_progress, load.busy_threads) == (4, 3, 1)
+        assert 16_000 <= load.reserved_bytes <= load.max_memory_bytes == 20_000
+        assert (load.abandoned_calls, load.unfinished_calls) == (0, 0)
+        gate.set()
+        assert [wire.response().status for wire in (first, second, third)] == [200] * 3
+        load = _load_when(lambda load: not load.requests_in_progress, server.load)
+        assert (load.reserved_bytes, load.waiting_for_memory, load.busy_threads) == (0, 0, 0)
+    assert server.load().connections == 0
+
+
+def test_the_load_of_calls_that_were_given_up_and_of_the_pool() -> None:
+    gate = threading.Event()
+    registry = ModelRegistry.of(
+        [Model(name="m", predict=partial(_wait, gate)), Model(name="sink", predict=lambda _: {"y": np.ones(1)})]
+    )
+    with server_here(registry, ServerOptions(model_timeout=0.05)) as (server, address), Wire(address) as wire:
+        assert wire.send(infer_request("sink", count=1 << 18)).response().status == 200
+        assert _load_when(lambda load: load.idle_pool_bytes >= 1 << 20, server.load).reused_pool_bytes == 0
+        assert wire.send(infer_request("m")).response().status == 504
+        load = server.load()
+        assert (load.abandoned_calls, load.unfinished_calls, load.busy_threads) == (1, 1, 1)
+        gate.set()
+        _load_when(lambda load: not load.unfinished_calls, server.load)
+
+
+def test_the_load_of_a_framework_has_no_connections() -> None:
+    recording = Recording()
+    frontend = Frontend(Service(_models()), ServerOptions(max_memory_bytes=100), observer=recording)
+    assert recording.load is not None
+    assert recording.load() == frontend.load()
+    load = frontend.load()
+    assert (load.connections, load.requests_in_progress, load.max_memory_bytes, load.busy_threads) == (
+        None,
+        None,
+        100,
+        0,
+    )
+    assert frontend.workers.busy == 0
+    assert frontend.load() == load

@@ -75,3 +75,15 @@ def test_a_reservation_may_be_handed_over() -> None:
     assert (reservation.nbytes, other.nbytes, budget.reserved) == (0, 90 * KIB, 90 * KIB)
     other.release()
     assert budget.reserved == 0
+
+
+def test_who_waits_is_counted() -> None:
+    budget = Budget(100 * KIB)
+    holder, large, small = (Reservation(budget) for _ in range(3))
+    assert holder.ask(100 * KIB)
+    assert budget.waiting == 0
+    assert not large.ask(90 * KIB, held=10 * KIB)  # has something, so it is in the other queue
+    assert not small.ask(1)
+    assert budget.waiting == 2
+    holder.release()
+    assert budget.waiting == 0

@@ -7,7 +7,7 @@ import pytest
 from streamcodec import NEED_DATA, EndOfMessage
 from streamcodec.http.messages import Fields, RequestHead
 from streamcodec.http.server import ServerConnection
-from streamcodec.service import Ending, Inference, Observer, RequestRecord, Service, demo_models
+from streamcodec.service import Ending, Inference, Observer, RequestRecord, ServerLoad, Service, demo_models
 
 RAW = b"GET /v2?x HTTP/1.1\r\nHost: a\r\nTraceparent:  00-1 \r\ntraceparent: 00-2\r\nX-Traceparent: 3\r\n\r\n"
 
@@ -52,6 +52,11 @@ def test_an_observer_that_asks_for_nothing() -> None:
     observer, record = Observer(), RequestRecord("", 0.0)
     for tell in (observer.request_begun, observer.call_begun, observer.call_ended, observer.request_ended):
         tell(record)
+
+    def load() -> ServerLoad:
+        raise AssertionError
+
+    observer.server_begun(load)
 
 
 def test_the_call_of_a_model_is_watched() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from streamcodec import LocalProtocolError, __version__
 from streamcodec.service import ANY_SIZE, Inference, Model, Service, TensorMetadata, demo_models
+from streamcodec.service.routes import Resource, Route, find_route
 from tests.service.requests import get, head
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
@@ -215,3 +216,23 @@ def test_what_a_health_check_is_told_while_stopping() -> None:
 
 def test_what_is_told_of_a_wrong_method() -> None:
     assert get(Service(demo_models()), "/v2", "PUT").error == "this route answers GET and HEAD, not 'PUT'"
+
+
+@pytest.mark.parametrize(
+    ("target", "template"),
+    [
+        ("/v2", "/v2"),
+        ("/v2/health/live", "/v2/health/live"),
+        ("/v2/repository/index", "/v2/repository/index"),
+        ("/v2/models/stats", "/v2/models/stats"),
+        ("/v2/models/m", "/v2/models/{model}"),
+        ("/v2/models/m/infer?x", "/v2/models/{model}/infer"),
+        ("http://x/v2/models/m/versions/3/stats", "/v2/models/{model}/versions/{version}/stats"),
+    ],
+)
+def test_routes_without_names(target: str, template: str) -> None:
+    assert find_route(target).template == template
+
+
+def test_every_resource_has_a_template() -> None:
+    assert all(Route(resource=resource).template.startswith("/v2") for resource in Resource)
