@@ -31,8 +31,8 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="log a line for each request to standard error: time, client, method, path, model, version, id, "
-        "status, bytes in and out, seconds, and the code of a refusal; without it, model statistics are not "
-        "counted either",
+        "status, bytes in and out, seconds, and the code of a refusal; without it and --metrics, model statistics "
+        "are not counted either",
     )
     group.add_argument(
         "--access-log-format",

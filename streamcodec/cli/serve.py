@@ -26,6 +26,7 @@ from streamcodec.cli.description import describe
 from streamcodec.cli.encryption import add_encryption, context_of
 from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
+from streamcodec.cli.metrics import add_metrics, check_metrics, counters
 from streamcodec.cli.output import complain, drop, say
 from streamcodec.cli.reloading import Watcher, joined, supervise, wait
 from streamcodec.engine.errors import LocalProtocolError, ProtocolError
@@ -35,7 +36,7 @@ from streamcodec.server import ServerOptions, run_workers
 from streamcodec.server import run as run_server
 from streamcodec.server.processes import share_out
 from streamcodec.server.unixsocket import PERMISSIONS
-from streamcodec.service import Observer, Service, StatisticsObserver, demo_models
+from streamcodec.service import Observer, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.service import MAX_POOL_BYTES
@@ -163,6 +164,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_encryption(parser)
     add_logging(parser)
+    add_metrics(parser)
     _add_answers(parser)
     _add_requests(parser)
     _add_clients(parser)
@@ -174,6 +176,7 @@ def run(options: argparse.Namespace) -> None:
     """Serve until a signal ends it."""
     _check_place(options)
     set_up_logging(options)
+    check_metrics(options)
     if options.workers > 1:
         _run_workers(options)
     loaded = _loaded_anew(options) if options.reload else _loaded(options)
@@ -187,12 +190,12 @@ def run(options: argparse.Namespace) -> None:
         _announce(options, host, number, _description(loaded, service))
 
     try:
-        with access_log(options) as observers:
+        with access_log(options) as logs:
             unfinished = run_server(
                 service,
                 **_place(options),
                 options=server_options,
-                observer=[*observers, StatisticsObserver(service.models)] if observers else (),
+                observer=counters(options, service, logs),
                 on_listening=announce,
                 ssl_context=ssl_context,
             )
@@ -225,8 +228,8 @@ def _run_workers(options: argparse.Namespace) -> NoReturn:
 
     @contextlib.contextmanager
     def observing(service: Service) -> Iterator[list[Observer]]:
-        with access_log(options) as observers:
-            yield [*observers, StatisticsObserver(service.models)] if observers else []
+        with access_log(options) as logs:
+            yield counters(options, service, logs)
 
     try:
         status = run_workers(

@@ -14,6 +14,11 @@ import streamcodec
 
 _MODULES = sorted(module.name for module in pkgutil.walk_packages(streamcodec.__path__, "streamcodec."))
 
+_NEEDED = {
+    "streamcodec.metrics.prometheus": "prometheus_client",
+}
+"""Packages of extras, by the modules that are about them."""
+
 
 @pytest.fixture(autouse=True)
 def _machine_that_is_busy() -> Iterator[None]:
@@ -28,6 +33,8 @@ def _machine_that_is_busy() -> Iterator[None]:
 def test_examples(name: str) -> None:
     if name.startswith("streamcodec.kserve"):
         pytest.importorskip("kserve", reason="KServe's packages would crowd out ours; it has an environment of its own")
+    if (package := _NEEDED.get(name)) is not None:
+        pytest.importorskip(package, reason=f"{name} is about an extra")
     failed, _ = doctest.testmod(importlib.import_module(name))
     assert not failed, "doctest has printed what differs"
 
@@ -35,7 +42,7 @@ def test_examples(name: str) -> None:
 def test_there_are_examples() -> None:
     """Guards the finder: a docstring that it does not reach is not tested."""
     finder = doctest.DocTestFinder(exclude_empty=True)
-    here = [name for name in _MODULES if not name.startswith("streamcodec.kserve")]
+    here = [name for name in _MODULES if not name.startswith("streamcodec.kserve") and name not in _NEEDED]
     tests = [test for name in here for test in finder.find(importlib.import_module(name)) if test.examples]
     assert {"streamcodec.formats.v2.decoder.request_decoder", "streamcodec.http.server.ServerConnection"} <= {
         test.name for test in tests

@@ -1,0 +1,53 @@
+"""Metrics of `streamcodec serve`: the options, and who counts requests."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Sequence
+
+from streamcodec.service import Observer, Service, StatisticsObserver
+
+
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    group = parser.add_argument_group("metrics")
+    group.add_argument(
+        "--metrics",
+        action="store_true",
+        help="answer GET /metrics with metrics for Prometheus, and count model statistics; needs the extra "
+        "'prometheus', and one process",
+    )
+    group.add_argument(
+        "--triton-metrics",
+        action="store_true",
+        help="the same, and also with Triton's names (nv_inference_...), for gateways and dashboards that use them",
+    )
+
+
+def check_metrics(options: argparse.Namespace) -> None:
+    """Refuse metrics if they would be wrong, or cannot be made."""
+    if not _wanted(options):
+        return
+    if importlib.util.find_spec("prometheus_client") is None:
+        options.fail(
+            "--metrics: there is no prometheus_client; install the extra: pip install 'streamcodec[prometheus]'"
+        )
+    if options.workers > 1:
+        options.fail(
+            "--metrics: not together with --workers; each process would count its own requests, and Prometheus "
+            "would reach another one each time; run one server on each port instead"
+        )
+
+
+def counters(options: argparse.Namespace, service: Service, logs: Sequence[Observer]) -> list[Observer]:
+    """Return the observers of a server: the logs, and who counts."""
+    if not _wanted(options):
+        return [*logs, StatisticsObserver(service.models)] if logs else []
+    from streamcodec.metrics.prometheus import PrometheusMetrics  # noqa: PLC0415 - it needs the extra
+
+    return [*logs, PrometheusMetrics(service, triton_names=options.triton_metrics)]
+
+
+def _wanted(options: argparse.Namespace) -> bool:
+    return bool(options.metrics or options.triton_metrics)
