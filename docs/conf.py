@@ -64,7 +64,7 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"(numpy|np|npt|h11|hypothesis|os|socket|ssl|pathlib|collections|contextlib|types|enum|typing|typing_extensions)\..*",
     ),
-    (r"py:.*", r"(asyncio|anyio|aiohttp|kserve|prometheus_client)\..*"),
+    (r"py:.*", r"(asyncio|anyio|aiohttp|kserve|opentelemetry|prometheus_client)\..*"),
     (r"py:.*", r"Infer(Request|Response)|InferenceError"),
     (r"py:.*", r"(BrokenResourceError|ClosedResourceError|Encoded|StartResponse)"),
     (

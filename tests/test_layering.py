@@ -59,8 +59,8 @@ MAY_IMPORT = {
         {"anyio", "fastapi", "kserve", "numpy"},
         {"engine", "formats.v2", "http", "service", "transports", "server", "asgi", "kserve"},
     ),
-    # One of its files knows it, and the others do not.
-    "metrics": ({"prometheus_client"}, {"engine", "service", "metrics"}),
+    # One of its files knows one of the two, and the others neither.
+    "metrics": ({"opentelemetry", "prometheus_client"}, {"engine", "service", "metrics"}),
     # Ray's own names appear in one function only.
     "ray": ({"ray"}, {"engine", "service", "server", "asgi", "ray"}),
     "asgi": ({"anyio"}, {"engine", "formats.v2", "http", "service", "transports", "server", "asgi"}),

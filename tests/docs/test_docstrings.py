@@ -15,6 +15,7 @@ import streamcodec
 _MODULES = sorted(module.name for module in pkgutil.walk_packages(streamcodec.__path__, "streamcodec."))
 
 _NEEDED = {
+    "streamcodec.metrics.otel": "opentelemetry",
     "streamcodec.metrics.prometheus": "prometheus_client",
 }
 """Packages of extras, by the modules that are about them."""
