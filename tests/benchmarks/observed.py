@@ -1,9 +1,11 @@
 """What it costs to observe small requests: `python -m tests.benchmarks.observed`.
 
-16 floats to `identity` and back, to servers without an observer, with one that does nothing, with statistics, and with
-the access log. What counts is the CPU time of the whole process, the log's thread included, for each request. Requests
-come one after the other on one connection, or in bursts of 16, one on each of 16 connections. Rounds are short and
-alternate, and what is compared is round by round: the machine is shared with the client, which is as busy.
+16 floats to `identity` and back, to servers without an observer, with one that does nothing, with statistics, with the
+access log, with metrics for Prometheus, and with spans and metrics of OpenTelemetry: by its API alone, and by an SDK
+without exporters of spans. The last three are left out without their packages. What counts is the CPU time of the whole
+process, the log's thread included, for each request. Requests come one after the other on one connection, or in bursts
+of 16, one on each of 16 connections. Rounds are short and alternate, and what is compared is round by round: the
+machine is shared with the client, which is as busy.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from statistics import median
 
 from streamcodec.server import AccessLog, run, to_descriptor
@@ -37,21 +40,53 @@ class _Idle(Observer):
         """Do nothing, but be told."""
 
 
-_OBSERVERS: dict[str, Callable[[ModelRegistry, int], list[Observer]]] = {
+def _prometheus(service: Service, _: int) -> list[Observer]:
+    from streamcodec.metrics.prometheus import PrometheusMetrics  # noqa: PLC0415 - an extra, as the next
+
+    return [PrometheusMetrics(service)]
+
+
+def _otel(service: Service, _: int) -> list[Observer]:
+    from streamcodec.metrics.otel import Telemetry  # noqa: PLC0415
+
+    return [Telemetry(service.models)]
+
+
+def _sdk(service: Service, _: int) -> list[Observer]:
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+
+    from streamcodec.metrics.otel import Telemetry  # noqa: PLC0415
+
+    meters = MeterProvider([InMemoryMetricReader()])
+    return [Telemetry(service.models, tracer_provider=TracerProvider(), meter_provider=meters)]
+
+
+_OBSERVERS: dict[str, Callable[[Service, int], list[Observer]]] = {
     "none": lambda *_: [],
     "idle": lambda *_: [_Idle()],
-    "statistics": lambda registry, _: [StatisticsObserver(registry)],
+    "statistics": lambda service, _: [StatisticsObserver(service.models)],
     "log": lambda _, file: [AccessLog(write=to_descriptor(file))],
-    "log+statistics": lambda registry, file: [AccessLog(write=to_descriptor(file)), StatisticsObserver(registry)],
+    "log+statistics": lambda service, file: [
+        AccessLog(write=to_descriptor(file)),
+        StatisticsObserver(service.models),
+    ],
 }
+if find_spec("prometheus_client"):
+    _OBSERVERS["prometheus"] = _prometheus
+if find_spec("opentelemetry"):
+    _OBSERVERS["otel"] = _otel
+    if find_spec("opentelemetry.sdk"):
+        _OBSERVERS["otel+sdk"] = _sdk
 
 
 def serve(name: str) -> None:
     """Serve with the observers of that name; the log goes to standard error."""
-    registry = ModelRegistry.of(models())
-    observers = _OBSERVERS[name](registry, sys.stderr.fileno())
+    service = Service(ModelRegistry.of(models()))
+    observers = _OBSERVERS[name](service, sys.stderr.fileno())
     run(
-        Service(registry),
+        service,
         port=0,
         observer=observers,
         on_listening=lambda host, port: print(f"listening on http://{host}:{port}", flush=True),
