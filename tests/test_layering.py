@@ -67,6 +67,7 @@ MAY_IMPORT = {
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.
     "testing": ({"numpy", "hypothesis"}, {"engine", "formats", "testing"}),
     "blackbox": ({"h11", "numpy"}, {"engine", "formats.v2", "blackbox"}),
+    "inspection": ({"numpy"}, {"engine", "formats", "http", "inspection"}),
     "client": ({"anyio", "numpy"}, {"engine", "formats.v2", "http", "transports", "client", ""}),
 }
 """For each room: the packages from outside, and the rooms of our own ("" is the package's face)."""
