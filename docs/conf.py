@@ -184,6 +184,7 @@ myst_substitutions = {
     "help_infer": _help("infer"),
     "help_demo": _help("demo"),
     "help_fuzz": _help("fuzz"),
+    "help_inspect": _help("inspect"),
 }
 
 _QUOTED = re.compile(r"(?<![`:\w])`(?P<name>[A-Za-z_]\w*)(?P<rest>(\.\w+)?)(?P<call>(\(\))?)`(?!`)")

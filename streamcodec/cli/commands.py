@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "infer": "send arrays to a model",
     "demo": "show what streaming a tensor costs, on this machine",
     "fuzz": "examine a server with malformed requests",
+    "inspect": "show what a message or a file of tensors holds, or which byte is wrong",
 }
 """The description of each command; its module has the same name."""
 
@@ -32,6 +33,7 @@ examples:
   streamcodec serve my_models.py --port 8000
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy
   streamcodec fuzz http://127.0.0.1:8000 --model identity
+  streamcodec inspect request.bin
 
 Each command has its own --help. The exit status is 0 for success, 1 for a failure, 2 for wrong arguments, 130 after
 Ctrl-C, and 141 if the output is a pipe that nobody reads any more.

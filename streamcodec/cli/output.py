@@ -21,8 +21,13 @@ from streamcodec.engine.errors import printable
 
 def say(*lines: str) -> None:
     """Print lines, without buffering."""
+    say_escaped(*map(printable, lines))
+
+
+def say_escaped(*lines: str) -> None:
+    """Print lines whose text from elsewhere has been escaped already, such as lines with colours."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    text = "".join(f"{printable(line)}\n" for line in lines)
+    text = "".join(f"{line}\n" for line in lines)
     print(text.encode(encoding, "backslashreplace").decode(encoding), end="", flush=True)
 
 
