@@ -30,7 +30,7 @@ _EPILOG: Final = """\
 examples:
   streamcodec inspect request.bin
   streamcodec inspect body.bin --header-length 152
-  curl -si http://127.0.0.1:8000/v2/models/x/infer ... | streamcodec inspect -
+  curl -si --raw http://127.0.0.1:8000/v2/models/x/infer ... | streamcodec inspect -
   streamcodec inspect model.safetensors --html report.html
 
 The exit status is 0 if the message is valid, 1 if it is refused, 2 for wrong arguments.

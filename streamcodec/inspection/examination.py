@@ -10,6 +10,7 @@ for a server. All other limits are the defaults.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Protocol
 
 from streamcodec.engine.datatypes import DATATYPES
@@ -46,6 +47,7 @@ _LINES_AROUND: Final = 4
 _RESPONSE_FRAME: Final = 1
 _OK: Final = 200
 
+_INTERIM: Final = re.compile(rb"(?:\r\n|HTTP/1\.[01] 1[0-9]{2}[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n)*")
 _HTTP: Final = {Form.HTTP_REQUEST, Form.HTTP_RESPONSE}
 _RESPONSES: Final = {Form.HTTP_RESPONSE, Form.RESPONSE}
 _SEVERAL: Final = {*_HTTP, Form.FRAME}
@@ -203,7 +205,7 @@ class _Examination:
             return head.method == "POST"
         if head.status != _OK or self._header_length is not None or not self._is_identity:
             return head.status == _OK
-        return is_inference(self._beginning[self._head_bytes :])
+        return is_inference(self._beginning[self._head_end :])
 
     def _drive(self, decoder: Decoder[Any] | HttpMessage) -> None:
         """Read one message to its end."""
@@ -273,19 +275,25 @@ class _Examination:
         )
 
     @property
-    def _head_bytes(self) -> int:
-        end = self._beginning.find(b"\r\n\r\n")
+    def _head_start(self) -> int:
+        """Bytes before the head: interim responses, such as `100 Continue`, or an empty line."""
+        found = _INTERIM.match(self._beginning)
+        return found.end() if found else 0
+
+    @property
+    def _head_end(self) -> int:
+        end = self._beginning.find(b"\r\n\r\n", self._head_start)
         return end + 4 if end >= 0 else len(self._beginning)
 
     def _head(self) -> Head | None:
         if self._form not in _HTTP:
             return None
-        lines = self._beginning[: self._head_bytes].decode("latin-1").strip("\r\n").split("\r\n")
+        lines = self._beginning[self._head_start : self._head_end].decode("latin-1").strip("\r\n").split("\r\n")
         fields = [line.partition(":") for line in lines[1 : 1 + LIMITS.max_head_fields]]
         return Head(
             start_line=lines[0][: LIMITS.max_document_bytes],
             fields=tuple((name, value.strip(" \t")) for name, _, value in fields),
-            nbytes=self._head_bytes,
+            nbytes=self._head_end,
         )
 
     def _extent(self) -> tuple[int, int] | None:
@@ -326,7 +334,7 @@ class _Examination:
         size = (2 * _LINES_AROUND + 1) * _LINE_BYTES
         data = self._tape.between(start, start + size)
         if start + len(data) <= offset + 1 and self._is_identity:
-            before = self._head_bytes if self._form in _HTTP else 0
+            before = self._head_end if self._form in _HTTP else 0
             data = self._source.read_at(before + start, size) or data
         return HexView(start=start, data=data, marked=offset)
 

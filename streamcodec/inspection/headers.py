@@ -12,6 +12,7 @@ import re
 from typing import Final
 
 from streamcodec.engine.errors import MessageError
+from streamcodec.engine.json.depth import too_deep_at
 from streamcodec.engine.json.objectend import WHITE_SPACE, ObjectEnd
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.header import parse_request_header, parse_response_header
@@ -27,7 +28,7 @@ _ALIGNMENT: Final = 64
 _LEAST_ALIGNMENT: Final = 8
 LIMITS: Final = Limits(max_tensor_bytes=1 << 62, max_message_bytes=1 << 62)
 """A report may well be about a message that is too large for a server."""
-_NUMBERS: Final = re.compile(r'\[\n\s*([^\[\]{}"]*?)\n\s*\]')
+_NUMBERS: Final = re.compile(r'\[\n([^\[\]{}"]*+)\]')
 """A list of plain values, which the indented form spreads over many lines."""
 
 
@@ -101,13 +102,14 @@ def header_text(form: Form, tape: Tape, extent: tuple[int, int] | None) -> Heade
 
 
 def _indented(text: str) -> str:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+    """Indent JSON, unless it is so long or so deep that it would become very large."""
+    if len(text) > _MOST_CHARACTERS or too_deep_at(text.encode(), LIMITS.max_json_depth) is not None:
         return text
-    return _NUMBERS.sub(
-        lambda found: f"[{' '.join(found[1].split())}]", json.dumps(value, indent=2, ensure_ascii=False)
-    )
+    try:
+        lines = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:
+        return text
+    return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", lines)
 
 
 def _object_end(text: bytes) -> int | None:

@@ -15,12 +15,15 @@ from typing import Final
 Step = str | int | None
 """Name of a member, number of an item; None before the name has come."""
 
+_MOST_STEPS: Final = 256
+"""Values that are nested deeper are passed over. No valid header has them, and their paths take quadratic time."""
+
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{},:]|[^\s"\[\]{},:]+', re.DOTALL)
 _STEP: Final = re.compile(r"""\.([^.\[\s]+)|\[(\d+)\]|\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]""")
 
 
 def members(text: bytes) -> Iterator[tuple[tuple[Step, ...], int]]:
-    """Yield the path and the offset of each value of a JSON text, as far as it can be read."""
+    """Yield the path and the offset of each value of a JSON text, as far as it can be read and is not too deep."""
     steps: list[Step] = []
     for token in _TOKEN.finditer(text):
         word = token[0]
@@ -31,7 +34,8 @@ def members(text: bytes) -> Iterator[tuple[tuple[Step, ...], int]]:
         elif word.startswith(b'"') and steps and steps[-1] is None:
             steps[-1] = _name(word)
         elif word != b":":
-            yield tuple(steps), token.start()
+            if len(steps) <= _MOST_STEPS:
+                yield tuple(steps), token.start()
             if word in {b"{", b"["}:
                 steps.append(None if word == b"{" else 0)
 

@@ -136,7 +136,7 @@ class Head:
     fields: tuple[tuple[str, str], ...]
     """Names and values, as sent."""
     nbytes: int
-    """Length, including the empty line."""
+    """Length, including the empty line, and interim responses before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class HeaderText:
     """The header that describes the tensors: of most formats JSON."""
 
     text: str
-    """Indented if it is JSON; else as it is."""
+    """Indented if it is JSON of moderate length and depth; else as it is."""
     nbytes: int
     """Length in the message."""
     is_cut: bool

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import json
 from dataclasses import replace
 from random import Random
+from time import process_time
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from streamcodec import Tensor, encode_request
+from streamcodec import LocalProtocolError, Tensor, encode_request
 from streamcodec.formats import npy, safetensors
 from streamcodec.formats.frame import Checksum, Kind, encode_frame
 from streamcodec.inspection import Form, Report, examine
@@ -163,6 +165,76 @@ def test_compressed_and_chunked() -> None:
     assert report.is_valid, report.failure
     assert "chunked and compressed (gzip)" in report.notes[0]
     assert report.tensors == inspected(BODY).tensors
+
+
+def test_a_response_after_interim_responses() -> None:
+    body, length = response(y=np.arange(3.0))
+    fields = f"Content-Length: {len(body)}\r\nInference-Header-Content-Length: {length}\r\n"
+    interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+    data = interim + f"HTTP/1.1 200 OK\r\n{fields}\r\n".encode() + body
+    report = inspected(data)
+    assert report.is_valid, report.failure
+    assert report.head is not None
+    assert report.head.start_line == "HTTP/1.1 200 OK"
+    assert sum(each.nbytes for each in report.segments) == len(data)
+
+
+def test_bodies_that_are_no_inference() -> None:
+    for data in (
+        b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b'HTTP/1.1 400 Bad Request\r\nContent-Length: 13\r\n\r\n{"error":"x"}',
+        b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"name":"t"}',
+    ):
+        report = inspected(data)
+        assert report.is_valid, report.failure
+        assert report.notes == ("the body is no inference message; it is shown and not checked",)
+
+
+def test_a_body_that_comes_in_its_own_memory() -> None:
+    """A body that is larger than what comes with the head is read into the window, and the tape still has its end."""
+    body, length = request(x=np.zeros(1 << 18), y=np.array([True] * 9))
+    fields = (f"Content-Length: {len(body)}", f"Inference-Header-Content-Length: {length}")
+    for piece in (None, 1000):
+        report = examine(Bytes(http_request(body[:-1] + b"\7", *fields), piece=piece))
+        assert report.failure is not None
+        assert report.failure.offset == len(body) - 1
+        assert _marked(report) == b"\7"
+
+
+@pytest.mark.parametrize("header_length", [0, 1])
+def test_a_raw_body(header_length: int) -> None:
+    if header_length:
+        assert not inspected(b"12", header_length=header_length).is_valid
+        return
+    assert inspected(b"12", header_length=0).tensors[0].nbytes == 2
+    with pytest.raises(LocalProtocolError):
+        examine(Bytes(b"12", piece=1), header_length=0)
+
+
+@pytest.mark.parametrize("key", ["a.b", "a['b']", "'", '"', "\\x", "['\\x']", "\\", "\x1b", "é", "\ud800", "n" * 500])
+def test_odd_names_of_members(key: str) -> None:
+    inner = f"{json.dumps(key)}:1"
+    report = inspected(f'{{"inputs":[],"parameters":{{{inner},{inner}}}}}'.encode())
+    assert report.failure is not None
+    assert report.failure.view is not None
+
+
+@pytest.mark.parametrize("depth", [100, 900, 5000])
+def test_deep_headers(depth: int) -> None:
+    report = inspected(b'{"inputs":' + b"[" * depth + b"]" * depth + b"}")
+    assert not report.is_valid
+    assert report.header is not None
+    assert len(report.header.text) < 300 * depth, "indentation is bounded"
+
+
+@pytest.mark.slow
+def test_texts_take_linear_time() -> None:
+    """Texts that would make a search go back and forth, were it not written with care."""
+    for part in (b"[1,", b'"\\', b'{"a":[', b"[\n  ", b" ", b"1", b"\\"):
+        for start in (b'{"inputs":', b'{"inputs":["', b""):
+            begin = process_time()
+            inspected(start + part * (60_000 // len(part)))
+            assert process_time() - begin < 0.5
 
 
 def test_a_raw_request() -> None:
