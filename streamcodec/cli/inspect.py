@@ -36,7 +36,10 @@ examples:
 The exit status is 0 if the message is valid, 1 if it is refused, 2 for wrong arguments.
 """
 
-_FORMS: Final = {form.value.replace(" ", "-").removesuffix("-body"): form for form in Form}
+_FORMS: Final = {form.value.lower().replace(" ", "-").removesuffix("-body"): form for form in Form}
+
+
+_BODIES: Final = {None, "request", "response"}
 
 
 class _File:
@@ -85,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", dest="is_json", action="store_true", help="print the report as JSON")
     parser.add_argument("--html", type=Path, metavar="PAGE", help="write the report to a page that needs no other file")
     parser.add_argument("--force", action="store_true", help="replace PAGE if it exists already")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, refuse=parser.error)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -94,6 +97,8 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         SystemExit: with status 1, the message is refused.
     """
+    if options.header_length is not None and options.form not in _BODIES:
+        options.refuse("--header-length is for bodies; other forms declare the length of their header themselves")
     if options.html is not None:
         check_free(options.html, replaces=options.force)
     try:

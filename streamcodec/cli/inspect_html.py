@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from streamcodec.cli.shown import alignment_text, figures, hex_rows, place_text, shape_text, size_text
+from streamcodec.cli.shown import alignment_text, figures, hex_rows, place_text, shape_text, size_text, unread_text
 from streamcodec.engine.errors import printable, shortened
 from streamcodec.inspection import Failure, Histogram, Picture, Report, Segment, TensorReport
 
@@ -101,7 +101,7 @@ def _parts(report: Report) -> Iterator[str]:
         yield _pre(lines)
     if report.header is not None:
         yield f'<h2>Header <span class="dim">{size_text(report.header.nbytes)}</span></h2>'
-        yield _pre([*report.header.text.split("\n"), *(["... (cut)"] if report.header.is_cut else [])])
+        yield _pre([*report.header.text.rstrip().split("\n"), *(["... (cut)"] if report.header.is_cut else [])])
     if report.tensors:
         yield "<h2>Tensors</h2>"
         yield from map(_tensor, report.tensors[:_MOST_TENSORS])
@@ -157,7 +157,7 @@ def _tensor(tensor: TensorReport) -> str:
         f' <span class="dim">{place_text(tensor)}{aligned}</span></p>',
     ]
     if tensor.statistics is None:
-        lines.append(f'<p class="dim">{"no statistics" if tensor.first_values else "not read"}</p>')
+        lines.append(f'<p class="dim">{unread_text(tensor)}</p>')
     else:
         lines.append(
             f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{value}</dd></div>' for name, value in figures(tensor))}</dl>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from streamcodec.cli.shown import alignment_text, figures, hex_rows, place_text, shape_text, size_text
+from streamcodec.cli.shown import alignment_text, figures, hex_rows, place_text, shape_text, size_text, unread_text
 from streamcodec.engine.errors import printable, shortened
 from streamcodec.inspection import Failure, Histogram, Picture, Report, Segment, TensorReport
 
@@ -52,7 +52,7 @@ class _Writer:
             yield from (f"  {_line(f'{name}: {value}')}" for name, value in report.head.fields)
         if report.header is not None:
             yield from self._heading(f"header, {size_text(report.header.nbytes)}")
-            lines = report.header.text.split("\n")
+            lines = report.header.text.rstrip().split("\n")
             yield from (f"  {_line(line)}" for line in lines[:_HEADER_LINES])
             if report.header.is_cut or len(lines) > _HEADER_LINES:
                 yield self._style("  ... (cut)", _DIM)
@@ -98,7 +98,7 @@ class _Writer:
         if tensor.alignment is not None:
             yield f"  {alignment_text(tensor)}"
         if tensor.statistics is None:
-            yield "  no statistics" if tensor.first_values else "  not read"
+            yield f"  {unread_text(tensor)}"
         else:
             yield f"  {'  '.join(f'{name} {value}' for name, value in figures(tensor))}"
         if tensor.first_values:

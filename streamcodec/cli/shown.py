@@ -67,6 +67,13 @@ def figures(tensor: TensorReport) -> list[tuple[str, str]]:
     return [("elements", f"{statistics.count:,}"), *figures[: 3 if length else 5]]
 
 
+def unread_text(tensor: TensorReport) -> str:
+    """Say why a tensor has no statistics."""
+    if 0 in tensor.shape:
+        return "no values"
+    return "no statistics" if tensor.first_values else "not read"
+
+
 def place_text(tensor: TensorReport) -> str:
     """Say how large a tensor is and where it stands."""
     if tensor.offset is None:

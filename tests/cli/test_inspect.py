@@ -59,6 +59,15 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in text
 
 
+def test_tensors_without_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for array, words in ((np.empty((0, 3)), "no values"), (np.ones(2, complex), "no statistics")):
+        np.save(tmp_path / "x.npy", array)
+        status, text = _run(capsys, str(tmp_path / "x.npy"))
+        assert status == 0
+        assert words in text
+        assert words in html_page(inspected((tmp_path / "x.npy").read_bytes()))
+
+
 def test_a_refused_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = BODY.replace(b"[40,60,3]", b"[40,-6,3]").replace(b"[40, 60, 3]", b"[40, -6, 3]")
     status, text = _run(capsys, _file(tmp_path, wrong))
@@ -98,7 +107,17 @@ def test_standard_input(tmp_path: Path) -> None:
         assert json.loads(result.stdout)["source"] == "standard input"
 
 
-@pytest.mark.parametrize("arguments", [[], ["missing.bin"], ["."], ["x.bin", "--header-length", "-1"], ["a\0b"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["missing.bin"],
+        ["."],
+        ["x.bin", "--header-length", "-1"],
+        ["x.bin", "--header-length", "1", "--form", "npy"],
+        ["a\0b"],
+    ],
+)
 def test_wrong_arguments(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.bin").write_bytes(BODY)
