@@ -22,8 +22,8 @@ _ENDED: Final = getattr(select, "POLLRDHUP", 0)
 
 _INT_BYTES: Final = 4
 
-_TLS_BYTES: Final = 32 << 10
-"""OpenSSL may have read so much of the request that the system does not count any more: a record and its envelope."""
+_TLS_BYTES: Final = 64 << 10
+"""OpenSSL may have read so much of the request that the system does not count any more: one read, and a record."""
 
 
 class HasFileno(Protocol):

@@ -1,8 +1,8 @@
 """TLS: a socket with encryption. It has the methods of a plain socket that the drivers of this package use.
 
 The socket itself stays in this package, non-blocking, below OpenSSL. OpenSSL decrypts a record straight into the
-reader's memory, so TLS adds no copy. It encrypts from the sender's memory. This module handles the differences from a
-plain socket:
+reader's memory, and encrypts from the sender's memory. At the server's end it gets its bytes in portions, so that a
+client cannot keep it in one read for ever; see `tlsreads`. This module handles the differences from a plain socket:
 
 - Decrypted bytes may wait inside OpenSSL, because a record may be longer than the buffer. The operating system does not
   know of them. So waiting until the socket is readable could last for ever. `has_pending` tells this, and must be
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.transports.tlsreads import BoundedTls
 
 _RECORD_BYTES: Final = 16 << 10
 """The most that one record holds (RFC 8446, section 5.1)."""
@@ -46,11 +47,11 @@ _BUSY: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 class TlsSocket:
     """A connected socket with TLS."""
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
+    def __init__(self, sock: ssl.SSLSocket | BoundedTls) -> None:
         """Take over a socket.
 
         Args:
-            sock: wrapped without `suppress_ragged_eofs` and without `do_handshake_on_connect`.
+            sock: bounded, or wrapped without `suppress_ragged_eofs` and without `do_handshake_on_connect`.
         """
         self._socket = sock
         self._has_ended = False
@@ -66,9 +67,7 @@ class TlsSocket:
         Raises:
             OSError: the socket is no longer connected.
         """
-        return cls(
-            context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False)
-        )
+        return cls(BoundedTls(sock, context))
 
     @classmethod
     def over(cls, sock: socket.socket, context: ssl.SSLContext, server_name: str) -> TlsSocket:

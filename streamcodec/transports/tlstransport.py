@@ -3,10 +3,10 @@
 asyncio's own TLS does all handshakes that are there in one turn of the event loop: 300 clients that begin together hold
 up everybody else for 0.3 s. Here the handshake has been done before, by somebody who shares the time out.
 
-asyncio also reads into a buffer of 256 KiB per connection, which it hands to OpenSSL, and the other way round. Here
-OpenSSL reads from the socket and decrypts straight into the protocol's memory, and encrypts from the sender's. The time
-is the same for large tensors (64 MiB: 105 ms of CPU, and 108 with uvloop's TLS), and somewhat more for small requests
-(137 us and 110).
+asyncio also reads into a buffer of 256 KiB per connection, which it hands to OpenSSL. Here OpenSSL gets up to 33 KiB at
+a time (see `tlsreads`), decrypts straight into the protocol's memory, and encrypts from the sender's. The time is the
+same for large tensors (64 MiB: 105 ms of CPU, and 108 with uvloop's TLS), and somewhat more for small requests
+(137 us and 110; measured when OpenSSL still read from the socket itself).
 
 It does what `EventProtocol` needs of a transport, on plain asyncio and uvloop. Reading begins with `resume_reading`.
 """
