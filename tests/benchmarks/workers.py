@@ -1,9 +1,13 @@
-"""Workers: the command with 1 and 2 processes, asked over 64 connections by wrk.
+"""Workers: the command with 1 and 2 processes, and Triton, asked over 64 connections by wrk.
 
     python -m tests.benchmarks.workers
 
 Tensors of 64 B, 64 KiB and 600 KB go both ways. wrk runs on the same processors as the servers, so two processes cannot
 have twice as much of them where there are two: CPU per request says what another processor would bring.
+
+Triton takes part if `STREAMCODEC_TRITON_PYTHON` says where it is. It is one process with its own threads, and its model
+has two instances in C. It is started once, since it takes seconds to start, and is idle while others are asked. The
+servers take turns, so that other work of the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -11,12 +15,14 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import load
-from tests.benchmarks.peers import Peers, Running, tool
+from tests.benchmarks.peers import TRITON, Peers, Running, tool
 from tests.processes import cpu_clock
 
 SIZES: Final = {"64 B": 64, "64 KiB": 64 << 10, "600 KB": 600_000}
@@ -34,8 +40,11 @@ def _cpu(server: Running) -> float:
     return sum(cpu_clock(pid)() for pid in (server.pid, *map(int, children)))
 
 
-def _run(wrk: str, server: Running, request: Path) -> tuple[float, float, float]:
+def _run(wrk: str, server: Running, work: Path, nbytes: int) -> tuple[float, float, float]:
     """Return requests per second, CPU microseconds of each, and the 99th percentile of their times."""
+    message = load.message_for(nbytes)
+    request = work / "request"
+    request.write_bytes(b"".join([load.head_of(server, "identity", message.headers), *message.buffers]))
     command = [wrk, "--threads=1", f"--connections={CONNECTIONS}", f"--duration={SECONDS}s", "--timeout=10s"]
     before = _cpu(server)
     output = subprocess.run(
@@ -50,22 +59,24 @@ def _run(wrk: str, server: Running, request: Path) -> tuple[float, float, float]
 def main() -> None:
     """Print the table."""
     wrk = tool("wrk", "wrk")
-    print("| tensor | workers | requests/s | CPU us each | p99 ms |\n| --- | --- | --- | --- | --- |")
+    missing: list[str] = []
     with tempfile.TemporaryDirectory() as name, Peers(Path(name)) as peers:
+        others = peers.found([TRITON], missing)
+        for server in others:
+            load.check(server)
+        sys.stderr.writelines(f"left out: {reason}\n" for reason in missing)
+        print("| tensor | server | requests/s | CPU us each | p99 ms |\n| --- | --- | --- | --- | --- |", flush=True)
         for size, nbytes in SIZES.items():
-            found: dict[int, list[tuple[float, float, float]]] = {count: [] for count in COUNTS}
+            found: defaultdict[str, list[tuple[float, float, float]]] = defaultdict(list)
             for _ in range(ROUNDS):
                 for count in COUNTS:
-                    with peers.fresh_ours("--workers", str(count)) as server:
-                        message = load.message_for(nbytes)
-                        path = Path(name, "request")
-                        path.write_bytes(
-                            b"".join([load.head_of(server, "identity", message.headers), *message.buffers])
-                        )
-                        found[count].append(_run(wrk, server, path))
-            for count, runs in found.items():
+                    with peers.fresh_ours("--workers", str(count)) as ours:
+                        found[f"{count} worker{'s' * (count > 1)}"].append(_run(wrk, ours, Path(name), nbytes))
+                for server in others:
+                    found[f"{server.name} {server.version}"].append(_run(wrk, server, Path(name), nbytes))
+            for server_name, runs in found.items():
                 rate, cpu, p99 = (statistics.median(values) for values in zip(*runs, strict=True))
-                print(f"| {size} | {count} | {rate:,.0f} | {cpu:.0f} | {p99 * 1e3:.1f} |", flush=True)
+                print(f"| {size} | {server_name} | {rate:,.0f} | {cpu:.0f} | {p99 * 1e3:.1f} |", flush=True)
 
 
 if __name__ == "__main__":
