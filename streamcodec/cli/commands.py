@@ -21,6 +21,7 @@ from streamcodec.engine.errors import ProtocolError
 _COMMANDS: Final = {
     "serve": "serve models over HTTP",
     "infer": "send arrays to a model",
+    "bench": "measure how quickly a server answers",
     "demo": "show what streaming a tensor costs, on this machine",
     "fuzz": "examine a server with malformed requests",
     "inspect": "show what a message or a file of tensors holds, or which byte is wrong",
@@ -32,6 +33,7 @@ examples:
   streamcodec demo
   streamcodec serve my_models.py --port 8000
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy
+  streamcodec bench http://127.0.0.1:8000 --model net --concurrency 1,4,16
   streamcodec fuzz http://127.0.0.1:8000 --model identity
   streamcodec inspect request.bin
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
-import numpy as np
-
 from streamcodec.cli.arguments import seconds, size, size_text
+from streamcodec.cli.fields import header
 from streamcodec.cli.files import check_free, savable, save
+from streamcodec.cli.inputs import add_inputs, given_inputs
 from streamcodec.cli.output import complain, say
 from streamcodec.cli.progress import shown_progress
 from streamcodec.client import Client
@@ -27,9 +26,6 @@ _MEDIA_TYPES: Final = {"sagemaker": SAGEMAKER_MEDIA_TYPE, "vertex-ai": VERTEX_AI
 
 _SHOWN_VALUES: Final = 8
 _SHOWN_BYTES: Final = 40
-
-_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0-\x08\n-\x1f\x7f]*)")
-"""A field of HTTP: a token, a colon, and a value without control characters (RFC 9110, 5.1 and 5.5)."""
 
 _DESCRIPTION = """\
 Send arrays from .npy files to a model of any V2 server, and show the first values of its outputs. With --output-dir,
@@ -66,15 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_request(parser: argparse.ArgumentParser) -> None:
     """Add the options about the request."""
     group = parser.add_argument_group("request")
-    group.add_argument(
-        "--input",
-        dest="inputs",
-        action="append",
-        default=[],
-        type=_input,
-        metavar="NAME=FILE.npy",
-        help="an input; give one for each",
-    )
+    add_inputs(group)
     group.add_argument(
         "--output",
         dest="outputs",
@@ -90,7 +78,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         dest="headers",
         action="append",
         default=[],
-        type=_header,
+        type=header,
         metavar="'NAME: VALUE'",
         help="a field for the request; give one for each",
     )
@@ -142,9 +130,7 @@ def _add_transfer(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Make the request, and show or write the outputs."""
-    inputs = dict(options.inputs)
-    if len(inputs) < len(options.inputs):
-        raise LocalProtocolError("an input is given twice")
+    inputs = given_inputs(options)
     if options.output_dir is not None:
         options.output_dir.mkdir(parents=True, exist_ok=True)
         for name in options.outputs or ():  # check now, and not after the model has done its work
@@ -220,26 +206,3 @@ def _values(tensor: TensorReceived) -> str:
 
 def _element(element: bytes) -> str:
     return repr(element) if len(element) <= _SHOWN_BYTES else f"{element[:_SHOWN_BYTES]!r}... ({len(element)} bytes)"
-
-
-def _header(text: str) -> tuple[str, str]:
-    """Read `Name: value`."""
-    found = _HEADER.fullmatch(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 'Name: value'")
-    return found[1], found[2].rstrip(" \t")
-
-
-def _input(text: str) -> tuple[str, np.ndarray[Any, Any]]:
-    """Read `NAME=FILE.npy`; the array stays on disk until it is sent."""
-    name, separator, path = text.partition("=")
-    if not (name and separator and path):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.npy")
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"cannot read {path!r}: {error}") from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise argparse.ArgumentTypeError(f"{path!r} is an archive of several arrays, not a .npy file")
-    return name, array

@@ -56,13 +56,14 @@ def _interrupted(moment: float, *arguments: str, cwd: Path) -> tuple[int, str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("heeds_ctrl_c")
-@pytest.mark.parametrize("command", ["infer", "serve", "demo", "fuzz"])
+@pytest.mark.parametrize("command", ["infer", "serve", "bench", "demo", "fuzz"])
 def test_ctrl_c_at_any_moment(command: str, url: str, tmp_path: Path) -> None:
     """From the first import to the last moment, as a random choice has it: a new one in each run."""
     np.save(tmp_path / "x.npy", np.zeros(1 << 20, np.float32))
     arguments = {
         "infer": (url, "identity", "--input", "x=x.npy", "--output-dir", "out"),
         "serve": ("--port", "0"),
+        "bench": (url, "--model", "identity", "--shape", "x:FP32:16"),
         "demo": (),
         "fuzz": (url, "--model", "identity", "--input", "x:FP32:-1"),
     }
@@ -195,6 +196,7 @@ def test_output_that_cannot_be_written() -> None:
         (["--help"], ["numpy", "anyio", "h11", "streamcodec.codec", "streamcodec.service", "asyncio"]),
         (["serve", "--help"], ["streamcodec.client", "streamcodec.blackbox", "streamcodec.cli.demo"]),
         (["infer", "--help"], ["streamcodec.server", "streamcodec.service", "streamcodec.blackbox"]),
+        (["bench", "--help"], ["streamcodec.server", "streamcodec.service", "matplotlib", "asyncio"]),
         (["fuzz", "--help"], ["streamcodec.server", "streamcodec.service"]),
     ],
     ids=" ".join,

@@ -1,0 +1,242 @@
+"""`streamcodec bench`: measures how quickly a server answers."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import numpy as np
+
+from streamcodec import __version__
+from streamcodec.cli.arguments import count, rate, seconds, seconds_or_0
+from streamcodec.cli.benching.plan import Plan
+from streamcodec.cli.benching.plot import check_plot, draw
+from streamcodec.cli.benching.report import Row, document, heading, remarks, row_line
+from streamcodec.cli.benching.running import run_plan, stopping
+from streamcodec.cli.fields import header
+from streamcodec.cli.inputs import add_inputs, made_inputs
+from streamcodec.cli.making import add_making
+from streamcodec.cli.output import say
+from streamcodec.cli.request import WholeRequest, whole_request
+from streamcodec.client import Client
+from streamcodec.engine.message import datatype_of_values
+from streamcodec.transports.tls import client_context
+
+_CLOSED: Final = (1, 4, 16)
+_OPEN: Final = (64,)
+"""Connections, if the user does not say how many."""
+
+_MAX_CONNECTIONS: Final = 4096
+
+_DESCRIPTION = """\
+Measure how many requests per second a model of any V2 server answers, and how long the answers take. The same request
+is sent again and again, with random values that fit the model's metadata, or with arrays from files. Before that, one
+request is made and its answer is checked.
+
+Without --rate (closed loop), each connection sends its next request when the last one is answered. This finds the
+highest throughput. But a slow server is then asked less often, so that its pauses are in few of the latencies.
+
+With --rate (open loop), requests are due at regular times, whatever the server does. Each latency counts from the time
+when the request was due, even if it had to wait for a connection. This is what users of a service would see.
+"""
+
+_EPILOG: Final = """\
+examples:
+  streamcodec bench http://127.0.0.1:8000 --model net
+  streamcodec bench http://127.0.0.1:8000 --model net --shape image:8,3,224,224 --concurrency 1,2,4,8
+  streamcodec bench http://127.0.0.1:8000 --model net --rate 500 --duration 60 --plot latency.svg
+  streamcodec bench http://127.0.0.1:8000 --model identity --shape x:FP32:1,16 --json - | jq '.runs[].latency'
+
+Requests per second count the answers with status 200; latencies are of these. MiB/s include the heads of HTTP. Ctrl-C
+ends the measurement, and shows what was measured until then. The client says if it was itself too slow; then give it
+more --processes, or another machine than that of the server.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Make the command's parser."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
+    parser.add_argument("url", metavar="URL", help="of the server, as http://127.0.0.1:8000")
+    parser.add_argument("--model", required=True, metavar="MODEL", help="name of the model")
+    _add_load(parser)
+    _add_request(parser)
+    add_making(parser.add_argument_group("random inputs", "Floats are from 0 to 1, integers from 0 to 99."))
+    group = parser.add_argument_group("results")
+    group.add_argument("--json", metavar="FILE", help="write the results for programs; - for standard output")
+    group.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE.svg",
+        help="draw throughput and latencies; needs matplotlib (the extra plot), and also writes .png and .pdf",
+    )
+    parser.set_defaults(run=run, fail=parser.error)
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    """Add the options about how much is sent."""
+    group = parser.add_argument_group("load")
+    group.add_argument(
+        "--concurrency",
+        type=_counts,
+        metavar="COUNT,...",
+        help="connections, and so requests at once; a run for each "
+        f"(default: {','.join(map(str, _CLOSED))}; with --rate {','.join(map(str, _OPEN))})",
+    )
+    group.add_argument(
+        "--rate", dest="rates", type=_rates, metavar="RATE,...", help="requests per second (open loop); a run for each"
+    )
+    group.add_argument("--duration", type=seconds, default=10.0, help="seconds of each run (default: %(default)g)")
+    group.add_argument(
+        "--warmup", type=seconds_or_0, default=1.0, help="seconds before each run that do not count (default: 1)"
+    )
+    group.add_argument(
+        "--processes", type=count, default=1, metavar="COUNT", help="of the client (default: %(default)s)"
+    )
+    group.add_argument(
+        "--timeout", type=seconds, default=60.0, help="seconds until an answer is an error (default: %(default)g)"
+    )
+
+
+def _add_request(parser: argparse.ArgumentParser) -> None:
+    """Add the options about the request."""
+    group = parser.add_argument_group("request")
+    add_inputs(group)
+    group.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
+    group.add_argument(
+        "--tensors", choices=("binary", "json"), default="binary", help="form of tensors (default: %(default)s)"
+    )
+    group.add_argument(
+        "--header",
+        dest="headers",
+        action="append",
+        default=[],
+        type=header,
+        metavar="'NAME: VALUE'",
+        help="a field for the request; give one for each",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and report."""
+    if options.plot is not None:
+        check_plot(options.plot)
+    with contextlib.ExitStack() as files:  # opened before anything is sent, because the run may not be repeatable
+        json_file = _opened(files, options.json)
+        inputs = _checked_inputs(options)
+        request = whole_request(
+            options.url,
+            options.model,
+            inputs,
+            version=options.model_version,
+            is_binary=options.tensors == "binary",
+            headers=options.headers,
+        )
+        rows = _shown_rows(options, request, inputs)
+        _write(options, rows, inputs, json_file)
+    if any(row.measured.is_stopped for row in rows):
+        raise KeyboardInterrupt
+
+
+def _checked_inputs(options: argparse.Namespace) -> dict[str, np.ndarray[Any, Any]]:
+    """Make the inputs, and see that the model accepts them."""
+    with Client(options.url, headers=options.headers, timeout=options.timeout) as client:
+        inputs = made_inputs(options, client)
+        client.infer(options.model, inputs, version=options.model_version, is_binary=options.tensors == "binary")
+    return inputs
+
+
+def _shown_rows(
+    options: argparse.Namespace, request: WholeRequest, inputs: Mapping[str, np.ndarray[Any, Any]]
+) -> list[Row]:
+    """Run after run, each shown when it has ended."""
+    shows = options.json != "-"
+    if shows:
+        say(f"{_title(options, inputs)}", "", heading())
+    rows = []
+    with stopping() as stop:
+        for concurrency, due, plan in _plans(options, request):
+            measured = run_plan(plan, options.processes, stop)
+            rows.append(Row(concurrency=concurrency, rate=due, measured=measured))
+            if shows:
+                say(row_line(rows[-1]))
+            if stop.is_set():
+                break
+    if shows and (lines := [line for row in rows for line in remarks(row)]):
+        say("", *lines)
+    return rows
+
+
+def _plans(options: argparse.Namespace, request: WholeRequest) -> Iterator[tuple[int, float | None, Plan]]:
+    """Yield connections, rate and plan of each run."""
+    address = request.address
+    whole = b"".join([request.head, *request.body])
+    context = client_context() if address.is_secure else None
+    for due in options.rates or (None,):
+        for concurrency in options.concurrency or (_CLOSED if due is None else _OPEN):
+            plan = Plan(
+                host=address.host,
+                port=address.port,
+                context=context,
+                request=whole,
+                concurrency=concurrency,
+                rate=due,
+                warmup=options.warmup,
+                duration=options.duration,
+                timeout=options.timeout,
+            )
+            yield concurrency, due, plan
+
+
+def _write(
+    options: argparse.Namespace,
+    rows: Sequence[Row],
+    inputs: Mapping[str, np.ndarray[Any, Any]],
+    json_file: TextIO | None,
+) -> None:
+    """Write the files, as far as they are wanted."""
+    if json_file is not None:
+        whole = {
+            "streamcodec": __version__,
+            "url": options.url,
+            "model": options.model,
+            "tensors": options.tensors,
+            "inputs": [_described(name, array) for name, array in inputs.items()],
+            "runs": [document(row) for row in rows],
+        }
+        json_file.write(json.dumps(whole, indent=1) + "\n")
+        json_file.flush()
+    if options.plot is not None:
+        draw(rows, _title(options, inputs), options.plot)
+
+
+def _title(options: argparse.Namespace, inputs: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    described = [_described(name, array) for name, array in inputs.items()]
+    shown = ", ".join(f"{each['name']} {each['datatype']} {each['shape']}" for each in described)
+    return f"{options.model}: {shown}; {options.tensors}, {options.duration:g} s for each run"
+
+
+def _described(name: str, array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype_of_values(array).name, "shape": [*array.shape]}
+
+
+def _opened(files: contextlib.ExitStack, path: str | None) -> TextIO | None:
+    if path is None:
+        return None
+    return sys.stdout if path == "-" else files.enter_context(Path(path).open("w", encoding="utf-8"))
+
+
+def _counts(text: str) -> list[int]:
+    found = [count(word) for word in text.split(",")]
+    if max(found) > _MAX_CONNECTIONS:
+        raise argparse.ArgumentTypeError(f"more than {_MAX_CONNECTIONS} connections are not supported")
+    return found
+
+
+def _rates(text: str) -> list[float]:
+    return [rate(word) for word in text.split(",")]

@@ -1,0 +1,18 @@
+"""Fields: fields of HTTP on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Final
+
+_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0-\x08\n-\x1f\x7f]*)")
+"""A field of HTTP: a token, a colon, and a value without control characters (RFC 9110, 5.1 and 5.5)."""
+
+
+def header(text: str) -> tuple[str, str]:
+    """Read `Name: value`."""
+    found = _HEADER.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 'Name: value'")
+    return found[1], found[2].rstrip(" \t")
