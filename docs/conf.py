@@ -182,6 +182,7 @@ myst_substitutions = {
     "help": _help(),
     "help_serve": _help("serve"),
     "help_infer": _help("infer"),
+    "help_encode": _help("encode"),
     "help_bench": _help("bench"),
     "help_demo": _help("demo"),
     "help_fuzz": _help("fuzz"),

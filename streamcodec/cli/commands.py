@@ -21,6 +21,7 @@ from streamcodec.engine.errors import ProtocolError
 _COMMANDS: Final = {
     "serve": "serve models over HTTP",
     "infer": "send arrays to a model",
+    "encode": "write a request to a file, for other programs to send",
     "bench": "measure how quickly a server answers",
     "demo": "show what streaming a tensor costs, on this machine",
     "fuzz": "examine a server with malformed requests",

@@ -1,4 +1,4 @@
-"""Files: writes outputs as .npy files that are always complete.
+"""Files: writes files that are always complete, and outputs as .npy files.
 
 An output is written under a temporary name in its target folder, and renamed when it is complete. So neither Ctrl-C nor
 a full disk leaves an incomplete file, and a failure does not destroy an existing file. SIGTERM and SIGHUP would end the
@@ -12,11 +12,11 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
@@ -44,11 +44,26 @@ def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
         FileExistsError: the file exists, and must not be replaced.
         OSError: it cannot be written.
     """
+    write(path, lambda file: np.save(file, array), replaces=replaces)
+
+
+def write(path: Path, write_to: Callable[[BinaryIO], None], *, replaces: bool) -> None:
+    """Write a file.
+
+    Args:
+        path: of the file.
+        write_to: writes the content to an open file.
+        replaces: whether to replace an existing file.
+
+    Raises:
+        FileExistsError: the file exists, and must not be replaced.
+        OSError: it cannot be written.
+    """
     check_free(path, replaces=replaces)
     unfinished = path.with_name(f".{secrets.token_hex(8)}.part")
     with _removed_at_the_end(unfinished):
         with unfinished.open("xb") as file:
-            np.save(file, array)
+            write_to(file)
         if replaces:
             unfinished.replace(path)
         else:

@@ -9,20 +9,17 @@ from typing import Final
 from urllib.parse import quote
 
 from streamcodec.cli.arguments import seconds, size, size_text
-from streamcodec.cli.fields import header
+from streamcodec.cli.asking import add_asking, add_compression, compression_of, media_type_of, parameters_of
 from streamcodec.cli.files import check_free, savable, save
-from streamcodec.cli.inputs import add_inputs, given_inputs
+from streamcodec.cli.inputs import add_inputs, given_inputs, made_inputs
+from streamcodec.cli.making import add_making
 from streamcodec.cli.output import complain, say
 from streamcodec.cli.progress import shown_progress
 from streamcodec.client import Client
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import TensorReceived
-from streamcodec.engine.inflate import ENCODINGS
-from streamcodec.formats.v2.fields import SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE
 
 _MAX_PADDED_BYTES: Final = 256 << 20
-
-_MEDIA_TYPES: Final = {"sagemaker": SAGEMAKER_MEDIA_TYPE, "vertex-ai": VERTEX_AI_MEDIA_TYPE}
 
 _SHOWN_VALUES: Final = 8
 _SHOWN_BYTES: Final = 40
@@ -41,6 +38,7 @@ examples:
   python -c 'import numpy; numpy.save("x.npy", numpy.ones((2, 3), "float32"))'
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy --output-dir outputs --force
+  streamcodec infer http://127.0.0.1:8000 net --random --size 8 --parameter temperature=0.5
   streamcodec infer http://models.example net --input image=cat.npy --output scores --header 'Authorization: Bearer ...'
 """
 
@@ -63,31 +61,8 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
     """Add the options about the request."""
     group = parser.add_argument_group("request")
     add_inputs(group)
-    group.add_argument(
-        "--output",
-        dest="outputs",
-        action="append",
-        metavar="NAME",
-        help="a requested output; give one for each (default: all)",
-    )
-    group.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
-    group.add_argument("--id", dest="request_id", metavar="ID", help="of the request, for the server's log")
-    group.add_argument("--json", dest="is_json", action="store_true", help="send tensors as JSON, in both directions")
-    group.add_argument(
-        "--header",
-        dest="headers",
-        action="append",
-        default=[],
-        type=header,
-        metavar="'NAME: VALUE'",
-        help="a field for the request; give one for each",
-    )
-    group.add_argument(
-        "--media-type",
-        choices=_MEDIA_TYPES,
-        help="give the length of the JSON header in Content-Type, for gateways of Amazon SageMaker or Vertex AI "
-        "(default: in Inference-Header-Content-Length)",
-    )
+    add_asking(group)
+    add_making(group)
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -116,40 +91,33 @@ def _add_transfer(parser: argparse.ArgumentParser) -> None:
         default=3600.0,
         help="seconds for the whole call, even with progress (default: %(default)g)",
     )
-    group.add_argument(
-        "--request-compression",
-        choices=ENCODINGS,
-        help="compress the request in memory, if that makes it smaller; for slow networks (default: do not)",
-    )
-    group.add_argument(
-        "--response-compression",
-        choices=ENCODINGS,
-        help="ask the server to compress its answer; it need not do so (default: do not ask)",
-    )
+    add_compression(group)
 
 
 def run(options: argparse.Namespace) -> None:
     """Make the request, and show or write the outputs."""
-    inputs = given_inputs(options)
     if options.output_dir is not None:
         options.output_dir.mkdir(parents=True, exist_ok=True)
         for name in options.outputs or ():  # check now, and not after the model has done its work
             check_free(_path(name, options), replaces=options.force)
+    compression = compression_of(options)
     client = Client(
         options.url,
         timeout=options.timeout,
         total_timeout=options.total_timeout,
-        request_compression=options.request_compression,
-        response_compression=options.response_compression,
-        media_type=_MEDIA_TYPES.get(options.media_type),
+        request_compression=compression.request,
+        response_compression=compression.response,
+        media_type=media_type_of(options),
         **({"headers": options.headers} if options.headers else {}),
     )
     with client, shown_progress(client):
+        inputs = made_inputs(options, client) if options.is_random else given_inputs(options)
         result = client.infer(
             options.model,
             inputs,
             outputs=options.outputs,
             request_id=options.request_id,
+            parameters=parameters_of(options),
             version=options.model_version,
             is_binary=not options.is_json,
         )
