@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Final
 from urllib.parse import quote
 
-from streamcodec.cli.arguments import seconds, size, size_text
+from streamcodec.cli.arguments import count, seconds, size, size_text
 from streamcodec.cli.asking import add_asking, add_compression, compression_of, media_type_of, parameters_of
 from streamcodec.cli.files import check_free, savable, save
 from streamcodec.cli.inputs import add_inputs, given_inputs, made_inputs
 from streamcodec.cli.making import add_making
 from streamcodec.cli.output import complain, say
 from streamcodec.cli.progress import shown_progress
-from streamcodec.client import Client
+from streamcodec.client import Client, InferResult
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import TensorReceived
 
@@ -25,12 +28,13 @@ _SHOWN_VALUES: Final = 8
 _SHOWN_BYTES: Final = 40
 
 _DESCRIPTION = """\
-Send arrays from .npy files to a model of any V2 server, and show the first values of its outputs. With --output-dir,
-write each whole output to OUTPUT_DIR/NAME.npy. No file is replaced without --force, and no file is ever incomplete.
+Send arrays from .npy or .safetensors files to a model of any V2 server, and show the first values of its outputs. With
+--output-dir, write each whole output to OUTPUT_DIR/NAME.npy. No file is replaced without --force, and no file is ever
+incomplete.
 
-Inputs are memory-mapped, so a tensor may be larger than memory; arrays of strings are BYTES. BYTES outputs are written
-as numpy's fixed-width byte strings, BF16 outputs as their bits in UINT16. If an output cannot be written, the others
-still are.
+Inputs of .npy files are memory-mapped, so a tensor may be larger than memory; arrays of strings are BYTES. BYTES
+outputs are written as numpy's fixed-width byte strings, BF16 outputs as their bits in UINT16. If an output cannot be
+written, the others still are.
 """
 
 _EPILOG = """\
@@ -39,6 +43,7 @@ examples:
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy --output-dir outputs --force
   streamcodec infer http://127.0.0.1:8000 net --random --size 8 --parameter temperature=0.5
+  my_camera | streamcodec infer http://127.0.0.1:8000 net --input image=-
   streamcodec infer http://models.example net --input image=cat.npy --output scores --header 'Authorization: Bearer ...'
 """
 
@@ -91,6 +96,14 @@ def _add_transfer(parser: argparse.ArgumentParser) -> None:
         default=3600.0,
         help="seconds for the whole call, even with progress (default: %(default)g)",
     )
+    group.add_argument(
+        "--repeat",
+        type=count,
+        default=1,
+        metavar="COUNT",
+        help="make the call so many times, show how long the calls took, and use the last answer; `bench` measures "
+        "more (default: %(default)s)",
+    )
     add_compression(group)
 
 
@@ -112,7 +125,8 @@ def run(options: argparse.Namespace) -> None:
     )
     with client, shown_progress(client):
         inputs = made_inputs(options, client) if options.is_random else given_inputs(options)
-        result = client.infer(
+        call = partial(
+            client.infer,
             options.model,
             inputs,
             outputs=options.outputs,
@@ -121,10 +135,26 @@ def run(options: argparse.Namespace) -> None:
             version=options.model_version,
             is_binary=not options.is_json,
         )
+        times, result = _repeat(call, options.repeat)
+    if options.repeat > 1:
+        shortest, middle, longest = (f"{seconds * 1e3:.2f}" for seconds in (min(times), median(times), max(times)))
+        say(f"{options.repeat} calls, in ms: shortest {shortest}, median {middle}, longest {longest}")
     if options.output_dir is None:
         say(*(f"{_name(name, tensor)} = {_values(tensor)}" for name, tensor in result.tensors.items()))
     else:
         _write_all(result.tensors, options)
+
+
+def _repeat(call: Callable[[], InferResult], repetitions: int) -> tuple[list[float], InferResult]:
+    """Call so many times; return the seconds of each call, and the last result."""
+    times, result = [], None
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        result = call()
+        times.append(time.perf_counter() - start)
+    if result is None:
+        raise LocalProtocolError("there must be at least one call")
+    return times, result
 
 
 def _write_all(tensors: Mapping[str, TensorReceived], options: argparse.Namespace) -> None:

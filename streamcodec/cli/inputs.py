@@ -1,20 +1,32 @@
 """Inputs: the arrays that a command sends, from files or from chance. `infer`, `encode` and `bench` share this.
 
-Arrays of .npy files are memory-mapped, so a tensor may be larger than memory.
+Arrays of .npy files are memory-mapped, so a tensor may be larger than memory. Tensors of .safetensors files and arrays
+from standard input are read into memory.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from streamcodec.cli.making import random_inputs
 from streamcodec.client import Client
-from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError, ProtocolError, shown
+from streamcodec.engine.placement import new_array
+from streamcodec.engine.windows import chosen
+from streamcodec.formats.safetensors import decoder
+from streamcodec.transports.files import decode
 
-Inputs = dict[str, np.ndarray[Any, Any]]
+Array = np.ndarray[Any, Any]
+Inputs = dict[str, Array]
+T = TypeVar("T")
+
+_TENSORS: Final = ".safetensors"
 
 
 def add_inputs(group: argparse._ArgumentGroup) -> None:
@@ -26,7 +38,8 @@ def add_inputs(group: argparse._ArgumentGroup) -> None:
         default=[],
         type=_input,
         metavar="NAME=FILE.npy",
-        help="an input; give one for each",
+        help="an input; give one for each; - as the file stands for the next array of .npy on standard input; "
+        "NAME=FILE.safetensors is the tensor of that name, and FILE.safetensors all of them",
     )
 
 
@@ -36,8 +49,9 @@ def given_inputs(options: argparse.Namespace) -> Inputs:
     Raises:
         LocalProtocolError: one is given twice.
     """
-    inputs = dict(options.inputs)
-    if len(inputs) < len(options.inputs):
+    pairs = [pair for each in options.inputs for pair in each]
+    inputs = dict(pairs)
+    if len(inputs) < len(pairs):
         raise LocalProtocolError("an input is given twice")
     return inputs
 
@@ -57,16 +71,56 @@ def made_inputs(options: argparse.Namespace, client: Client) -> Inputs:
     return {**made, **given}
 
 
-def _input(text: str) -> tuple[str, np.ndarray[Any, Any]]:
-    """Read `NAME=FILE.npy`; the array stays on disk until it is sent."""
+def _input(text: str) -> list[tuple[str, Array]]:
+    """Read `NAME=FILE`, or the name of a file that has names for its tensors."""
     name, separator, path = text.partition("=")
+    if not separator and text.endswith(_TENSORS):
+        return list(_read(_read_tensors, text, None).items())
     if not (name and separator and path):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.npy")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.npy, nor FILE{_TENSORS}")
+    if path == "-":
+        return [(name, _read(_read_standard_input, path))]
+    if path.endswith(_TENSORS):
+        (array,) = _read(_read_tensors, path, name).values()
+        return [(name, array)]
+    return [(name, _read(_map, path))]
+
+
+def _read(read: Callable[..., T], path: str, *others: object) -> T:
+    """Read a file; an error names the file."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
+        return read(path, *others)
+    except (OSError, EOFError, ValueError, ProtocolError) as error:
         raise argparse.ArgumentTypeError(f"cannot read {path!r}: {error}") from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise argparse.ArgumentTypeError(f"{path!r} is an archive of several arrays, not a .npy file")
-    return name, array
+
+
+def _map(path: str) -> Array:
+    """Map a .npy file into memory; the array stays on disk until it is sent."""
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(array, np.ndarray):
+        return array
+    array.close()
+    raise ValueError("it is an archive of several arrays, not a .npy file")
+
+
+def _read_standard_input(_: str) -> Array:
+    """Read the next array of .npy from standard input."""
+    return np.lib.format.read_array(_Pipe(), allow_pickle=False)  # type: ignore[arg-type]  # it needs no more
+
+
+class _Pipe:
+    """Standard input without its file descriptor, in which numpy would search."""
+
+    def read(self, nbytes: int) -> bytes:
+        return sys.stdin.buffer.read(nbytes)
+
+
+def _read_tensors(path: str, name: str | None) -> dict[str, Array]:
+    """Read the tensors of a safetensors file, or the one of a name."""
+    place = new_array if name is None else chosen({name})
+    with Path(path).open("rb") as file:
+        received = decode(file, decoder(place=place))
+    if name is not None and name not in received.tensors:
+        names = ", ".join(spec.name for spec in received.header.tensors)
+        raise ValueError(f"it has no tensor {name!r}, only {shown(names)}")
+    return received.arrays

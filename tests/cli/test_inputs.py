@@ -1,0 +1,94 @@
+"""Inputs of commands from safetensors files and standard input, and repeated calls."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcodec.cli import main
+from streamcodec.formats import safetensors
+from tests.server.models import models
+from tests.server.programs import server_here
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with server_here(models()) as (_, (host, port)):
+        yield f"http://{host}:{port}"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tensors: dict[str, Any] = {"a": np.arange(3, dtype=np.int64), "b": np.ones((2, 2), np.float32)}
+    Path("two.safetensors").write_bytes(b"".join(safetensors.encode(tensors).buffers))
+
+
+def _infer(url: str, *options: str) -> int:
+    return main(["infer", url, "identity", *options])
+
+
+def _lines(capsys: pytest.CaptureFixture[str]) -> set[str]:
+    return set(capsys.readouterr().out.splitlines())
+
+
+def test_all_tensors_of_a_file_or_one(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _infer(url, "--input", "two.safetensors") == 0
+    assert _lines(capsys) == {"a: INT64 [3] = 0, 1, 2", "b: FP32 [2, 2] = 1.0, 1.0, 1.0, 1.0"}
+    assert _infer(url, "--input", "a=two.safetensors") == 0
+    assert _lines(capsys) == {"a: INT64 [3] = 0, 1, 2"}
+
+
+def test_a_tensor_given_twice(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _infer(url, "--input", "two.safetensors", "--input", "a=two.safetensors") == 1
+    assert "an input is given twice" in capsys.readouterr().err
+
+
+def test_arrays_of_standard_input_one_after_the_other(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = io.BytesIO()
+    np.save(content, np.array([1, 2], np.uint8))
+    np.save(content, np.array([b"x", b"yz"]))
+    content.seek(0)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(content))
+    assert _infer(url, "--input", "first=-", "--input", "second=-") == 0
+    assert _lines(capsys) == {"first: UINT8 [2] = 1, 2", "second: BYTES [2] = b'x', b'yz'"}
+
+
+@pytest.mark.parametrize(
+    "text", ["c=two.safetensors", "none.safetensors", "a=bad.safetensors", "bad.safetensors", "x=-"]
+)
+def test_inputs_that_cannot_be_read(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("bad.safetensors").write_bytes(b"\x10")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x93NUMPY")))
+    with pytest.raises(SystemExit) as caught:
+        _infer("http://127.0.0.1:1", "--input", text)
+    assert caught.value.code == 2
+    assert "cannot read" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_pipe(url: str) -> None:
+    """Which cannot be searched, unlike a file."""
+    content = io.BytesIO()
+    np.save(content, np.asfortranarray(np.arange(200_000, dtype=">i4").reshape(2, -1)))
+    command = [sys.executable, "-m", "streamcodec", "infer", url, "identity", "--input", "x=-"]
+    result = subprocess.run(command, input=content.getvalue(), capture_output=True, check=True)
+    assert result.stdout == b"x: INT32 [2, 100000] = 0, 1, 2, 3, 4, 5, 6, 7, ...\n"
+
+
+def test_repeated_calls(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _infer(url, "--input", "a=two.safetensors", "--repeat", "3") == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("3 calls, in ms: shortest ")
+    assert last == "a: INT64 [3] = 0, 1, 2"
