@@ -189,6 +189,7 @@ def _plans(options: argparse.Namespace, request: WholeRequest) -> Iterator[tuple
                 warmup=options.warmup,
                 duration=options.duration,
                 timeout=options.timeout,
+                socket_path=address.socket_path,
             )
             yield concurrency, due, plan
 

@@ -83,6 +83,8 @@ def run(options: argparse.Namespace) -> None:
 def _curl(request: WholeRequest, file: Path) -> str:
     """Return the command that sends the body; a binary answer goes to a file beside it."""
     words = ["curl", "--data-binary", f"@{file}"]
+    if request.address.socket_path is not None:
+        words += ["--unix-socket", request.address.socket_path]
     for name, value in request.fields:
         if name.lower() not in _FROM_CURL:
             words += ["--header", f"{name}: {value}" if value else f"{name};"]
@@ -99,4 +101,6 @@ def _netcat(request: WholeRequest, file: Path) -> str:
     address = request.address
     secure = ["openssl", "s_client", "-quiet", "-connect", address.place]
     words = secure if address.is_secure else ["nc", address.host, str(address.port)]
+    if address.socket_path is not None:
+        words = ["nc", "-U", address.socket_path]
     return f"{shlex.join(words)} < {shlex.quote(str(file))}"

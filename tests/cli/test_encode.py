@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -153,3 +154,22 @@ def test_infer_has_the_same_options(encoding: str, url: str, capsys: pytest.Capt
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1]
     assert outputs[0].startswith("x: FP32 [2, 4] = 0.")
+
+
+@pytest.mark.slow
+def test_a_unix_socket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen()
+    with server_here(models(), listener=listener):
+        url = f"http+unix://{quote(str(tmp_path / 's'), safe='')}"
+        arguments = ("identity", "--input", "x=x.npy")
+        words = _encode(capsys, *arguments[:1], "x.bin", *arguments[1:], "--url", url)
+        _curl(words)
+        assert np.array_equal(_tensor(Path("x.bin.answer").read_bytes()), X)
+        assert _encode(capsys, *arguments[:1], "x.http", *arguments[1:], "--http", url)[:2] == ["nc", "-U"]
+        options = ("--model", *arguments, "--duration", "0.2", "--warmup", "0", "--concurrency", "1")
+        assert main(["bench", url, *options, "--json", "-"]) == 0
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["requests"] > 10
+    assert not run["errors"]

@@ -56,9 +56,8 @@ class Connection:
             OSError: there is no connection.
         """
         self.close()
-        sock = socket.create_connection((self._plan.host, self._plan.port), self._plan.timeout)
+        sock = _connected(self._plan)
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._plan.context is not None:
                 sock = self._plan.context.wrap_socket(sock, server_hostname=self._plan.host)
             sock.setblocking(False)
@@ -126,6 +125,21 @@ class Connection:
         except _WOULD_BLOCK:
             return False
         return True
+
+
+def _connected(plan: Plan) -> socket.socket:
+    if plan.socket_path is not None:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(plan.timeout)
+        try:
+            sock.connect(plan.socket_path)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+    sock = socket.create_connection((plan.host, plan.port), plan.timeout)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 def _fail(_: memoryview) -> int:

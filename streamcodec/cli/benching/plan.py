@@ -35,6 +35,8 @@ class Plan:
     """Seconds of the measurement."""
     timeout: float
     """Seconds for a connection, and for an answer."""
+    socket_path: str | None = None
+    """Of a Unix socket, in place of host and port; None for TCP."""
 
     def shared(self, processes: int) -> list[Plan]:
         """Return the plans of several processes, which together do what this one says."""
