@@ -51,7 +51,10 @@ def test_help(command: str, word: str, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize(
     ("command", "groups"),
-    [("infer", ["request", "files", "transfer"]), ("serve", ["logs", "answers", "requests", "clients", "limits"])],
+    [
+        ("infer", ["request", "files", "transfer"]),
+        ("serve", ["logs", "metrics", "answers", "requests", "clients", "limits"]),
+    ],
 )
 def test_help_has_options_in_groups(command: str, groups: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
