@@ -24,7 +24,7 @@ IS_THINNED: Final = _is_set("STREAMCODEC_THINNED")
 
 _PLACES: Final = 12
 _EXAMPLES: Final = 25
-_PARAMETER_SETS: Final = 4
+_PARAMETER_SETS: Final = 3
 
 _T = TypeVar("_T")
 
