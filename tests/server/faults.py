@@ -275,6 +275,8 @@ class Watched:
                 raise TimeoutError(msg)
             with suppress(OSError), _WireOf(self.target.open()) as wire:
                 answer = wire.send(post(_NOTHING, "Connection: close", model="state")).response()
+                if answer.status == _UNAVAILABLE:  # a worker that has been told to stop
+                    continue
                 if answer.status != _OK:
                     raise RuntimeError(answer.error)
                 state = {one["name"]: int(one["data"][0]) for one in answer.document["outputs"]}
