@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any, Final
 
-from streamcodec.cli.fields import header
+from streamcodec.cli.fields import add_header
 from streamcodec.client.exchange import Compression
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.inflate import ENCODINGS
@@ -41,15 +41,7 @@ def add_asking(group: argparse._ArgumentGroup) -> None:
         "for each",
     )
     group.add_argument("--json", dest="is_json", action="store_true", help="send tensors as JSON, in both directions")
-    group.add_argument(
-        "--header",
-        dest="headers",
-        action="append",
-        default=[],
-        type=header,
-        metavar="'NAME: VALUE'",
-        help="a field for the request; give one for each",
-    )
+    add_header(group)
     group.add_argument(
         "--media-type",
         choices=_MEDIA_TYPES,

@@ -18,7 +18,7 @@ from streamcodec.cli.benching.plan import Plan
 from streamcodec.cli.benching.plot import check_plot, draw
 from streamcodec.cli.benching.report import Row, document, heading, remarks, row_line
 from streamcodec.cli.benching.running import run_plan, stopping
-from streamcodec.cli.fields import header
+from streamcodec.cli.fields import add_header
 from streamcodec.cli.inputs import add_inputs, made_inputs
 from streamcodec.cli.making import add_making
 from streamcodec.cli.output import say
@@ -111,15 +111,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tensors", choices=("binary", "json"), default="binary", help="form of tensors (default: %(default)s)"
     )
-    group.add_argument(
-        "--header",
-        dest="headers",
-        action="append",
-        default=[],
-        type=header,
-        metavar="'NAME: VALUE'",
-        help="a field for the request; give one for each",
-    )
+    add_header(group)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -10,7 +10,20 @@ _HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0-\x08\n-\
 """A field of HTTP: a token, a colon, and a value without control characters (RFC 9110, 5.1 and 5.5)."""
 
 
-def header(text: str) -> tuple[str, str]:
+def add_header(group: argparse._ArgumentGroup) -> None:
+    """Add the option for fields of the request."""
+    group.add_argument(
+        "--header",
+        dest="headers",
+        action="append",
+        default=[],
+        type=_header,
+        metavar="'NAME: VALUE'",
+        help="a field for the request; give one for each",
+    )
+
+
+def _header(text: str) -> tuple[str, str]:
     """Read `Name: value`."""
     found = _HEADER.fullmatch(text)
     if found is None:
