@@ -10,19 +10,13 @@ that SIGPIPE has ended, with status 141.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
-from types import FrameType
-from typing import Final, NoReturn
+from typing import NoReturn
 
+from streamcodec.cli.interruption import Interruption, leave
 from streamcodec.cli.statuses import INTERRUPTED
-
-_ORDER_SECONDS: Final = 1.0
-"""Time for a command to clean up after Ctrl-C. Another Ctrl-C has no effect before it is over, and ends all after
-it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,38 +35,21 @@ def program() -> NoReturn:
     # A shell may start background processes with SIGINT ignored.
     minds_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if minds_interrupts:
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, leave)
     from streamcodec.cli import commands  # noqa: PLC0415 - as in `main`
 
+    interruption = Interruption()
     try:
         try:
             options = commands.parse(None)
             if minds_interrupts:
-                signal.signal(signal.SIGINT, _Interruption())
+                interruption.begin()
             status = commands.run(options)
         except SystemExit as end:
             status = commands.status_of(end)
         if minds_interrupts:
-            signal.signal(signal.SIGINT, _leave)
+            interruption.end()
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, _leave)
+        interruption.end()
         status = INTERRUPTED
     sys.exit(commands.finished(status))
-
-
-def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of a handler
-    os._exit(INTERRUPTED)
-
-
-class _Interruption:
-    """A signal handler that interrupts once. It leaves the clean-up alone, unless that takes too long."""
-
-    def __init__(self) -> None:
-        self._end = 0.0
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if not self._end:
-            self._end = time.monotonic() + _ORDER_SECONDS
-            raise KeyboardInterrupt
-        if time.monotonic() > self._end:
-            _leave(number, frame)

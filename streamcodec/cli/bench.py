@@ -17,7 +17,7 @@ from streamcodec.cli.arguments import count, rate, seconds, seconds_or_0
 from streamcodec.cli.benching.plan import Plan
 from streamcodec.cli.benching.plot import check_plot, draw
 from streamcodec.cli.benching.report import Row, document, heading, remarks, row_line
-from streamcodec.cli.benching.running import run_plan, stopping
+from streamcodec.cli.benching.running import Stop, run_plan, stopping
 from streamcodec.cli.fields import add_header
 from streamcodec.cli.inputs import add_inputs, made_inputs
 from streamcodec.cli.making import add_making
@@ -129,9 +129,10 @@ def run(options: argparse.Namespace) -> None:
             is_binary=options.tensors == "binary",
             headers=options.headers,
         )
-        rows = _shown_rows(options, request, inputs)
+        with stopping() as stop:
+            rows = _shown_rows(options, request, inputs, stop)
         _write(options, rows, inputs, json_file)
-    if any(row.measured.is_stopped for row in rows):
+    if stop.is_set():
         raise KeyboardInterrupt
 
 
@@ -144,21 +145,20 @@ def _checked_inputs(options: argparse.Namespace) -> dict[str, np.ndarray[Any, An
 
 
 def _shown_rows(
-    options: argparse.Namespace, request: WholeRequest, inputs: Mapping[str, np.ndarray[Any, Any]]
+    options: argparse.Namespace, request: WholeRequest, inputs: Mapping[str, np.ndarray[Any, Any]], stop: Stop
 ) -> list[Row]:
     """Run after run, each shown when it has ended."""
     shows = options.json != "-"
     if shows:
         say(f"{_title(options, inputs)}", "", heading())
     rows = []
-    with stopping() as stop:
-        for concurrency, due, plan in _plans(options, request):
-            measured = run_plan(plan, options.processes, stop)
-            rows.append(Row(concurrency=concurrency, rate=due, measured=measured))
-            if shows:
-                say(row_line(rows[-1]))
-            if stop.is_set():
-                break
+    for concurrency, due, plan in _plans(options, request):
+        measured = run_plan(plan, options.processes, stop)
+        rows.append(Row(concurrency=concurrency, rate=due, measured=measured))
+        if shows:
+            say(row_line(rows[-1]))
+        if stop.is_set():
+            break
     if shows and (lines := [line for row in rows for line in remarks(row)]):
         say("", *lines)
     return rows

@@ -82,6 +82,54 @@ def test_ctrl_c_at_any_moment(command: str, url: str, tmp_path: Path) -> None:
             path.unlink()
 
 
+SWALLOWING = {
+    "an except clause": """
+        try:
+            begun()
+        except KeyboardInterrupt:
+            pass
+    """,
+    "a callback of a weak reference": """
+        import weakref
+        class Named: ...
+        named = Named()
+        reference = weakref.ref(named, lambda _: begun())
+        del named
+    """,
+}
+SWALLOWED = """
+import sys, time, streamcodec.cli as cli
+from streamcodec.cli import commands
+def begun():
+    sys.stdout.write("begun\\n")
+    sys.stdout.flush()
+    time.sleep(30)
+def run(options):
+    code = __import__("textwrap").dedent({code!r})
+    exec(code)
+    try:
+        time.sleep(30)
+    finally:
+        time.sleep(0.5)  # the clean-up is not interrupted again
+        sys.stdout.write("cleaned up")
+commands.run = run
+cli.program()
+"""
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
+@pytest.mark.parametrize("code", SWALLOWING.values(), ids=SWALLOWING)
+def test_ctrl_c_that_is_swallowed(code: str) -> None:
+    """NumPy does so while `numpy.random` is imported, and Python itself in the locks of modules."""
+    command = [sys.executable, "-c", SWALLOWED.format(code=code), "fuzz", "--list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        said, complaints = process.communicate(timeout=20)
+    assert (process.returncode in INTERRUPTED, said, complaints) == (True, "cleaned up", "")
+
+
 def test_what_a_shell_keeps_from_ctrl_c_is_not_interrupted(tmp_path: Path) -> None:
     usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
