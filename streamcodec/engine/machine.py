@@ -31,7 +31,7 @@ from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProto
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
 from streamcodec.engine.limits import Limits, check_element_bytes
 from streamcodec.engine.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
-from streamcodec.engine.reader import NOTHING_AHEAD, Fill, Reader, Reading
+from streamcodec.engine.reader import NOTHING_AHEAD, SLICE_BYTES, Fill, Reader, Reading
 from streamcodec.engine.spec import TensorSpec
 
 Read = Callable[[Reader], Reading[HeaderT]]
@@ -41,9 +41,6 @@ ReadEnd = Callable[[Reader], Fill]
 """Reads what follows the last tensor."""
 
 Slabs = Iterator[Slab]
-
-_SLICE_BYTES: Final = 1 << 20
-"""Values of BYTES and BOOL are checked whenever this number of bytes has come."""
 
 _LITTLE_SLICE_BYTES: Final = 16 << 10
 """Elements in this number of bytes are found without a turn."""
@@ -191,7 +188,9 @@ class Machine(Reader, Generic[HeaderT]):
             if position > end:
                 break
             if not self._placed:
-                self._is_end_known = position == end and not slab.must_wait
+                is_sliced = size > SLICE_BYTES and (is_bool or self.on_filled is not None)
+                # In slices, the end of the current target is not the end of the tensor.
+                self._is_end_known = position == end and not slab.must_wait and not is_sliced
             if values is not None:
                 if slab.array is not spec.data:
                     yield from self._copy(values[start:position], slab.buffer)
@@ -237,8 +236,8 @@ class Machine(Reader, Generic[HeaderT]):
         """Find the elements of a BYTES tensor while its bytes come."""
         start, held = self.position, self.held_bytes
         octets = np.frombuffer(scratch, np.uint8)
-        for position in range(0, max(len(scratch), 1), _SLICE_BYTES):
-            part = scratch[position : position + _SLICE_BYTES]
+        for position in range(0, max(len(scratch), 1), SLICE_BYTES):
+            part = scratch[position : position + SLICE_BYTES]
             if part:
                 yield from self.fill(part)
             if len(part) > _LITTLE_SLICE_BYTES:
@@ -258,15 +257,15 @@ class Machine(Reader, Generic[HeaderT]):
 
     def _copy(self, values: memoryview, target: memoryview) -> Fill:
         """Copy JSON values to the placed memory."""
-        for start in range(0, len(values), _SLICE_BYTES):
+        for start in range(0, len(values), SLICE_BYTES):
             if start:
                 yield from self.turn()
-            target[start : start + _SLICE_BYTES] = values[start : start + _SLICE_BYTES]
+            target[start : start + SLICE_BYTES] = values[start : start + SLICE_BYTES]
 
     def _fill_checked(self, target: memoryview) -> Fill:
         """Fill memory with BOOL values, and check them while they come."""
-        for start in range(0, len(target), _SLICE_BYTES):
-            part = target[start : start + _SLICE_BYTES]
+        for start in range(0, len(target), SLICE_BYTES):
+            part = target[start : start + SLICE_BYTES]
             yield from self.fill(part)
             self._check_booleans(part)
 

@@ -34,8 +34,11 @@ Fill = Reading[None]
 _BLOCK_BYTES: Final = 4 << 10
 """Bytes of a block, for a part whose end has to be searched for."""
 
-_SLICE_BYTES: Final = 1 << 20
-"""Bytes in one call of `on_filled`: their CRC-32 takes some 0.3 to 1 ms."""
+SLICE_BYTES: Final = 1 << 20
+"""Bytes of a slice: values of BYTES and BOOL are checked, and `on_filled` is called, whenever so many have come.
+
+Their CRC-32 takes some 0.3 to 1 ms.
+"""
 
 NOTHING_AHEAD: Final = memoryview(b"")
 """An empty view. An empty part of other memory would keep that memory alive."""
@@ -131,11 +134,11 @@ class Reader:
     def _fill_in_slices(self, target: memoryview, on_filled: Callable[[memoryview], object]) -> Fill:
         """Fill memory, and call `on_filled` for each slice. A slice takes no longer than a turn."""
         self.on_filled = None
-        for start in range(0, len(target), _SLICE_BYTES):
-            part = target[start : start + _SLICE_BYTES]
+        for start in range(0, len(target), SLICE_BYTES):
+            part = target[start : start + SLICE_BYTES]
             yield from self.fill(part)
             on_filled(part)
-            if len(target) > _SLICE_BYTES:
+            if len(target) > SLICE_BYTES:
                 yield from self.turn()
         self.on_filled = on_filled
 

@@ -23,9 +23,11 @@ from streamcodec import (
     TensorReceived,
     TensorSpec,
     Windows,
+    encode_request,
     new_array,
     request_decoder,
 )
+from streamcodec.formats.frame import Kind, encode_frame, request_frame_decoder
 from streamcodec.testing import run_pull, run_scatter
 from tests.engine.triad import accept, cuts
 from tests.formats.v2.messages import Members, Message, binary, jsonic, request
@@ -265,3 +267,30 @@ def test_every_cut_through_several_targets_is_the_same_as_through_one() -> None:
             pulled, scattered = (run(form.decoder, pieces, has_eof=False) for run in (run_pull, run_scatter))
             assert pulled.end is not None
             assert scattered.log == pulled.log
+
+
+SLICE = 1 << 20
+"""BOOL is checked, and a checksum computed, in slices of this size."""
+
+
+@pytest.mark.parametrize("step", [1, 65_536])
+@pytest.mark.parametrize("is_frame", [False, True])
+def test_what_follows_a_slice_is_the_next_slice_and_not_the_next_tensor(step: int, is_frame: bool) -> None:
+    mask = np.zeros(2 * SLICE + 3, bool)
+    encoded = encode_request({"mask": np.ones_like(mask), "next": np.ones(4, np.uint8)})
+    buffers = (encode_frame(encoded, Kind.REQUEST) if is_frame else encoded).buffers
+    rest = b"".join(buffers)
+
+    def place(spec: TensorSpec) -> Placement:
+        return Into(mask) if spec.name == "mask" else new_array(spec)
+
+    decoder = (
+        request_frame_decoder(place=place)
+        if is_frame
+        else request_decoder(header_length=encoded.header_length, body_length=len(rest), place=place)
+    )
+    while not isinstance(decoder.next_event(), EndOfMessage):
+        if decoder.needs_data:  # as much as leaves a little room in the target, and then more than that
+            room = len(decoder.get_buffer())
+            rest = rest[fill(decoder, rest[: room - step if room > step else step + 1]) :]
+    assert mask.all()
