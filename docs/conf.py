@@ -143,7 +143,7 @@ def _table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def _error_table() -> str:
     docs = _attribute_docs("streamcodec.engine.errors")
-    rows = [(f"`{code}`", docs["ErrorCode", code.name]) for code in streamcodec.ErrorCode]
+    rows = [(f"[`{code}`](#{code})", docs["ErrorCode", code.name]) for code in streamcodec.ErrorCode]
     return _table(("Code", "What the peer did"), rows)
 
 

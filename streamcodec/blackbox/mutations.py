@@ -67,7 +67,11 @@ def _verdict(body: bytes, length: int) -> tuple[Expectation, str, tuple[bytes, .
         tensors = read_tensors(request_decoder(header_length=length, body_length=len(body)), body)
     except MessageError as error:
         is_limit = error.code is ErrorCode.LIMIT_EXCEEDED
-        return Expectation.EITHER if is_limit else Expectation.REFUSE, f"{error.code}: {error}", None
+        return (
+            Expectation.EITHER if is_limit else Expectation.REFUSE,
+            f"{error.code}: {error}; see {error.code.link}",
+            None,
+        )
     return Expectation.EITHER, "a message that is well formed", tensors
 
 

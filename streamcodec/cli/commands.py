@@ -1,7 +1,7 @@
 """Commands: the list of commands, and the exit status for each way in which they end.
 
-Each command is a module with `add_arguments` and `run`. Only the called command is imported. A failure prints one line
-and gives an exit status: 1 for a failure, 2 for wrong arguments.
+Each command is a module with `add_arguments` and `run`. Only the called command is imported. A failure prints one line,
+with a link if the error has a code, and gives an exit status: 1 for a failure, 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from streamcodec import __version__
 from streamcodec.cli.output import complain, flush, is_read
 from streamcodec.cli.statuses import BROKEN_PIPE, INTERRUPTED
-from streamcodec.engine.errors import ProtocolError
+from streamcodec.engine.errors import MessageError, ProtocolError
 
 _COMMANDS: Final = {
     "serve": "serve models over HTTP",
@@ -78,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
     except (ProtocolError, OSError) as error:
         if isinstance(error, BrokenPipeError) and not is_read(sys.stdout):
             return BROKEN_PIPE
-        complain(str(error) or type(error).__name__)
+        link = f"; see {error.code.link}" if isinstance(error, MessageError) else ""
+        complain(f"{str(error) or type(error).__name__}{link}")
         return 1
     return 0
 

@@ -112,6 +112,7 @@ def _parts(report: Report) -> Iterator[str]:
 def _failure(failure: Failure) -> Iterator[str]:
     yield f'<h2>Refused</h2><div class="card failure"><h3 class="bad">{_text(failure.code)}</h3>'
     yield f"<p>{_text(failure.message)}</p>"
+    yield f'<p class="dim">see {_text(failure.link)}</p>'
     if failure.path is not None:
         yield f"<p>at <code>{_text(failure.path)}</code></p>"
     if failure.offset is None:

@@ -66,6 +66,7 @@ class _Writer:
 
     def _failure(self, failure: Failure) -> Iterator[str]:
         yield from self._heading(f"{self._style(failure.code, _RED)}: {printable(failure.message)}")
+        yield f"  see {failure.link}"
         if failure.path is not None:
             yield f"  at {printable(failure.path)}"
         if failure.offset is None:

@@ -12,7 +12,11 @@ expected, and never quote tensor content. If bytes from a peer raise any other e
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, final
+from typing import Any, Final, final
+
+ERROR_PAGE: Final = "docs/reference/errors.md"
+"""The page that explains the codes. The project has no site of its own yet, so this is its path in the repository and
+in the source distribution. A site's address belongs here, and nowhere else."""
 
 
 @final
@@ -116,6 +120,11 @@ class ErrorCode(StrEnum):
     """The request is well formed, but not for this model: its tensors have other names, datatypes or shapes."""
     ERROR_RESPONSE = "error-response"
     """The server answered with an error status."""
+
+    @property
+    def link(self) -> str:
+        """The section of the documentation about this code: meaning, example, remedy, and who sends such messages."""
+        return f"{ERROR_PAGE}#{self}"
 
 
 class ProtocolError(Exception):

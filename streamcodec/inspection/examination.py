@@ -322,6 +322,7 @@ class _Examination:
             offset = None if place is None or place < 0 else begin + place
         return Failure(
             code=error.code.value,
+            link=error.code.link,
             message=error.message,
             path=error.path,
             offset=offset,

@@ -117,6 +117,8 @@ class Failure:
 
     code: str
     """The `ErrorCode`."""
+    link: str
+    """Where the documentation explains the code."""
     message: str
     """What was found and what was expected."""
     path: str | None

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_DOCUMENTS = [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))]
+_DOCUMENTS = [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md")), _ROOT / "docs" / "reference" / "errors.md"]
 _NEEDED = {"metrics.md": ("prometheus_client", "opentelemetry.sdk.trace")}
 """Packages of extras, by the pages that are about them."""
 _BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
