@@ -24,6 +24,7 @@ from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedDa
 from streamcodec.engine.inflate import Inflater
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.chunks import Chunks
+from streamcodec.http.known import truncated
 
 _LONG_CHUNK_BYTES: Final = 64 << 10
 """A chunk is read by itself if at least this much of it is still to come. Less is read together with the bytes that
@@ -203,7 +204,10 @@ class Body:
 
     def _receive_data(self, data: bytearray | memoryview) -> None:
         if self._failure is None and (self._receiver.needs_data or self._receiver.is_complete):
-            self._pieces = iter((data,)) if self._inflater is None else self._inflater.inflate(data)
+            if self._inflater is None:
+                self._piece = memoryview(data)
+            else:
+                self._pieces = self._inflater.inflate(data)
             if self._works:
                 self._has_waiting = True
             else:
@@ -218,8 +222,7 @@ class Body:
 
     def truncate(self) -> None:
         """Tell that the connection has ended in the middle of the body."""
-        msg = "the connection ended in the middle of the body"
-        self._fail(RemoteProtocolError(msg, code=ErrorCode.TRUNCATED, offset=self.offset))
+        self._fail(truncated(self.offset))
         self.remaining = 0
 
     def finish(self) -> None:
@@ -311,6 +314,8 @@ class Body:
             self._piece, self._pieces = _NOTHING, _NO_PIECES
 
     def _take_piece(self) -> bool:
+        if self._inflater is None:
+            return False
         try:
             piece = next(self._pieces, None)
         except MemoryError:

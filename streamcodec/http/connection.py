@@ -47,6 +47,7 @@ from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.heads import check_head, invalid_http
+from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import RequestHead, ResponseHead
 
 SCRATCH_BYTES: Final = 64 << 10
@@ -90,6 +91,7 @@ _BODY: Final = State.BODY
 _FILLING: Final = State.FILLING
 _BUSY: Final = State.BUSY
 _NEEDS_TURN: Final = State.NEEDS_TURN
+_DONE: Final = State.DONE
 """Module constants, because every request uses them: looking a member up in its class takes as long as three calls."""
 
 
@@ -127,7 +129,7 @@ class Incoming:
         self.is_eof: bool = False
         self.received: int = 0
         self.head_bytes: int = 0
-        self._body: Body | None = None
+        self._body: Body | KnownBody | None = None
         self.state: State = State.HEAD
         self.received_direct: int = 0
         self.received_copied: int = 0
@@ -397,6 +399,17 @@ class Incoming:
         self.state = _BODY
         self._advance()
 
+    def fill(self, body: KnownBody) -> None:
+        """Send the body of a head to memory; the caller has read its first `body.offset` bytes with `peek`."""
+        self._start += body.offset
+        self._body = body
+        self.state = _BODY
+        self._advance()
+
+    def end_filling(self) -> None:
+        """Report that the body of `fill` is complete, instead of taking its last event."""
+        self.state = _DONE
+
     def next_body_event(self) -> Event | NeedData | NeedTurn:
         """Return the next event of the body; the state is DONE after the last one.
 
@@ -413,7 +426,7 @@ class Incoming:
         if event is NEED_TURN:
             self.state = _NEEDS_TURN
         elif isinstance(event, EndOfMessage):
-            self.state = State.DONE
+            self.state = _DONE
         return event
 
     @property
@@ -437,7 +450,7 @@ class Incoming:
         self._forget_body()
         self.state = State.CLOSED
 
-    def _current_body(self) -> Body:
+    def _current_body(self) -> Body | KnownBody:
         if self._body is None:
             msg = "there is no body to be read"
             raise LocalProtocolError(msg)

@@ -42,6 +42,7 @@ from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State
 from streamcodec.http.heads import parse_head, parse_request, request_head
+from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
 from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
 from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_message
@@ -167,6 +168,24 @@ class ServerConnection:
         self.incoming.take_head(len(text))
         self._head = head
         self._plain_head = text
+
+    def fill(self, body: KnownBody) -> None:
+        """Send the rest of the body of the head of `take_head` to memory; see `Incoming.fill`."""
+        self.incoming.fill(body)
+
+    def end_plain(self) -> bool:
+        """Go on to the next request, if this one has a plain head (`take_head`) and its body has been read.
+
+        The owner then sends a whole answer with the status 200, as `send_response` would return it.
+
+        Returns:
+            Whether that is so; else call `send_response`.
+        """
+        if self.incoming.state is not _DONE or self._failure is not None or not self._is_plain:
+            return False
+        self._head = self._plain_head = None
+        self.incoming.next_cycle()
+        return True
 
     @property
     def inflates(self) -> bool:

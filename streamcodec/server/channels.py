@@ -300,6 +300,8 @@ class ProtocolChannel(EventProtocol[Any]):
         event = super()._next_event()
         if event is not Step.SEND or self.source is not self._session or not self._sends_at_once():
             return event
+        if self._session.is_idle:
+            return NEED_DATA
         # If another request has come with this one, others have their turn before.
         return NEED_TURN if self._session.has_another else super()._next_event()
 

@@ -21,6 +21,7 @@ from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.connection import SCRATCH_BYTES, State
+from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.server import ServerConnection
@@ -108,6 +109,7 @@ class Session:
         self._observe = observe
         self._tried = -1
         self._recognized: Recognized | None = None
+        self._filling: KnownBody | None = None
         self._exchange = Exchange(service, Reservation(admission.budget))
         self.reservation: Reservation = self._exchange.reservation
         self.observation: Observation | None = None
@@ -209,8 +211,7 @@ class Session:
         self._admission.used(self)
         head, reply = answer
         reply = self._finished(reply, head)
-        beginning, rest = response_head(reply.status, tuple(reply.headers), reply.body_length)
-        self.outgoing = [beginning, self._dates.encoded(), rest, *reply.buffers]
+        self.outgoing = self._plain_answer(reply)
         self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
         if observation is not None:
             observation.status = reply.status
@@ -239,9 +240,11 @@ class Session:
         return step
 
     def _next_step(self) -> Step | NeedData | NeedTurn:
+        exchange, filling = self._exchange, self._filling
+        if filling is not None and filling.is_complete:
+            return self._filled()
         if self.answer_at_once():
             return Step.SEND
-        exchange = self._exchange
         try:
             if exchange.head is not None and exchange.is_held_up and (step := self._do(exchange.go_on())):
                 return step
@@ -255,6 +258,27 @@ class Session:
         self._exchange.answer(reply)
         return self._send()
 
+    def _fill(self, body: KnownBody) -> Step | NeedData | None:
+        """Send the rest of the body to memory; None if the connection has ended, which the next event raises."""
+        self._filling = body
+        self.connection.fill(body)
+        if body.is_complete:
+            return self._filled()
+        return NEED_DATA if body.wants_data else None
+
+    def _filled(self) -> Step:
+        """Call the model of a request whose known body is complete, or have it called."""
+        self._filling = None
+        self.connection.incoming.end_filling()
+        return self._called()
+
+    def _called(self) -> Step:
+        """Call the model, if that is quick enough for an event loop."""
+        inference = self._exchange.inference
+        if inference is not None and inference.is_inline:
+            return self.answer(run(inference))
+        return Step.CALL
+
     def _refuse(self, error: MessageError) -> Step:
         """Refuse the current request, or the bytes that have arrived instead of one."""
         if self._observe is not None:
@@ -264,14 +288,24 @@ class Session:
 
     def _send(self) -> Step:
         """Prepare to send the reply of the exchange."""
+        self._filling = None
         reply = self._exchange.reply
         if reply.cause is not None:
             log_failure(reply.cause, reply.call)
+        keeps = self._admission.keeps(self)
+        if keeps and reply.status == _OK and Rows not in map(type, reply.buffers) and self.connection.end_plain():
+            self.outgoing = self._plain_answer(reply)
+            return Step.SEND
         headers = [*reply.headers, ("Date", self._dates.now())]
-        if not self._admission.keeps(self):
+        if not keeps:
             headers.append(("Connection", "close"))
         self.outgoing = [*self.connection.send_response(reply.status, headers, reply.buffers)]
         return Step.SEND
+
+    def _plain_answer(self, reply: Reply) -> list[Part]:
+        """Return the parts of an answer to a plain request that has been read, on a connection that is kept."""
+        beginning, rest = response_head(reply.status, tuple(reply.headers), reply.body_length)
+        return [beginning, self._dates.encoded(), rest, *reply.buffers]
 
     def break_off(self) -> Step:
         """Answer that there is no memory. The state of the request is not known then, so the connection is closed."""
@@ -355,7 +389,7 @@ class Session:
             log_failure(reply.cause, reply.call)
         return self._service.finish(reply, head)
 
-    def _take_recognized(self) -> Step | None:
+    def _take_recognized(self) -> Step | NeedData | None:
         """Begin a request that is not answered at once, if its head is known.
 
         Raises:
@@ -388,7 +422,7 @@ class Session:
                 return step
         return NEED_TURN
 
-    def _take(self, event: HttpEvent) -> Step | None:
+    def _take(self, event: HttpEvent) -> Step | NeedData | None:
         if isinstance(event, RequestHead):
             return self._begin(event)
         if isinstance(event, ConnectionClosed) or self._exchange.head is None:
@@ -400,7 +434,7 @@ class Session:
         head: RequestHead,
         resolved: ResolvedHead | None = None,
         planned: tuple[Plan, RequestHeader] | None = None,
-    ) -> Step | None:
+    ) -> Step | NeedData | None:
         self._tried = -1  # another request may have come with it
         self.request_count += 1
         exchange, admission = self._exchange, self._admission
@@ -410,7 +444,7 @@ class Session:
             return self._send()
         return self._do(exchange.begin(head, resolved, planned))
 
-    def _do(self, step: ExchangeStep | None) -> Step | None:
+    def _do(self, step: ExchangeStep | None) -> Step | NeedData | None:
         """Do the step of the exchange, or return the step of the driver; None if more events of the body are needed.
 
         Raises:
@@ -422,15 +456,13 @@ class Session:
                 self.outgoing = [interim]
                 return Step.SEND
             step = exchange.go_on()
-        if step is ExchangeStep.CALL and exchange.inference is not None and exchange.inference.is_inline:
-            return self.answer(run(exchange.inference))
+        if step is ExchangeStep.FILL and (known_body := exchange.known_body) is not None:
+            return self._fill(known_body)
+        if step is ExchangeStep.CALL:
+            return self._called()
         if step is ExchangeStep.ANSWER:
             return self._send()
-        return None if step is None else _DRIVERS[step]
-
-
-_DRIVERS: Final = {ExchangeStep.WAIT: Step.WAIT, ExchangeStep.CALL: Step.CALL}
-"""The steps of an exchange that the driver does."""
+        return Step.WAIT if step is ExchangeStep.WAIT else None
 
 
 def _is_health_check(head: RequestHead) -> bool:

@@ -327,5 +327,7 @@ class Reservation:
             self.is_short = True
 
     def _have(self, nbytes: int) -> None:
+        gives_back = nbytes < self.nbytes
         self._budget.count(self, nbytes)
-        self._budget.go_on()
+        if gives_back:
+            self._budget.go_on()

@@ -25,13 +25,13 @@ from streamcodec.engine.errors import LocalProtocolError, MessageError, RemotePr
 from streamcodec.engine.events import EndOfMessage, HeaderReceived
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.collector import Collector
+from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.budget import Reservation
 from streamcodec.service.inference import Inference, ResolvedHead
 from streamcodec.service.listing import Listing
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.plan import Plan
-from streamcodec.service.planned import PlannedReceiver
 from streamcodec.service.replies import Reply, error_reply, unavailable_reply
 from streamcodec.service.routes import find_route
 from streamcodec.service.service import Service
@@ -44,6 +44,8 @@ class ExchangeStep(Enum):
 
     RECEIVE = auto()
     """Send the body to `decoder`, and pass its events to `receive`."""
+    FILL = auto()
+    """Send the rest of the body, whose JSON header is known, to `known_body`; when that is full, call the model."""
     WAIT = auto()
     """Wait until `reservation` has been granted, then call `go_on`; or call `refuse_for_memory`."""
     CALL = auto()
@@ -128,13 +130,19 @@ class Exchange:
         self.watch: RequestWatch | None = None
 
     @property
-    def decoder(self) -> Decoder[RequestHeader] | PlannedReceiver | Collector:
+    def decoder(self) -> Decoder[RequestHeader] | Collector:
         """The receiver of the body, after `ExchangeStep.RECEIVE`.
 
         Raises:
             LocalProtocolError: there is no request, or it has been answered.
         """
         return self._begun().decoder
+
+    @property
+    def known_body(self) -> KnownBody | None:
+        """The memory of the body, after `ExchangeStep.FILL`."""
+        body = None if self.inference is None else self.inference.arriving
+        return body if isinstance(body, KnownBody) else None
 
     @property
     def has_header(self) -> bool:
@@ -185,8 +193,8 @@ class Exchange:
         if self.watch is not None:
             self.watch.asks(inference)
         self.reservation.taken = self._brought
-        self._memory_bytes = inference.memory_bytes
-        return ExchangeStep.RECEIVE
+        self._memory_bytes = self.reservation.nbytes
+        return ExchangeStep.FILL
 
     def receive(self, event: HttpEvent) -> ExchangeStep | None:
         """Take an event of the body; None if more are wanted.
@@ -299,7 +307,7 @@ class Exchange:
     def _taken(self) -> int | None:
         """Return the memory that the request takes now; None if none is being received, or if its model pulls it."""
         inference = self.inference
-        if inference is None or inference.is_windowed or inference.decoder.is_complete:
+        if inference is None or inference.is_windowed or inference.arriving.is_complete:
             return None
         return inference.taken_bytes + (0 if self.arrival is None else self.arrival.unsettled)
 

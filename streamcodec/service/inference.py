@@ -36,6 +36,7 @@ from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_respon
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
 from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
+from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.classification import check_classes, classify_outputs
 from streamcodec.service.extensions import check_extensions
@@ -43,7 +44,7 @@ from streamcodec.service.memory import bytes_beside, bytes_placed, bytes_taken
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.observing import CallWatch
-from streamcodec.service.planned import PlannedReceiver
+from streamcodec.service.planned import planned_body
 from streamcodec.service.raw import raw_tensor
 from streamcodec.service.replies import Reply, error_reply, failure_reply, message_reply
 from streamcodec.service.windows import Pull, windows_of
@@ -262,7 +263,7 @@ class Inference:
 
     Attributes:
         resolved: what its head decides.
-        decoder: receives the body.
+        arriving: the body: what receives it, or its memory if it is a known one.
         plan: what is known of a body from earlier ones; None if it is an ordinary one.
         watch: is told about the call of the model; None at first.
     """
@@ -280,22 +281,34 @@ class Inference:
         self.plan: KnownCall | None = None
         self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
-        self._check = _Check(resolved)
-        self._values: dict[str, np.ndarray[Any, Any] | Elements] = {}
-        self.decoder: Decoder[RequestHeader] | PlannedReceiver
+        self._received: dict[str, np.ndarray[Any, Any] | Elements] = {}
+        self._values: Mapping[str, np.ndarray[Any, Any] | Elements]
+        self.arriving: Decoder[RequestHeader] | KnownBody
         if planned is None:
+            self._check = _Check(resolved)
+            self._values = self._received
             pause_after_header = pause_after_header and not resolved.is_whole
-            self.decoder = _decoder(resolved, self._check, pause_after_header=pause_after_header, paced=paced)
+            self.arriving = _decoder(resolved, self._check, pause_after_header=pause_after_header, paced=paced)
             return
         self.plan, self._header = planned
-        self._check.request_id = self._header.id
-        self.decoder = PlannedReceiver(self._header, resolved.header_length or 0, resolved.place)
-        self._values.update(self.decoder.arrays)
+        self.arriving, self._values = planned_body(self._header, resolved.header_length or 0, resolved.place)
+
+    @property
+    def decoder(self) -> Decoder[RequestHeader]:
+        """The receiver of the body.
+
+        Raises:
+            LocalProtocolError: the body is planned, so that it has no receiver.
+        """
+        if isinstance(self.arriving, KnownBody):
+            msg = "a planned body has no decoder: its bytes go to `arriving`"
+            raise LocalProtocolError(msg)
+        return self.arriving
 
     @property
     def is_inline(self) -> bool:
         """Whether `run` is quick enough for an event loop."""
-        return self.resolved.is_inline(0 if self.plan is not None and self.plan.is_quick else self.decoder.offset)
+        return self.resolved.is_inline(0 if self.plan is not None and self.plan.is_quick else self.arriving.offset)
 
     @property
     def header(self) -> RequestHeader | None:
@@ -310,7 +323,9 @@ class Inference:
     @property
     def request_id(self) -> str | None:
         """The id in the JSON header, even if the model refuses it; None if there is no id, or no header yet."""
-        return self._check.request_id
+        if self.plan is None or self._header is None:
+            return self._check.request_id
+        return self._header.id
 
     @property
     def memory_bytes(self) -> int:
@@ -324,7 +339,7 @@ class Inference:
         beside = sum(map(bytes_beside, tensors))
         if self.resolved.is_known:
             return (self.resolved.body_length or 0) + beside
-        return self.decoder.offset + beside + bytes_placed(tensors, self.resolved.model.windows)
+        return self.arriving.offset + beside + bytes_placed(tensors, self.resolved.model.windows)
 
     @property
     def least_bytes(self) -> int:
@@ -341,7 +356,7 @@ class Inference:
     def taken_bytes(self) -> int:
         """How much memory the request really takes now, whatever it has announced."""
         return bytes_taken(
-            self.decoder.offset, self.decoder.held_bytes, None if self._header is None else self._header.tensors
+            self.arriving.offset, self.arriving.held_bytes, None if self._header is None else self._header.tensors
         )
 
     @property
@@ -351,7 +366,7 @@ class Inference:
             return 0
         if self.resolved.is_whole:
             return self.memory_bytes
-        return self.decoder.offset + sum(bytes_beside(spec) for spec in self._header.tensors if not spec.is_binary)
+        return self.arriving.offset + sum(bytes_beside(spec) for spec in self._header.tensors if not spec.is_binary)
 
     @property
     def is_windowed(self) -> bool:
@@ -364,7 +379,7 @@ class Inference:
             case HeaderReceived(header=RequestHeader() as header):
                 self._header = header
             case TensorReceived(spec=spec, values=values):
-                self._values[spec.name] = values
+                self._received[spec.name] = values
             case _:
                 pass
 
@@ -378,7 +393,7 @@ class Inference:
             LocalProtocolError: too little of the message has been received to call the model, or `windows` is missing.
         """
         header = self._header
-        if header is None or not (self.decoder.is_complete or self.is_windowed):
+        if header is None or not (self.arriving.is_complete or self.is_windowed):
             msg = "the model is called after the last event of the decoder, or after the header if it takes windows"
             raise LocalProtocolError(msg)
         if not self.is_windowed:

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA, EndOfMessage, LocalProtocolError, MessageError, NewArray, Tensor, encode_request
-from streamcodec.engine.decoder import LONG_TARGET_BYTES
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.fed import FedBody
+from streamcodec.http.known import KnownBody
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service
 from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.exchange import Exchange, ExchangeStep
 from streamcodec.service.models import Outputs
 from streamcodec.service.plan import Plan, Plans
-from streamcodec.service.planned import PlannedReceiver
 from tests.effort import places
 from tests.service.requests import answer, head
 from tests.service.test_exchange import Watch
@@ -32,6 +31,8 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 }
 MESSAGE = encode_request([Tensor(name=name, array=array) for name, array in ARRAYS.items()], request_id="7")
 BODY = b"".join(MESSAGE.buffers)
+KNOWN = MESSAGE.header_length or 0
+"""Bytes that are known before the memory is made."""
 
 
 def _echo(request: InferenceRequest) -> Outputs:
@@ -58,47 +59,49 @@ def planned(service: Service | None = None) -> tuple[ResolvedHead, Planned]:
     return resolved, found
 
 
-def receiver() -> tuple[Inference, PlannedReceiver]:
+def receiver() -> tuple[Inference, KnownBody]:
     resolved, found = planned()
     inference = Inference(resolved, planned=found)
-    assert isinstance(inference.decoder, PlannedReceiver)
-    return inference, inference.decoder
+    assert isinstance(inference.arriving, KnownBody)
+    return inference, inference.arriving
 
 
-def check(found: PlannedReceiver) -> None:
+def check(inference: Inference, found: KnownBody) -> None:
     assert found.next_event() == EndOfMessage(nbytes=len(BODY))
     assert found.is_complete
-    assert not found.needs_data
-    assert list(found.arrays) == list(ARRAYS)
+    assert not found.wants_data
+    inputs = inference.request().inputs
+    assert list(inputs) == list(ARRAYS)
     for name, array in ARRAYS.items():
-        assert found.arrays[name].dtype == array.dtype
-        np.testing.assert_array_equal(found.arrays[name], array)
+        assert inputs[name].dtype == array.dtype
+        np.testing.assert_array_equal(inputs[name], array)
 
 
-STARTS = np.cumsum([MESSAGE.header_length or 0, *(array.nbytes for array in ARRAYS.values())]).tolist()
-CUTS = sorted({cut for start in [0, *STARTS] for cut in range(start - 40, start + 40) if 0 < cut < len(BODY)})
-"""Around the beginnings of the header and of each tensor, and around the end."""
+STARTS = np.cumsum([KNOWN, *(array.nbytes for array in ARRAYS.values())]).tolist()
+CUTS = sorted({cut for start in STARTS for cut in range(start - 40, start + 40) if KNOWN < cut < len(BODY)})
+"""Around the beginning of each tensor, and around the end."""
 
 
-@pytest.mark.parametrize("face", ["feed", "get_buffer", "get_buffers"])
+@pytest.mark.parametrize("face", ["receive", "get_buffer", "following_buffers"])
 def test_every_cut_gives_the_same_arrays(face: str) -> None:
     for first in places(CUTS):
-        _, found = receiver()
-        for start, end in ((0, first), (first, len(BODY))):
+        inference, found = receiver()
+        for start, end in ((KNOWN, first), (first, len(BODY))):
             bring(found, memoryview(BODY)[start:end], face)
             assert found.offset == end
             if end < len(BODY):
                 assert found.next_event() is NEED_DATA
-        check(found)
+        check(inference, found)
 
 
-def bring(found: PlannedReceiver, data: memoryview, face: str) -> None:
-    """Bring bytes through one of the ways, as a transport does."""
-    if face == "feed":
-        assert found.feed(data) == len(data)
+def bring(found: KnownBody, data: memoryview, face: str) -> None:
+    """Bring bytes through one of the ways, as a connection does."""
+    if face == "receive":
+        assert found.receive(data) == len(data)
         return
     while data:
-        buffers = found.get_buffers() if face == "get_buffers" else [found.get_buffer()]
+        following = found.following_buffers() if face == "following_buffers" else []
+        buffers = [found.get_buffer(), *following]
         count = 0
         for buffer in buffers:
             part = data[count : count + len(buffer)]
@@ -108,41 +111,16 @@ def bring(found: PlannedReceiver, data: memoryview, face: str) -> None:
         data = data[count:]
 
 
-def test_what_follows_the_body_is_not_taken() -> None:
-    _, found = receiver()
-    assert found.feed(BODY + b"next") == len(BODY)
-    check(found)
-    assert found.feed(b"next") == 0
-
-
-def test_a_long_target_comes_alone() -> None:
-    _, found = receiver()
-    assert len(found.get_buffers()) == 4
-    found.feed(BODY[: -len(ARRAYS["c"].tobytes())])
-    (buffer,) = found.get_buffers()
-    assert len(buffer) == ARRAYS["c"].nbytes > LONG_TARGET_BYTES
-
-
-def test_after_the_body_nothing_comes() -> None:
-    _, found = receiver()
-    found.receive_eof()
-    assert found.next_event() is NEED_DATA
-    found.feed(BODY)
-    found.work()
-    check(found)
-    for call in (found.get_buffer, found.next_event):
-        with pytest.raises(LocalProtocolError):
-            call()
-
-
 def test_a_planned_inference_knows_its_header_before_its_first_byte() -> None:
     inference, found = receiver()
     assert inference.has_header
     assert inference.request_id == "7"
     assert inference.memory_bytes == len(BODY)
-    assert inference.taken_bytes == 0
-    found.feed(BODY[:1000])
-    assert inference.taken_bytes == 1000
+    assert inference.taken_bytes == KNOWN
+    found.receive(memoryview(BODY)[KNOWN : KNOWN + 1000])
+    assert inference.taken_bytes == KNOWN + 1000
+    with pytest.raises(LocalProtocolError, match="no decoder"):
+        _ = inference.decoder
     with pytest.raises(LocalProtocolError):
         inference.run()
 
@@ -151,8 +129,8 @@ def test_an_abandoned_body_leaves_nothing_to_the_garbage_collector() -> None:
     gc.disable()
     try:
         inference, found = receiver()
-        found.feed(BODY[:5000])
-        arrays = [weakref.ref(array) for array in found.arrays.values()]
+        found.receive(memoryview(BODY)[KNOWN:])
+        arrays = [weakref.ref(array) for array in inference.request().inputs.values()]
         del inference, found
         assert [array() for array in arrays] == [None] * len(ARRAYS)
     finally:
@@ -167,6 +145,10 @@ def exchanged(
     exchange = Exchange(service, Reservation(budget))
     exchange.watch = watch
     steps = [exchange.begin(resolved.head, resolved, plan)]
+    if steps == [ExchangeStep.FILL]:
+        assert exchange.known_body is not None
+        bring(exchange.known_body, memoryview(BODY)[KNOWN:], "receive")
+        steps.append(ExchangeStep.CALL)
     if steps == [ExchangeStep.RECEIVE]:
         exchange.arrival = body = FedBody(resolved.head, exchange.decoder, service.limits, paced=True)
         body.feed(BODY)
@@ -192,7 +174,7 @@ def test_the_answer_is_the_ordinary_one() -> None:
 def test_its_owner_calls_the_model_and_measures() -> None:
     watch = Watch()
     steps, _ = exchanged(service_of(), Budget(1 << 20), planned()[1], watch)
-    assert steps == [ExchangeStep.RECEIVE, ExchangeStep.CALL, ExchangeStep.ANSWER]
+    assert steps == [ExchangeStep.FILL, ExchangeStep.CALL, ExchangeStep.ANSWER]
     assert (watch.model, watch.request_id) == ("m", "7")
     assert watch.told[:2] == ["begin POST", "asks"]
 
@@ -243,7 +225,8 @@ def test_a_compressed_answer_is_left_to_the_ordinary_way() -> None:
 def test_calls_that_were_quick_twice_need_no_thread() -> None:
     resolved, found = planned()
     inference = Inference(resolved, planned=found)
-    inference.decoder.feed(BODY)
+    assert isinstance(inference.arriving, KnownBody)
+    inference.arriving.receive(memoryview(BODY)[KNOWN:])
     times = {
         "quick": (0.0001, 0.0001),
         "other threads had the interpreter": (0.004, 0.0001),
