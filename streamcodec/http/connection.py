@@ -339,8 +339,8 @@ class Incoming:
         """Return the first bytes of the current or next head; fewer than `nbytes` if they have not arrived."""
         return bytes(self._scratch[: min(nbytes, self._end)])
 
-    def peek(self) -> bytes:
-        """Return the bytes of all messages that have not begun yet.
+    def peek(self, most: int = _ENDLESS) -> bytes:
+        """Return the bytes of all messages that have not begun yet, or only so many of them.
 
         The result is empty if an earlier call did not find the end of the first head, and it has not arrived since.
         Copying everything for each byte of a head that comes in small pieces would take quadratic time.
@@ -349,7 +349,16 @@ class Incoming:
             return b""
         if self._scanned and _HEAD_END.search(self._scratch, self._scanned, self._end) is None:
             return b""
-        return bytes(self._scratch[: self._end])
+        return bytes(self._scratch[: min(self._end, most)])
+
+    def peek_from(self, start: int, end: int) -> memoryview:
+        """Return some of the bytes that have arrived, beginning with those of `peek`. They change with the next read.
+
+        Args:
+            start: index of the first byte.
+            end: index after the last one, if so many have arrived.
+        """
+        return self._scratch[start : min(end, self._end)]
 
     def take_head(self, nbytes: int) -> None:
         """Take a head that the caller has read with `peek`, and knows to be valid; see `read_head`."""

@@ -36,7 +36,8 @@ from streamcodec.service.plan import Plan, Plans, infer_at_once
 _HEAD_END: Final = b"\r\n\r\n"
 _PLAIN_VERSION: Final = b" HTTP/1.1\r"
 _MAX_HEADS: Final = 256
-_MAX_HEAD_BYTES: Final = 2 << 10
+_MAX_HEAD_BYTES: Final = 4 << 10
+"""Longer heads go the ordinary way."""
 _OPAQUE_FIELD: Final = re.compile(
     rb"\r\n(?!(?:host|connection|expect|upgrade|origin|transfer-encoding|accept-encoding|content-length|content-encoding"
     rb"|content-type|inference-header-content-length|access-control-request-[a-z]+):)"
@@ -64,8 +65,8 @@ _KEEPING: Final = {b"keep-alive"}
 """Values of `Connection` that change nothing."""
 
 
-Recognized = tuple[RequestHead | ResolvedHead, bytes, bytes]
-"""The meaning of a head, its bytes, and all bytes that have arrived, beginning with it."""
+Recognized = tuple[RequestHead | ResolvedHead, bytes]
+"""The meaning of a head, and its bytes."""
 
 
 class Express:
@@ -81,13 +82,13 @@ class Express:
         """Recognize the head of the next request; None if it is not complete, not known, or not plain."""
         if self._generation != self._models.generation:
             self._forget()
-        data = incoming.peek()
+        data = incoming.peek(_MAX_HEAD_BYTES)
         end = data.find(_HEAD_END) + len(_HEAD_END)
         if end < len(_HEAD_END):
             return None
         beginning = data[:end]
         known = self._known.get(beginning) or self._recognize(beginning)
-        return None if known is None else (known, beginning, data)
+        return None if known is None else (known, beginning)
 
     def reply(
         self, recognized: Recognized, incoming: Incoming, observation: Observation | None = None
@@ -103,11 +104,11 @@ class Express:
             The request's head and the reply; the request is then removed from `incoming`. None if the request has to go
             the ordinary way; then nothing has changed.
         """
-        known, beginning, data = recognized
+        known, beginning = recognized
         end = len(beginning)
         head = known if isinstance(known, RequestHead) else known.head
         size = end + (head.content_length or 0)
-        if len(data) < size:
+        if incoming.kept < size:
             return None
         if observation is not None:
             observation.bytes_in = size
@@ -115,25 +116,26 @@ class Express:
         outcome = (
             self._service.open(known)
             if isinstance(known, RequestHead)
-            else infer_at_once(known, self._plans, data[end:size], observation)
+            else infer_at_once(known, self._plans, incoming.peek_from(end, size), observation)
         )
         if not isinstance(outcome, Reply):
             return None
         incoming.skip(size)
         return head, outcome
 
-    def plan(self, resolved: ResolvedHead, following: bytes) -> tuple[Plan, RequestHeader] | None:
+    def plan(self, resolved: ResolvedHead, text: bytes, incoming: Incoming) -> tuple[Plan, RequestHeader] | None:
         """Return the plan and the JSON header of a request that does not come whole, or takes long, if it has a plan.
 
         Args:
             resolved: the meaning of its head.
-            following: the bytes that have arrived after the head.
+            text: its head.
+            incoming: the request.
         """
         length = resolved.header_length or 0
-        if not resolved.is_known or length > min(len(following), _MAX_PLANNED_BYTES):
+        if not resolved.is_known or length > _MAX_PLANNED_BYTES:
             return None
         try:
-            return self._plans.find(resolved, following[: resolved.body_length])
+            return self._plans.find(resolved, incoming.peek_from(len(text), len(text) + length))
         except MessageError:  # the ordinary way raises it, in the order of its checks
             return None
 

@@ -179,9 +179,9 @@ class Session:
         incoming = self.connection.incoming
         if self._recognized is None or incoming.received != self._tried:
             return False
-        known, beginning, data = self._recognized
+        known, beginning = self._recognized
         head = known if isinstance(known, RequestHead) else known.head
-        return len(data) < len(beginning) + (head.content_length or 0) <= SCRATCH_BYTES
+        return incoming.kept < len(beginning) + (head.content_length or 0) <= SCRATCH_BYTES
 
     def answer_at_once(self) -> bool:
         """Answer the next request, if it is complete and quick to answer. Then `outgoing` is the answer.
@@ -399,12 +399,12 @@ class Session:
         incoming = self.connection.incoming
         if recognized is None or incoming.state is not _HEAD or incoming.received != self._tried:
             return None
-        known, text, data = recognized
+        known, text = recognized
         if isinstance(known, RequestHead) or not known.model.is_ready:
             return None
         if self._observe is not None:
             self._watched(self._observe).begin(known.head, text)
-        planned = self._express.plan(known, data[len(text) :])
+        planned = self._express.plan(known, text, incoming)
         self.connection.take_head(known.head, text)
         return self._begin(known.head, known, planned)
 

@@ -79,7 +79,7 @@ class Plans:
         """Begin without plans."""
         self._known: Cache[Plan] = Cache(_MAX_PLANS, _MAX_KEY_BYTES)
 
-    def find(self, resolved: ResolvedHead, body: bytes) -> tuple[Plan, RequestHeader] | None:
+    def find(self, resolved: ResolvedHead, body: bytes | memoryview) -> tuple[Plan, RequestHeader] | None:
         """Return the plan for a body, and its JSON header; None if the request cannot be planned.
 
         Args:
@@ -92,7 +92,7 @@ class Plans:
         length, body_length = resolved.header_length or 0, resolved.body_length
         if length > len(body) or body_length is None or not resolved.is_planned:
             return None  # a slice would stop at the end of the body, and hide the error
-        text = body[:length]
+        text = bytes(body[:length])
         key = resolved.key + text
         plan = self._known.get(key)
         if plan is not None:
@@ -124,7 +124,9 @@ def _without(text: bytes, id_: re.Match[bytes]) -> bytes:
     return text[:start] + _NO_ID * (end - start) + text[end:]
 
 
-def infer_at_once(resolved: ResolvedHead, plans: Plans, body: bytes, watch: CallWatch | None = None) -> Reply | None:
+def infer_at_once(
+    resolved: ResolvedHead, plans: Plans, body: bytes | memoryview, watch: CallWatch | None = None
+) -> Reply | None:
     """Call the model with a whole body that is not compressed.
 
     Returns:
@@ -200,7 +202,7 @@ class Plan:
         """Whether the last calls took so little time that the next one may run on an event loop."""
         return self._quick_calls >= _LEAST_CALLS
 
-    def run(self, header: RequestHeader, body: bytes, watch: CallWatch | None = None) -> Reply:
+    def run(self, header: RequestHeader, body: bytes | memoryview, watch: CallWatch | None = None) -> Reply:
         """Call the model with the tensors of a whole body, and make the reply; `watch` is told about the call."""
         inputs = {spec.name: _tensor(spec, body) for spec in header.tensors}
         return self._resolved.call(self._resolved.request(header, inputs, {}), self.reply, watch)
@@ -270,7 +272,7 @@ def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
         return byte_view(to_wire(array))
 
 
-def _tensor(spec: TensorSpec, body: bytes) -> np.ndarray[Any, Any]:
+def _tensor(spec: TensorSpec, body: bytes | memoryview) -> np.ndarray[Any, Any]:
     """Return a new array with the bytes of a tensor."""
     memory = aligned_bytes(spec.nbytes)
     start = spec.offset or 0

@@ -146,3 +146,12 @@ def test_an_incoming_half_has_no_work_for_it() -> None:
     assert not incoming.inflates
     assert not incoming.work()
     assert incoming.remaining == len(DATA)
+
+
+def test_peeking_at_a_part_copies_no_more_of_it() -> None:
+    incoming = Incoming(DEFAULT_LIMITS)
+    incoming.feed(WHOLE[:1000])
+    assert incoming.peek(10) == WHOLE[:10]
+    assert incoming.peek(10_000) == WHOLE[:1000]
+    assert bytes(incoming.peek_from(3, 9)) == WHOLE[3:9]
+    assert bytes(incoming.peek_from(990, 2000)) == WHOLE[990:1000]
