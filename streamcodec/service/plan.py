@@ -25,7 +25,7 @@ from streamcodec.engine.datatypes import datatype_of, to_wire
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage
 from streamcodec.engine.placement import aligned_bytes, byte_view
-from streamcodec.engine.record import record, replaced
+from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.encoder import Tensor
 from streamcodec.formats.v2.header import parse_request_header
@@ -106,7 +106,7 @@ class Plans:
                 self._known.put(key_of_any if plan.has_id else key, plan)
         if plan is None or plan.body_length != body_length:
             return None
-        return plan, plan.header if id_ is None or not plan.has_id else replaced(plan.header, id=id_[1].decode())
+        return plan, plan.header if id_ is None or not plan.has_id else _with_id(plan.header, id_[1].decode())
 
 
 def _plain_id(text: bytes) -> re.Match[bytes] | None:
@@ -116,6 +116,11 @@ def _plain_id(text: bytes) -> re.Match[bytes] | None:
     for all headers that differ only in its value.
     """
     return _ID.search(text) if text.count(_ID_NAME) == 1 and b"\\" not in text else None
+
+
+def _with_id(header: RequestHeader, id_: str) -> RequestHeader:
+    """Return the header with another id. It names each field, because `replaced` takes four times as long."""
+    return RequestHeader(tensors=header.tensors, outputs=header.outputs, id=id_, parameters=header.parameters)
 
 
 def _without(text: bytes, id_: re.Match[bytes]) -> bytes:
