@@ -29,6 +29,8 @@ class Probe:
     """Statuses of the 500s that are right, too."""
     is_heavy: bool = False
     """Whether it is large, or has crashed servers before."""
+    weaknesses: tuple[str, ...] = ()
+    """What a finding is called by security databases, as `CWE-190`; see `weaknesses`."""
 
     @property
     def group(self) -> str:

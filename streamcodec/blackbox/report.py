@@ -34,7 +34,7 @@ def result_row(result: Result) -> str:
     """Return the row of a probe."""
     finding = result.finding
     found = result.state.value if finding is None else finding.kind.value
-    detail = result.note if finding is None else f"{result.probe.tests}: {finding.detail}"
+    detail = result.note if finding is None else f"{result.probe.tests}: {finding.detail}{_weaknesses(result.probe)}"
     return row([result.probe.name, result.probe.expects.value, found, detail.replace("|", "\\|")])
 
 
@@ -49,9 +49,10 @@ def groups_table(results: Sequence[Result]) -> list[str]:
 
 
 def probes_table(probes: Iterable[Probe]) -> list[str]:
-    """Return a table of all probes, with their rules and the sources of the rules."""
-    rows = [[each.name, each.expects.value, each.tests, each.source] for each in probes]
-    return _aligned([["probe", "should be", "the server is given", "source of the rule"], *rows], numbers=False)
+    """Return a table of all probes, with their rules, the sources of the rules, and the names of findings."""
+    heading = ["probe", "should be", "the server is given", "source of the rule", "weakness"]
+    rows = [[each.name, each.expects.value, each.tests, each.source, " ".join(each.weaknesses)] for each in probes]
+    return _aligned([heading, *rows], numbers=False)
 
 
 def as_json(results: Iterable[Result], **about: object) -> dict[str, Any]:
@@ -88,6 +89,7 @@ def _entry(result: Result) -> dict[str, Any]:
         "expected": probe.expects.value,
         "tests": probe.tests,
         "source": probe.source,
+        "weaknesses": list(probe.weaknesses),
         "state": result.state.value,
         "observed": result.note,
         "seconds": round(result.seconds, 4),
@@ -113,13 +115,18 @@ def _test_case(result: Result) -> str:
     group, _, name = probe.name.partition("/")
     start = f"<testcase classname={_attribute(group)} name={_attribute(name)} time='{result.seconds:.4f}'>"
     if result.finding is not None:
-        said = f"{probe.tests}: should be {probe.expects.value}; {result.finding.detail}"
+        expected = probe.expects.value
+        said = f"{probe.tests}: should be {expected}; {result.finding.detail}{_weaknesses(probe)}"
         inner = f"<failure type={_attribute(result.finding.kind)} message={_attribute(said)}/>"
     elif result.state is State.PASSED:
         inner = ""
     else:
         inner = f"<skipped message={_attribute(f'{result.state.value}: {result.note}')}/>"
     return f"{start}{inner}</testcase>"
+
+
+def _weaknesses(probe: Probe) -> str:
+    return f" ({', '.join(probe.weaknesses)})" if probe.weaknesses else ""
 
 
 def _attribute(text: str) -> str:

@@ -77,20 +77,21 @@ def test_findings_and_reports(careless: str, tmp_path: Path, capsys: pytest.Capt
         "| json/cut                     | refused                  | server error | the last brace missing: 500: "
         in out
     )
-    assert "a <b> & a \\| b |" in out
+    assert "a <b> & a \\| b (CWE-1286) |" in out
     assert out.splitlines()[-1].startswith("1 finding; ")
     entries = {entry["name"]: entry for entry in json.loads(paths[0].read_text())["probes"]}
     assert entries["json/cut"]["finding"] == "server error"
     request = base64.b64decode(entries["json/cut"]["request_base64"])
     assert request.startswith(b"POST /v2/models/m/infer HTTP/1.1\r\n")
     assert len(request) == entries["json/cut"]["request_bytes"]
+    assert entries["json/cut"]["weaknesses"] == ["CWE-1286"]
     assert entries["json/cut"]["request_pieces"] == [len(request)]
     assert {entry["state"] for entry in entries.values()} == {"passed", "found", "not applicable"}
     suite = ET.parse(paths[1]).getroot()  # noqa: S314 - our own file
     assert {key: suite.get(key) for key in ("tests", "failures")} == {"tests": str(len(entries)), "failures": "1"}
     (failure,) = suite.iter("failure")
     assert failure.get("type") == "server error"
-    assert str(failure.get("message")).endswith("500: a <b> & a | b")
+    assert str(failure.get("message")).endswith("500: a <b> & a | b (CWE-1286)")
     assert len(list(suite.iter("skipped"))) == int(suite.get("skipped", ""))
 
 
@@ -187,7 +188,7 @@ def test_words_that_the_terminal_cannot_show(monkeypatch: pytest.MonkeyPatch) ->
         url = f"http://127.0.0.1:{server.address[1]}"
         assert _exit_status(url, "--model", "m", "--input", "x:FP32:1", "--only", "json/null", *FAST) == 1
     terminal.seek(0)
-    assert "500: gr\\xf6\\xdfer |" in terminal.read()
+    assert "500: gr\\xf6\\xdfer (CWE-1287) |" in terminal.read()
 
 
 def test_list_shows_every_probe_and_sends_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 import pytest
 
@@ -12,6 +13,7 @@ from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import NotApplicableError, Target
 from streamcodec.blackbox.verdicts import Expectation
+from streamcodec.blackbox.weaknesses import _TABLE, NAMES, weaknesses_of
 from tests.blackbox.peers import MIXED, inputs, mutations, named
 
 TARGET = Target(authority="x", prefix="/a", model="m", inputs=MIXED, is_declared=False)
@@ -40,6 +42,20 @@ def test_probe(probe: Probe) -> None:
     assert all(request.pieces)
     assert len(request.pieces) <= 300
     assert probe.make(target) == request
+
+
+def test_weaknesses() -> None:
+    """Each name is known and used, and each pattern is the first one that fits some probe."""
+    assert {each for probe in PROBES for each in probe.weaknesses} == set(NAMES)
+    assert all(re.fullmatch(r"CWE-\d+|CVE-\d{4}-\d{4,}", name) for name in NAMES)
+    names = [probe.name for probe in PROBES]
+    for patterns, found in _TABLE:
+        for pattern in patterns.split():
+            fitting = [name for name in names if fnmatchcase(name, pattern)]
+            assert any(" ".join(weaknesses_of(name)) == found for name in fitting), pattern
+    unnamed = {probe.group for probe in PROBES if not probe.weaknesses}
+    assert unnamed == {"boundaries", "compression", "http", "routes"}
+    assert not any(probe.weaknesses for probe in PROBES if probe.expects is Expectation.ACCEPT)
 
 
 @pytest.mark.parametrize("model", ["m", "m" * 200])

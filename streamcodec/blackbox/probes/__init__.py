@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes import (
     boundaries,
@@ -19,8 +21,9 @@ from streamcodec.blackbox.probes import (
     transfers,
     values,
 )
+from streamcodec.blackbox.weaknesses import weaknesses_of
 
-PROBES: tuple[Probe, ...] = (
+_NAMED: tuple[Probe, ...] = (
     *boundaries.PROBES,
     *header_length.PROBES,
     *sizes.PROBES,
@@ -36,4 +39,6 @@ PROBES: tuple[Probe, ...] = (
     *transfers.PROBES,
     *heavy.PROBES,
 )
+
+PROBES: tuple[Probe, ...] = tuple(replace(probe, weaknesses=weaknesses_of(probe.name)) for probe in _NAMED)
 """All named probes."""
