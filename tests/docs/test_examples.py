@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -309,3 +310,10 @@ def test_all_examples_are_tested() -> None:
         "trio_server.py",
         "windowed_model.py",
     }
+
+
+def test_all_examples_are_on_the_site() -> None:
+    page = (_EXAMPLES.parent / "examples.md").read_text()
+    assert {path.name for path in _EXAMPLES.iterdir() if path.is_file()} == set(
+        re.findall(r"[\w.]+\.(?:py|cfg|yml|json)", page)
+    )
