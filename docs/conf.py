@@ -39,7 +39,7 @@ project_copyright = author
 version = release = streamcodec.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "examples"]
+exclude_patterns = ["_build", "examples", "figures"]
 html_theme = "furo"
 html_title = f"streamcodec {version}"
 html_show_copyright = False

@@ -131,7 +131,7 @@ _LENIENT = """\
 def sources(tmp_path: Path) -> Path:
     """A folder with the code of all pages, the examples, and what people try."""
     for page in _DOCUMENTS:
-        (tmp_path / f"page_{page.stem.lower()}.py").write_text(_code(page))
+        (tmp_path / f"page_{page.parent.name}_{page.stem.lower().replace('-', '_')}.py").write_text(_code(page))
     (tmp_path / "tried.py").write_text(_TRIED)
     if importlib.util.find_spec("torch") is None:
         (tmp_path / "torch.pyi").write_text(_TORCH)
@@ -152,6 +152,8 @@ def _code(page: Path) -> str:
     """Join the blocks of a page; what the checkers say has the page's own lines."""
     code = "" if page.stem == "README" else _LENIENT
     for block in _blocks(page):
+        if block.needed is not None:
+            continue
         code += "\n" * (block.line - code.count("\n")) + block.source
     return code
 
