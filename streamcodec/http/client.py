@@ -74,7 +74,7 @@ class ClientConnection:
         self,
         method: str,
         target: str,
-        headers: Iterable[tuple[str, str]],
+        headers: Iterable[tuple[str, str] | tuple[bytes, bytes]],
         parts: Iterable[PartT] = (),
     ) -> list[bytes | PartT]:
         """Begin a request.
@@ -101,7 +101,8 @@ class ClientConnection:
             raise LocalProtocolError(msg)
         self._h11 = h11.Connection(h11.CLIENT)
         try:
-            request = h11.Request(method=method, target=target, headers=[*headers])
+            fields = cast("list[tuple[str, str]]", [*headers])  # h11 takes each in either form
+            request = h11.Request(method=method, target=target, headers=fields)
         except NOT_HTTP as error:
             raise LocalProtocolError(str(error)) from None
         sent = write_message(self._h11, request, parts)

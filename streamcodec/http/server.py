@@ -7,7 +7,7 @@ body by itself: it reads and drops a short rest, and closes the connection after
 
 States (`Cycle`), beside those of the receiving half (`connection.State`)::
 
-                 send_response() with Rows
+                 send_response() with Rows, begin_response()
     RECEIVING ----------------------------> ANSWERING     events of the same request still come
      ^  |                                    |
      |  | send_response()                    | end_response()
@@ -25,11 +25,11 @@ A request may be refused because of its bytes, or by `give_up`. It then stays in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
 
 import h11
 
@@ -45,7 +45,7 @@ from streamcodec.http.heads import parse_head, parse_request, request_head
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
 from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
-from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_message
+from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_end, write_message, write_piece
 
 _PHRASES: Final = {int(status): status.phrase.encode() for status in HTTPStatus}
 _BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
@@ -119,6 +119,7 @@ class ServerConnection:
         self._plain_head: bytes | None = None
         self._failure: MessageError | None = None
         self._cycle = _RECEIVING
+        self._is_in_pieces = False
         self.has_unread_body: bool = False
         self.incoming: Incoming = Incoming(limits, paced=paced)
         self.get_buffer: GetBuffer = self.incoming.get_buffer
@@ -279,10 +280,55 @@ class ServerConnection:
             self._go_on(remaining)
         return sent
 
-    def end_response(self) -> None:
-        """Report that a response with `Rows` has been sent; without effect after other responses."""
-        if self._cycle is _ANSWERING:
-            self._go_on(self._unread())
+    def begin_response(self, status: int, headers: Iterable[tuple[str, str] | tuple[bytes, bytes]] = ()) -> bytes:
+        """Begin a response whose body follows in pieces: `response_piece` for each, then `end_response`.
+
+        Args:
+            status: 200 to 599.
+            headers: fields. Without `Content-Length` the body is sent in chunks; to a client of HTTP/1.0 it ends with
+                the connection. `Connection: close` is added if it is needed.
+
+        Returns:
+            The head, to be sent now. If the body cannot be sent to its end, close the connection.
+
+        Raises:
+            LocalProtocolError: there is no request to answer, or the fields are not valid HTTP.
+        """
+        if self._cycle is _ANSWERING or self._head is None:
+            msg = "begin_response() answers a request, once"
+            raise LocalProtocolError(msg)
+        remaining = self._unread()
+        fields = [*headers]
+        if remaining is None or remaining > self._limits.max_drain_bytes:
+            fields.append(("Connection", "close"))
+        beginning = self._h11.send(_response(status, fields)) or b""
+        self._cycle = _ANSWERING
+        self._is_in_pieces = True
+        return beginning
+
+    def response_piece(self, part: PartT) -> list[bytes | PartT]:
+        """Return the next piece of a body, framed as `begin_response` has announced it.
+
+        Raises:
+            LocalProtocolError: no response has begun, or the body is longer than its `Content-Length`.
+        """
+        return write_piece(self._h11, part)
+
+    def end_response(self) -> bytes:
+        """Report that a response with `Rows` has been sent, or all pieces; without effect after other responses.
+
+        Returns:
+            Bytes to send now: the end of a body in chunks, else nothing.
+
+        Raises:
+            LocalProtocolError: the pieces do not fill the `Content-Length`.
+        """
+        if self._cycle is not _ANSWERING:
+            return b""
+        end = write_end(self._h11) if self._is_in_pieces else b""
+        self._is_in_pieces = False
+        self._go_on(self._unread())
+        return end
 
     def interim(self) -> bytes:
         """Return `100 Continue`, to be sent for the first time or again; nothing for a client of HTTP/1.0.
@@ -378,14 +424,15 @@ class ServerConnection:
             self._cycle = _DRAINING
 
 
-def _response(status: int, fields: list[tuple[str, str]]) -> h11.Response:
+def _response(status: int, fields: Sequence[tuple[str, str] | tuple[bytes, bytes]]) -> h11.Response:
     """Return the head of a response.
 
     Raises:
         LocalProtocolError: the fields are not valid HTTP.
     """
     try:
-        return h11.Response(status_code=status, headers=fields, reason=_PHRASES.get(status, b""))
+        headers = cast("list[tuple[str, str]]", fields)  # h11 takes each in either form
+        return h11.Response(status_code=status, headers=headers, reason=_PHRASES.get(status, b""))
     except NOT_HTTP as error:
         raise LocalProtocolError(str(error)) from None
 

@@ -56,6 +56,30 @@ def write_message(
     return sent
 
 
+def write_piece(connection: h11.Connection, part: PartT) -> list[bytes | PartT]:
+    """Return a piece of a body whose head was sent before, with its framing.
+
+    Raises:
+        LocalProtocolError: no body is being sent, or it becomes longer than its `Content-Length`.
+    """
+    try:
+        return _passed(connection, part)
+    except h11.LocalProtocolError as error:
+        raise LocalProtocolError(str(error)) from None
+
+
+def write_end(connection: h11.Connection) -> bytes:
+    """Return the end of a body that was sent in pieces.
+
+    Raises:
+        LocalProtocolError: it is shorter than its `Content-Length`.
+    """
+    try:
+        return connection.send(h11.EndOfMessage()) or b""
+    except h11.LocalProtocolError as error:
+        raise LocalProtocolError(str(error)) from None
+
+
 def _passed(connection: h11.Connection, part: PartT) -> list[bytes | PartT]:
     """Let h11 count a part, and frame it if the body is chunked."""
     data: Any = _Counted(part) if isinstance(part, Rows) else part  # h11 documents that any sized object passes
