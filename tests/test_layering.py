@@ -68,6 +68,10 @@ MAY_IMPORT = {
     "testing": ({"numpy", "hypothesis"}, {"engine", "formats", "testing"}),
     "blackbox": ({"h11", "numpy"}, {"engine", "formats.v2", "blackbox"}),
     "inspection": ({"numpy"}, {"engine", "formats", "http", "inspection"}),
+    "guard": (
+        {"anyio", "numpy"},
+        {"engine", "formats.v2", "http", "service", "transports", "server", "client", "guard"},
+    ),
     "client": ({"anyio", "numpy"}, {"engine", "formats.v2", "http", "transports", "client", ""}),
 }
 """For each room: the packages from outside, and the rooms of our own ("" is the package's face)."""
