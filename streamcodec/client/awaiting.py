@@ -41,9 +41,9 @@ class Awaiting:
     @asynccontextmanager
     async def exchanging(self, exchange: Exchange, times: Times) -> AsyncIterator[AsyncIterator[Event]]:
         """Send a request, and yield the events of its answer."""
-        async with self._place(times):
+        async with self.place(times):
             for kept in (self._common.take_kept(), None):
-                connection = kept or await self._connect(times)
+                connection = kept or await self.connect(times)
                 async with self._duplex(connection, exchange, times) as duplex:
                     try:
                         first = await self._first_event(connection, exchange, duplex, times)
@@ -121,8 +121,12 @@ class Awaiting:
         exchange.check_status()
 
     @asynccontextmanager
-    async def _place(self, times: Times) -> AsyncIterator[None]:
-        """Hold a place in the pool."""
+    async def place(self, times: Times) -> AsyncIterator[None]:
+        """Hold a place in the pool.
+
+        Raises:
+            TimeoutError: none was free in time.
+        """
         pool = self._common.pool
         waiter = pool.enter(anyio.Event)
         if waiter is not None:
@@ -141,7 +145,13 @@ class Awaiting:
         finally:
             pool.leave()
 
-    async def _connect(self, times: Times) -> Connection:
+    async def connect(self, times: Times) -> Connection:
+        """Open a connection; the caller holds a place for it.
+
+        Raises:
+            TimeoutError: it took too long.
+            OSError: the server cannot be reached.
+        """
         address, context = self._common.address, self._common.context
         with within(times.limit), reaching(address, times):
             sock = await _connect(address, times)

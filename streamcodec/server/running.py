@@ -17,7 +17,7 @@ from _thread import start_new_thread
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 
@@ -85,19 +85,50 @@ def run(
     collect_seldom()
     options = options or ServerOptions()
     server = Server(service, options, observer=observer, ssl_context=ssl_context)
-    watchdog = _Watchdog(options.shutdown_timeout, 0.0)
     with open_listener(host, port) if uds is None else open_unix_listener(uds, permissions=uds_permissions) as listener:
 
         def announce() -> None:
             if on_listening is not None:
                 on_listening(*place_of(listener, host))
 
-        try:
-            settings = {"loop_factory": new_loop}
-            anyio.run(_run_until_signal, server, listener, announce, watchdog, _SIGNALS, backend_options=settings)
-        finally:
-            watchdog.has_ended.set()
+        serve_until_signal(server, listener, announce, options.shutdown_timeout)
     return server.unfinished_calls
+
+
+class Stoppable(Protocol):
+    """A server that is told by a signal to stop."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` has been called."""
+        ...
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Serve until `stop` is called."""
+        ...
+
+    def stop(self) -> None:
+        """Take no more requests."""
+        ...
+
+
+def serve_until_signal(
+    server: Stoppable, listener: socket.socket, announce: Callable[[], None], seconds: float
+) -> None:
+    """Serve on a listening socket until SIGINT or SIGTERM; a second signal ends everything.
+
+    Args:
+        server: serves.
+        listener: listening.
+        announce: called once signals are handled.
+        seconds: time for the server to stop.
+    """
+    watchdog = _Watchdog(seconds, 0.0)
+    try:
+        settings = {"loop_factory": new_loop}
+        anyio.run(_run_until_signal, server, listener, announce, watchdog, _SIGNALS, backend_options=settings)
+    finally:
+        watchdog.has_ended.set()
 
 
 def run_worker(server: Server, listener: socket.socket, channel: socket.socket, seconds: float) -> None:
@@ -204,7 +235,7 @@ def collect_seldom() -> None:
 
 
 async def _run_until_signal(
-    server: Server,
+    server: Stoppable,
     listener: socket.socket,
     announce: Callable[[], None],
     watchdog: _Watchdog,
@@ -220,7 +251,9 @@ async def _run_until_signal(
             tasks.cancel_scope.cancel()
 
 
-async def _watch(signals: AsyncIterator[signal.Signals], server: Server, everything: anyio.CancelScope | None) -> None:
+async def _watch(
+    signals: AsyncIterator[signal.Signals], server: Stoppable, everything: anyio.CancelScope | None
+) -> None:
     async for _ in signals:
         if server.is_stopping and everything is not None:
             everything.cancel()

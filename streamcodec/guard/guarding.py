@@ -1,0 +1,176 @@
+"""Guarding: accepts connections and serves each in a task, as `server.Server` does, with a link for each.
+
+The parts are those of the server: how connections are accepted and limited, how TLS begins, how slow clients are ended,
+and how a stop leaves requests in progress their time. What is different is what a connection does.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import ssl
+from contextlib import closing
+from time import monotonic
+from typing import Final
+
+import anyio
+
+from streamcodec.client.timeouts import Timeout
+from streamcodec.engine.errors import MessageError
+from streamcodec.engine.limits import Limits
+from streamcodec.guard.link import Link
+from streamcodec.guard.upstream import Upstream
+from streamcodec.server.accepting import accept_connections
+from streamcodec.server.admission import Admission
+from streamcodec.server.calls import is_ending
+from streamcodec.server.channels import SocketChannel
+from streamcodec.server.dates import Dates
+from streamcodec.server.observation import client_of
+from streamcodec.server.options import ServerOptions
+from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpError, Securing
+from streamcodec.server.tasks import Tasks, open_tasks
+from streamcodec.transports.tls import Socket
+
+logger: Final = logging.getLogger(__name__)
+
+GUARD_LIMITS: Final = Limits(max_header_bytes=1 << 20, max_document_bytes=1 << 20)
+"""The JSON header is all that is kept of an inference, so it is what bounds the memory of a connection. JSON tensors
+are in it: a megabyte has room for about 50,000 floats."""
+
+ANSWER_TIMEOUT: Final = Timeout(connect=10.0, read=300.0, write=30.0, pool=10.0)
+"""A model may take as long as with `ServerOptions.model_timeout`."""
+
+
+class Guard:
+    """A proxy that passes only correct inferences to a V2 server."""
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        options: ServerOptions | None = None,
+        limits: Limits = GUARD_LIMITS,
+        timeout: Timeout = ANSWER_TIMEOUT,
+        ssl_context: ssl.SSLContext | None = None,
+        upstream_ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Prepare; nothing happens before `serve`.
+
+        Args:
+            upstream: URL of the server behind, as for `Client`.
+            options: of the side of the clients. Those about models and memory have no effect.
+            limits: of requests and heads. `max_document_bytes` bounds the body of a request that is not an inference.
+            timeout: of the server behind.
+            ssl_context: of a server, to serve https; None to serve plain HTTP.
+            upstream_ssl_context: of a client, for a server behind that has https.
+
+        Raises:
+            LocalProtocolError: the URL is invalid, or has credentials.
+        """
+        self._options = options = options or ServerOptions()
+        self._limits = limits
+        self._upstream = Upstream(
+            upstream,
+            timeout=timeout,
+            max_connections=options.max_connections,
+            limits=limits,
+            ssl_context=upstream_ssl_context,
+        )
+        self._admission = Admission(options)
+        self._dates = Dates()
+        self._complaints = Complaints()
+        self._securing = (
+            None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
+        )
+        self._links: set[Link] = set()
+        self._accepting: anyio.CancelScope | None = None
+        self._end = math.inf
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` has been called."""
+        return self._admission.is_stopping
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept and serve connections until `stop` is called and the current requests have ended.
+
+        Args:
+            listener: listening; closed when no more connections are accepted.
+        """
+        listener.setblocking(False)
+        self._accepting = anyio.CancelScope()
+        if self.is_stopping:
+            self._accepting.cancel()
+        async with open_tasks() as connections:
+            with listener, self._accepting:
+                await self._accept(listener, connections)
+            connections.end_within(max(0.0, self._end - monotonic()))
+        self._upstream.close()
+
+    def stop(self) -> None:
+        """Take no more requests, and let `serve` return when those in progress have ended."""
+        if self.is_stopping:
+            return
+        self._end = monotonic() + self._options.shutdown_timeout
+        self._admission.is_stopping = True
+        self._admission.close()
+        for link in self._links:
+            link.stop()
+        if self._accepting is not None:
+            self._accepting.cancel()
+
+    async def _accept(self, listener: socket.socket, connections: Tasks) -> None:
+        await accept_connections(
+            listener,
+            lambda sock: connections.start_soon(self._connection, sock),
+            lambda: self._admission.free_places,
+            lambda: self._accepting is not None and self._accepting.cancel_called,
+        )
+
+    async def _connection(self, sock: socket.socket) -> None:
+        link = Link(
+            self._upstream,
+            admission=self._admission,
+            options=self._options,
+            limits=self._limits,
+            dates=self._dates,
+            complaints=self._complaints,
+            client=_host_of(sock),
+        )
+        with closing(sock):
+            if not self._admission.enter(link, link):
+                return
+            self._links.add(link)
+            try:
+                await self._serve(sock, link)
+            finally:
+                self._links.discard(link)
+                self._admission.forget(link)
+
+    async def _serve(self, sock: socket.socket, link: Link) -> None:
+        if self.is_stopping:
+            link.stop()
+        try:
+            secured: Socket = sock if self._securing is None else await self._securing.secure(sock, client_of(sock))
+            with closing(SocketChannel(secured, link.taking)) as channel:
+                await link.serve(channel)
+        except HandshakeError as error:
+            error.sock.close()
+        except (OSError, MessageError, PlainHttpError) as error:
+            logger.debug("connection lost: %s", error)
+        except MemoryError:
+            logger.warning("connection closed: out of memory")
+        except BaseException as error:  # a bug of ours; it must not affect other connections
+            if is_ending(error):
+                raise
+            logger.exception("connection failed")
+
+
+def _host_of(sock: socket.socket) -> str:
+    """Return the address of a client without its port; empty for a Unix socket, or if the client has left."""
+    try:
+        name = sock.getpeername()
+    except OSError:
+        return ""
+    return str(name[0]) if isinstance(name, tuple) else ""

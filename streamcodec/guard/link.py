@@ -1,0 +1,308 @@
+"""Link: serves one connection of a client, from its first request to its last, under anyio.
+
+Each request is read as far as the guard needs to decide. Only then a connection to the server behind is asked for. So
+that server sees nothing of a refused request, not even a connection. From then on, two things go on at once: a task
+reads pieces of the body and sends them on, and this one waits for the answer. A piece is read when the one before it
+has been taken, and the same holds for the answer. So a slow reader on either side holds up the sender on the other.
+
+If the body breaks a rule on its way, the connection to the server behind is closed, and the client is answered. At that
+moment the server behind has less than the declared length: the last byte is kept back until the whole body was checked
+(`RowWriter`). If an answer breaks off, so does the client's connection: it must not look complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any, Final
+
+import anyio
+import numpy as np
+
+from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
+from streamcodec.engine.events import EndOfMessage, WindowReceived
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.message import Part
+from streamcodec.engine.rows import Rows
+from streamcodec.guard.crossing import Crossing
+from streamcodec.guard.fields import response_fields
+from streamcodec.guard.pieces import Pieces
+from streamcodec.guard.routing import origin_form
+from streamcodec.guard.upstream import Upstream
+from streamcodec.http.chunks import Chunks
+from streamcodec.http.client import ClientConnection
+from streamcodec.http.connection import State
+from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
+from streamcodec.http.server import ServerConnection
+from streamcodec.server.admission import Admission
+from streamcodec.server.channels import Channel
+from streamcodec.server.dates import Dates
+from streamcodec.server.lingering import Rest
+from streamcodec.server.options import ServerOptions
+from streamcodec.server.patience import Patience, Phase, Taking
+from streamcodec.server.securing import Complaints
+from streamcodec.service.budget import Reservation
+from streamcodec.service.replies import Reply, error_reply, failure_reply, unavailable_reply
+from streamcodec.transports.duplex import AsyncDuplex
+
+_CLOSE: Final = ("Connection", "close")
+
+
+class Link:
+    """One connection of a client.
+
+    Attributes:
+        request_count: requests whose head has come.
+        reservation: of memory; a link needs none beyond its buffers.
+        taking: says how long its channel waits for the client to read.
+        has_lost: never: there is no memory that others could wait for.
+    """
+
+    has_lost = False
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        admission: Admission,
+        options: ServerOptions,
+        limits: Limits,
+        dates: Dates,
+        complaints: Complaints,
+        client: str,
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            upstream: the server behind.
+            admission: decides whether this connection is served.
+            options: times of the client.
+            limits: of its requests.
+            dates: give the `Date` of the guard's own answers.
+            complaints: takes the lines of the log about the server behind.
+            client: its address without a port; empty if it is not known.
+        """
+        self._upstream = upstream
+        self._admission = admission
+        self._options = options
+        self._limits = limits
+        self._dates = dates
+        self._complaints = complaints
+        self._client = client
+        self._connection = ServerConnection(limits, paced=True)
+        self._crossing: Crossing | None = None
+        self._failure: OSError | MessageError | None = None
+        self._has_begun_answer = False
+        self._is_waiting = True
+        self._is_leaving = False
+        self._channel: Channel | None = None
+        self.request_count: int = 0
+        self.reservation: Reservation = Reservation(admission.budget)
+        self.taking: Taking = Taking(options)
+        self._patience = Patience(options, self)
+
+    @property
+    def phase(self) -> Phase:
+        """How much of the current request has come."""
+        incoming = self._connection.incoming
+        if incoming.state is State.HEAD:
+            return Phase.HEAD if incoming.has_input else Phase.IDLE
+        return Phase.BODY if self._crossing is None or self._crossing.has_header else Phase.HEADER
+
+    @property
+    def received(self) -> int:
+        """Bytes that have come."""
+        return self._connection.incoming.received
+
+    @property
+    def has_work(self) -> bool:
+        """Whether what has come waits to be worked on."""
+        return self._connection.incoming.has_work
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is lost if the connection is closed."""
+        return self._is_waiting and self._crossing is None
+
+    def stop(self) -> None:
+        """Wait only a moment for another request."""
+        self._patience.hurry()
+        self._look_again()
+
+    def leave(self) -> None:
+        """Close the connection, which is idle, because others need its place."""
+        self._is_leaving = True
+        self._look_again()
+
+    async def serve(self, channel: Channel) -> None:
+        """Serve until the client or the guard ends the connection. The channel stays open.
+
+        Raises:
+            OSError: the client has left, or does not read; or an answer has broken off.
+        """
+        self._channel = channel
+        try:
+            while await self._serve_one(channel):
+                self._admission.used(self)
+            if self._connection.has_unread_body and not self._is_leaving:
+                channel.end()
+                with anyio.move_on_after(self._options.linger_timeout), suppress(TimeoutError):
+                    await channel.next_event(Rest(), self._look_at_rest)
+        finally:
+            self._channel = None
+
+    async def _serve_one(self, channel: Channel) -> bool:
+        """Serve a request; return whether there may be another."""
+        self._crossing = self._failure = None
+        self._has_begun_answer = False
+        reply = await self._attempt(channel)
+        self._is_waiting = False
+        if reply is not None:
+            fields = [*reply.headers, ("Date", self._dates.now()), *([] if self._keeps() else [_CLOSE])]
+            await channel.send(self._connection.send_response(reply.status, fields, reply.buffers))
+        self.taking.has_all()
+        return not self._is_leaving and self._connection.incoming.state is not State.CLOSED
+
+    async def _attempt(self, channel: Channel) -> Reply | None:
+        """Serve a request as far as it goes; return what is left to answer, if anything."""
+        try:
+            head = await self._next_head(channel)
+            if head is None:
+                self._connection.incoming.close()
+                return None
+            if not self._admission.admits(self) and not self._admission.makes_room(self):
+                return unavailable_reply("the guard has the maximum number of connections", retry_after=1)
+            self._crossing = crossing = Crossing(head, self._limits)
+            if interim := crossing.open(self._connection):
+                await channel.send([interim])
+            event: HttpEvent | None = None
+            while not crossing.is_ready(event):
+                event = await self._pull(channel)
+        except MessageError as error:
+            return error_reply(error)
+        return await self._pass_on(channel, crossing)
+
+    async def _next_head(self, channel: Channel) -> RequestHead | None:
+        """Wait for a request; None if there is no other."""
+        self._is_waiting = True
+        self._patience.resume()
+        try:
+            event = await channel.next_event(self._connection, self._look)
+        except TimeoutError:
+            if self._is_leaving or self.phase is Phase.IDLE:
+                return None
+            raise self._too_slow() from None
+        finally:
+            self._is_waiting = False
+        if isinstance(event, ConnectionClosed) or self._is_leaving:
+            return None
+        self.request_count += 1
+        return event if isinstance(event, RequestHead) else None
+
+    async def _pull(self, channel: Channel) -> HttpEvent:
+        """Wait for the next event of the body.
+
+        Raises:
+            RemoteProtocolError: the body breaks a rule, or comes too slowly.
+            OSError: the client has left.
+        """
+        self._patience.resume()
+        try:
+            return await channel.next_event(self._connection, self._patience.look)
+        except TimeoutError:
+            raise self._too_slow() from None
+        finally:
+            self._patience.pause(anyio.current_time())
+
+    async def _pieces(self, channel: Channel) -> AsyncGenerator[np.ndarray[Any, Any], None]:
+        """Yield the bytes of the tensors; the generator ends when the whole body was accepted."""
+        try:
+            while isinstance(event := await self._pull(channel), WindowReceived):
+                yield event.array
+        except (OSError, MessageError) as error:
+            self._failure = error
+            raise
+
+    async def _pass_on(self, channel: Channel, crossing: Crossing) -> Reply | None:
+        """Ask the server behind, and send its answer; return the guard's own answer if there is none."""
+        try:
+            await self._exchange(channel, crossing)
+        except (OSError, MessageError) as error:
+            if self._has_begun_answer:
+                msg = "an answer of the server behind has broken off"
+                raise ConnectionAbortedError(msg) from error
+            if isinstance(self._failure, MessageError):
+                return error_reply(self._failure)
+            if self._failure is not None:
+                raise self._failure from None
+            self._complaints.add(f"no answer of the server behind: {error}")
+            return _no_answer(error)
+        return None
+
+    async def _exchange(self, channel: Channel, crossing: Crossing) -> None:
+        address = self._upstream.address
+        parts: list[Part] = [crossing.beginning] if crossing.beginning else []
+        if crossing.rest_bytes:
+            parts.append(Rows("UINT8", (crossing.rest_bytes,), self._pieces(channel)))
+        elif crossing.has_header:
+            await self._end_of_body(channel)
+        head = crossing.head
+        target = origin_form(head.target, address.prefix)
+        fields = crossing.fields(address.authority, self._client)
+        async with self._upstream.exchanging(head.method, target, fields, parts) as (http, duplex):
+            await self._answer(channel, http, duplex)
+        # Only now nobody reads the request any more: the server behind may have answered before all of it had come.
+        await channel.send([self._connection.end_response()])
+
+    async def _end_of_body(self, channel: Channel) -> None:
+        """Wait for the end of a body without tensors: only then it was accepted as a whole."""
+        try:
+            while not isinstance(await self._pull(channel), EndOfMessage):
+                pass
+        except (OSError, MessageError) as error:
+            self._failure = error
+            raise
+
+    async def _answer(self, channel: Channel, http: ClientConnection, duplex: AsyncDuplex[HttpEvent]) -> None:
+        """Send the answer of the server behind, while it comes."""
+        answer = await duplex.next_event()
+        if not isinstance(answer, ResponseHead):
+            return
+        chunks = Chunks(self._limits) if answer.content_length is None and answer.fields.is_chunked else None
+        http.incoming.read_body(Pieces(answer.content_length), content_length=answer.content_length, chunks=chunks)
+        connection = self._connection
+        fields = response_fields(answer, is_last=not self._keeps())
+        self._has_begun_answer = True
+        await channel.send([connection.begin_response(answer.status, fields)])
+        while not isinstance(event := await duplex.next_event(), EndOfMessage):
+            if isinstance(event, WindowReceived):
+                await channel.send(connection.response_piece(event.array.data))
+
+    def _keeps(self) -> bool:
+        return self._admission.keeps(self)
+
+    def _too_slow(self) -> RemoteProtocolError:
+        msg = "the request comes too slowly"
+        error = RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
+        self._connection.give_up(error)
+        return error
+
+    def _look(self, now: float) -> float:
+        if self._is_leaving:
+            raise TimeoutError
+        return self._patience.look(now)
+
+    def _look_at_rest(self, _: float) -> float:
+        if self._is_leaving:
+            raise TimeoutError
+        return self._options.linger_timeout
+
+    def _look_again(self) -> None:
+        if self._channel is not None and self._is_waiting:
+            self._channel.look_again()
+
+
+def _no_answer(error: Exception) -> Reply:
+    if isinstance(error, TimeoutError):
+        return failure_reply("the server behind this guard does not answer in time", status=504)
+    return failure_reply("the server behind this guard cannot be reached, or has broken off", status=502)

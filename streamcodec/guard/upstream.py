@@ -1,0 +1,117 @@
+"""Upstream: the connections to the server behind the guard, under anyio.
+
+They come from a pool, as those of a client. A connection goes back to it only after a whole request and a whole answer.
+In every other case it is closed, so the server behind sees that the request has ended early.
+
+A kept connection may die at the moment in which it is used. A proxy must not repeat a request by itself, unless the
+request changes nothing (RFC 9110, section 9.2.2), and an inference may. So its client gets status 502.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+
+from streamcodec.client.address import Address
+from streamcodec.client.awaiting import Awaiting
+from streamcodec.client.common import Common
+from streamcodec.client.connection import Connection
+from streamcodec.client.timeouts import Timeout
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.message import Part
+from streamcodec.http.client import ClientConnection
+from streamcodec.http.messages import HttpEvent
+from streamcodec.transports.duplex import AsyncDuplex
+
+
+class Upstream:
+    """The server behind.
+
+    Attributes:
+        address: where it is.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: Timeout,
+        max_connections: int,
+        limits: Limits,
+        verify: bool | str | Path = True,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Prepare; nothing is sent yet.
+
+        Args:
+            url: as for `Client`.
+            timeout: of each request; `read` is for the answer to begin, and to go on.
+            max_connections: at one time; further requests wait for `timeout.pool`.
+            limits: bound the heads of answers.
+            verify: as for `Client`.
+            ssl_context: as for `Client`.
+
+        Raises:
+            LocalProtocolError: the URL is none, or has credentials, which belong to clients here.
+        """
+        self._common = Common(
+            url,
+            headers=None,
+            auth=None,
+            verify=verify,
+            ssl_context=ssl_context,
+            timeout=timeout,
+            total_timeout=None,
+            max_connections=max_connections,
+            keepalive_expiry=30.0,
+            limits=limits,
+            request_compression=None,
+            response_compression=None,
+            media_type=None,
+            is_paced=True,
+        )
+        self._awaiting = Awaiting(self._common)
+        self.address: Address = self._common.address
+        if self.address.credentials is not None:
+            msg = "the URL of the upstream has no user and password: the clients' own Authorization is passed on"
+            raise LocalProtocolError(msg)
+
+    @asynccontextmanager
+    async def exchanging(
+        self, method: str, target: str, fields: Iterable[tuple[bytes, bytes]], parts: list[Part]
+    ) -> AsyncIterator[tuple[ClientConnection, AsyncDuplex[HttpEvent]]]:
+        """Send a request, and yield what reads the answer. The block must read the answer to its end, or raise.
+
+        Raises:
+            TimeoutError: there was no place or no connection in time, or nothing has moved for too long.
+            OSError: the server cannot be reached, or has broken off.
+        """
+        times = self._common.times(None, None)
+        async with self._awaiting.place(times):
+            connection = self._common.take_kept() or await self._awaiting.connect(times)
+            is_good = False
+            try:
+                duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(
+                    connection.socket,
+                    connection.http,
+                    connection.http.send_request(method, target, fields, parts),
+                    read_timeout=times.timeout.read,
+                    write_timeout=times.timeout.write,
+                )
+                connection.sending = duplex
+                async with duplex.sending():
+                    yield connection.http, duplex
+                is_good = duplex.is_sent and connection.http.is_reusable
+            finally:
+                self._give_back(connection, is_good=is_good)
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        self._common.pool.close()
+
+    def _give_back(self, connection: Connection, *, is_good: bool) -> None:
+        self._common.pool.give_back(connection, monotonic(), is_good=is_good)

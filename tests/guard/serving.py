@@ -1,0 +1,39 @@
+"""Guards in this process, for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from anyio.from_thread import start_blocking_portal
+
+from streamcodec.client.timeouts import Timeout
+from streamcodec.engine.limits import Limits
+from streamcodec.guard import GUARD_LIMITS, Guard
+from streamcodec.server import ServerOptions, open_listener
+
+_SECONDS = 20
+QUICK = Timeout(connect=1.0, read=0.3, write=0.3, pool=0.3)
+
+
+@contextmanager
+def guarding(
+    upstream: str,
+    *,
+    options: ServerOptions | None = None,
+    limits: Limits = GUARD_LIMITS,
+    timeout: Timeout = QUICK,
+    backend: str = "asyncio",
+) -> Iterator[tuple[str, int]]:
+    """Run a guard in a thread of this process; stop it, and wait for it, when the block ends."""
+    listener = open_listener("127.0.0.1", 0)
+    address = listener.getsockname()
+    with start_blocking_portal(backend) as portal:
+        guard = portal.call(partial(Guard, upstream, options=options, limits=limits, timeout=timeout))
+        task = portal.start_task_soon(guard.serve, listener)
+        try:
+            yield address
+        finally:
+            portal.call(guard.stop)
+            task.result(_SECONDS)
