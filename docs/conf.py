@@ -184,6 +184,7 @@ myst_substitutions = {
     "help_infer": _help("infer"),
     "help_encode": _help("encode"),
     "help_bench": _help("bench"),
+    "help_guard": _help("guard"),
     "help_demo": _help("demo"),
     "help_fuzz": _help("fuzz"),
     "help_inspect": _help("inspect"),

@@ -1,4 +1,4 @@
-"""Command line: `streamcodec serve`, `infer`, `encode`, `bench`, `demo`, `fuzz` and `inspect`.
+"""Command line: `streamcodec serve`, `infer`, `encode`, `bench`, `guard`, `demo`, `fuzz` and `inspect`.
 
 `main` runs a command. `program` is the process around it, and handles two more cases. The first is Ctrl-C: at any
 moment it ends the program with status 130 and without a message. While modules are imported there is nothing to clean

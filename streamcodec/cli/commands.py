@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "infer": "send arrays to a model",
     "encode": "write a request to a file, for other programs to send",
     "bench": "measure how quickly a server answers",
+    "guard": "check requests on their way to a server that does not check them",
     "demo": "show what streaming a tensor costs, on this machine",
     "fuzz": "examine a server with malformed requests",
     "inspect": "show what a message or a file of tensors holds, or which byte is wrong",
@@ -35,6 +36,7 @@ examples:
   streamcodec serve my_models.py --port 8000
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy
   streamcodec bench http://127.0.0.1:8000 --model net --concurrency 1,4,16
+  streamcodec guard --upstream http://127.0.0.1:8001
   streamcodec fuzz http://127.0.0.1:8000 --model identity
   streamcodec inspect request.bin
 

@@ -1,0 +1,89 @@
+"""`streamcodec guard`: its options, and the command as a process."""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamcodec.cli import guard as command
+from streamcodec.cli import main
+from streamcodec.guard import Guard
+from tests.processes import announced
+from tests.server.models import models
+from tests.server.programs import ROOT, server_here
+from tests.server.wire import Wire, floats, infer_request, post
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ((), 2, "--upstream"),
+        (("--upstream", "nonsense"), 1, "a server's URL looks like"),
+        (("--upstream", "http://user:secret@x"), 1, "no user and password"),
+        (("--upstream", "http://x", "--ssl-keyfile", "x"), 2, "there is no TLS without --ssl-certfile"),
+        (("--upstream", "http://x", "--max-header", "0"), 2, "not a size"),
+    ],
+)
+def test_wrong_arguments(
+    arguments: tuple[str, ...], status: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if status == 1:
+        assert main(["guard", *arguments]) == status
+    else:
+        with pytest.raises(SystemExit) as ended:
+            main(["guard", *arguments])
+        assert ended.value.code == status
+    complaint = capsys.readouterr().err
+    assert words in complaint
+    assert "secret" not in complaint
+
+
+@pytest.mark.parametrize("form", ["port", "uds"])
+def test_where_it_listens(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[float] = []
+
+    def serve(guard: Guard, listener: socket.socket, announce: Callable[[], None], seconds: float) -> None:
+        assert not guard.is_stopping
+        assert listener.fileno() >= 0
+        announce()
+        begun.append(seconds)
+
+    monkeypatch.setattr(command, "serve_until_signal", serve)
+    monkeypatch.setattr(command, "collect_seldom", bool)
+    place = ("--port", "0") if form == "port" else ("--uds", str(tmp_path / "s"))
+    assert main(["guard", "--upstream", "http://x:1", *place, "--shutdown-timeout", "7", "--max-tensor", "1M"]) == 0
+    assert begun == [7]
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("listening on http://127.0.0.1:" if form == "port" else "listening on http+unix://%2F")
+    assert second == "guarding http://x:1"
+
+
+@pytest.mark.slow
+def test_as_a_process() -> None:
+    with server_here(models()) as (_, (host, port)):
+        command_line = f"-W error -m streamcodec guard --port 0 --upstream http://{host}:{port}".split()
+        with subprocess.Popen(
+            [sys.executable, *command_line], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stderr is not None
+                assert select.select([process.stdout], [], [], 20)[0]
+                address = announced(process.stdout).removeprefix("http://").split(":")
+                with Wire((address[0], int(address[1]))) as wire:
+                    assert floats(wire.send(infer_request()).response()) == [0.0, 1.0, 2.0, 3.0]
+                    assert wire.send(post(b"{}")).response().status == 400
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(20) == 0
+                assert process.stderr.read() == ""
+            finally:
+                process.kill()
