@@ -26,7 +26,7 @@ from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import response_fields
-from streamcodec.guard.pieces import Pieces
+from streamcodec.guard.pieces import PIECE_BYTES, Pieces
 from streamcodec.guard.routing import origin_form
 from streamcodec.guard.upstream import Upstream
 from streamcodec.http.chunks import Chunks
@@ -242,7 +242,10 @@ class Link:
     async def _exchange(self, channel: Channel, crossing: Crossing) -> None:
         address = self._upstream.address
         parts: list[Part] = [crossing.beginning] if crossing.beginning else []
-        if crossing.rest_bytes:
+        if 0 < crossing.rest_bytes <= PIECE_BYTES:  # sent at once, without a task, and only after all was checked
+            rest = [bytes(piece.data) async for piece in self._pieces(channel)]
+            parts = [b"".join((crossing.beginning, *rest))]
+        elif crossing.rest_bytes:
             parts.append(Rows("UINT8", (crossing.rest_bytes,), self._pieces(channel)))
         elif crossing.has_header:
             await self._end_of_body(channel)
@@ -273,10 +276,12 @@ class Link:
         connection = self._connection
         fields = response_fields(answer, is_last=not self._keeps())
         self._has_begun_answer = True
-        await channel.send([connection.begin_response(answer.status, fields)])
+        unsent: list[Part] = [connection.begin_response(answer.status, fields)]
         while not isinstance(event := await duplex.next_event(), EndOfMessage):
             if isinstance(event, WindowReceived):
-                await channel.send(connection.response_piece(event.array.data))
+                await channel.send([*unsent, *connection.response_piece(event.array.data)])
+                unsent = []
+        await channel.send(unsent)
 
     def _keeps(self) -> bool:
         return self._admission.keeps(self)
