@@ -12,24 +12,28 @@ import socket
 import ssl
 from contextlib import closing
 from time import monotonic
-from typing import Final
+from typing import Final, cast
 
 import anyio
 
 from streamcodec.client.timeouts import Timeout
-from streamcodec.engine.errors import MessageError
+from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.link import Link
 from streamcodec.guard.upstream import Upstream
+from streamcodec.http.server import plain_response_head
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending
 from streamcodec.server.channels import SocketChannel
 from streamcodec.server.dates import Dates
+from streamcodec.server.departures import Departures
+from streamcodec.server.lingering import refuse
 from streamcodec.server.observation import client_of
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpError, Securing
 from streamcodec.server.tasks import Tasks, open_tasks
+from streamcodec.service.replies import Reply, error_reply, unavailable_reply
 from streamcodec.transports.tls import Socket
 
 logger: Final = logging.getLogger(__name__)
@@ -40,6 +44,11 @@ are in it: a megabyte has room for about 50,000 floats."""
 
 ANSWER_TIMEOUT: Final = Timeout(connect=10.0, read=300.0, write=30.0, pool=10.0)
 """A model may take as long as with `ServerOptions.model_timeout`."""
+
+_NO_PLACE: Final = "the guard has no place for another connection"
+_NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
+_LINGERING_AT_ONCE: Final = 64
+"""Most refused connections that stay open until their clients have read the refusal, as those of the server."""
 
 
 class Guard:
@@ -83,7 +92,9 @@ class Guard:
         self._securing = (
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
         )
+        self._departures = Departures()
         self._links: set[Link] = set()
+        self._lingering = 0
         self._accepting: anyio.CancelScope | None = None
         self._end = math.inf
 
@@ -102,10 +113,13 @@ class Guard:
         self._accepting = anyio.CancelScope()
         if self.is_stopping:
             self._accepting.cancel()
-        async with open_tasks() as connections:
-            with listener, self._accepting:
-                await self._accept(listener, connections)
-            connections.end_within(max(0.0, self._end - monotonic()))
+        async with open_tasks() as watchers:
+            self._departures.tasks = watchers
+            async with open_tasks() as connections:
+                with listener, self._accepting:
+                    await self._accept(listener, connections)
+                connections.end_within(max(0.0, self._end - monotonic()))
+            watchers.end_within(0.0)
         self._upstream.close()
 
     def stop(self) -> None:
@@ -136,10 +150,12 @@ class Guard:
             limits=self._limits,
             dates=self._dates,
             complaints=self._complaints,
+            departures=self._departures,
             client=_host_of(sock),
         )
         with closing(sock):
             if not self._admission.enter(link, link):
+                await self._refuse(sock)
                 return
             self._links.add(link)
             try:
@@ -147,6 +163,27 @@ class Guard:
             finally:
                 self._links.discard(link)
                 self._admission.forget(link)
+
+    async def _refuse(self, sock: socket.socket) -> None:
+        """Refuse a connection for which there is no place; with TLS, to tell it so costs more than there is."""
+        if self._securing is not None:
+            self._complaints.add(_NO_PLACE)
+            return
+        await self._tell(sock, unavailable_reply(_NO_PLACE, retry_after=1))
+
+    async def _tell(self, sock: socket.socket, reply: Reply) -> None:
+        """Answer a connection that is not served."""
+        fields = [*reply.headers, ("Content-Length", str(reply.body_length)), ("Date", self._dates.now())]
+        head = plain_response_head(reply.status, (*fields, ("Connection", "close")))
+        await self._linger(sock, b"".join((head, *cast("tuple[bytes, ...]", reply.buffers))))
+
+    async def _linger(self, sock: socket.socket, answer: bytes) -> None:
+        lingers = self._lingering < _LINGERING_AT_ONCE
+        self._lingering += 1
+        try:
+            await refuse(sock, answer, self._options.linger_timeout if lingers else 0.0)
+        finally:
+            self._lingering -= 1
 
     async def _serve(self, sock: socket.socket, link: Link) -> None:
         if self.is_stopping:
@@ -156,8 +193,11 @@ class Guard:
             with closing(SocketChannel(secured, link.taking)) as channel:
                 await link.serve(channel)
         except HandshakeError as error:
-            error.sock.close()
-        except (OSError, MessageError, PlainHttpError) as error:
+            with closing(error.sock):
+                await self._linger(error.sock, b"")
+        except PlainHttpError:
+            await self._tell(sock, error_reply(RemoteProtocolError(_NOT_PLAIN, code=ErrorCode.INVALID_HTTP)))
+        except (OSError, MessageError) as error:
             logger.debug("connection lost: %s", error)
         except MemoryError:
             logger.warning("connection closed: out of memory")

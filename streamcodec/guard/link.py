@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import numpy as np
@@ -37,6 +37,7 @@ from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
 from streamcodec.server.channels import Channel
 from streamcodec.server.dates import Dates
+from streamcodec.server.departures import Departures
 from streamcodec.server.lingering import Rest
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience, Phase, Taking
@@ -69,6 +70,7 @@ class Link:
         limits: Limits,
         dates: Dates,
         complaints: Complaints,
+        departures: Departures,
         client: str,
     ) -> None:
         """Prepare to serve.
@@ -80,6 +82,7 @@ class Link:
             limits: of its requests.
             dates: give the `Date` of the guard's own answers.
             complaints: takes the lines of the log about the server behind.
+            departures: notices a client that has gone while the server behind works.
             client: its address without a port; empty if it is not known.
         """
         self._upstream = upstream
@@ -88,6 +91,7 @@ class Link:
         self._limits = limits
         self._dates = dates
         self._complaints = complaints
+        self._departures = departures
         self._client = client
         self._connection = ServerConnection(limits, paced=True)
         self._crossing: Crossing | None = None
@@ -268,11 +272,11 @@ class Link:
 
     async def _answer(self, channel: Channel, http: ClientConnection, duplex: AsyncDuplex[HttpEvent]) -> None:
         """Send the answer of the server behind, while it comes."""
-        answer = await duplex.next_event()
-        if not isinstance(answer, ResponseHead):
-            return
-        chunks = Chunks(self._limits) if answer.content_length is None and answer.fields.is_chunked else None
-        http.incoming.read_body(Pieces(answer.content_length), content_length=answer.content_length, chunks=chunks)
+        answer = await self._answer_head(channel, duplex)
+        length = answer.content_length
+        chunks = Chunks(self._limits) if length is None and answer.fields.is_chunked else None
+        # An answer whose length is not known may be a stream of events, and the client waits for each of them.
+        http.incoming.read_body(Pieces(length), content_length=length, chunks=chunks, is_prompt=length is None)
         connection = self._connection
         fields = response_fields(answer, is_last=not self._keeps())
         self._has_begun_answer = True
@@ -282,6 +286,22 @@ class Link:
                 await channel.send([*unsent, *connection.response_piece(event.array.data)])
                 unsent = []
         await channel.send(unsent)
+
+    async def _answer_head(self, channel: Channel, duplex: AsyncDuplex[HttpEvent]) -> ResponseHead:
+        """Wait for the answer, and look from time to time whether the client still waits for it.
+
+        Raises:
+            ConnectionResetError: it has gone.
+        """
+        with anyio.CancelScope() as scope:
+            call = self._departures.watch(channel, self._connection, scope)
+            try:
+                return cast("ResponseHead", await duplex.next_event())  # it is the first event of a request
+            finally:
+                call.forget()
+        msg = "the client has left before its answer"
+        self._failure = ConnectionResetError(msg)
+        raise self._failure
 
     def _keeps(self) -> bool:
         return self._admission.keeps(self)

@@ -104,6 +104,7 @@ class Body:
         chunks: Chunks | None,
         inflater: Inflater | None,
         paced: bool,
+        is_prompt: bool = False,
     ) -> None:
         """Begin with the first byte of the body.
 
@@ -113,11 +114,14 @@ class Body:
             chunks: the framing of a chunked body.
             inflater: undoes the compression.
             paced: whether to decompress in `work()` only.
+            is_prompt: whether the receiver gets all bytes of a read at once. Otherwise the transport may fill the
+                receiver's buffer by several reads.
         """
         self._receiver = receiver
         self._chunks = chunks
         self._inflater = inflater
         self._works = paced and inflater is not None
+        self._is_copied = is_prompt or inflater is not None
         self._failure: MessageError | None = None
         self._end: EndOfMessage | None = None
         self._has_waiting = False
@@ -132,7 +136,7 @@ class Body:
 
     def get_buffer(self) -> memoryview | None:
         """Return the receiver's memory if the transport may write there directly, else None."""
-        if self._inflater is not None or not self._receiver.needs_data:
+        if self._is_copied or not self._receiver.needs_data:
             return None
         if self._chunks is not None and self._chunks.room < _LONG_CHUNK_BYTES:
             return None

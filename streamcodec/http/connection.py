@@ -393,6 +393,7 @@ class Incoming:
         content_length: int | None,
         chunks: Chunks | None = None,
         inflater: Inflater | None = None,
+        is_prompt: bool = False,
     ) -> None:
         """Send a body, or the rest of one, to a receiver.
 
@@ -401,9 +402,15 @@ class Incoming:
             content_length: bytes on the wire; None if they come in `chunks`, or end with the connection.
             chunks: the framing of a chunked body.
             inflater: undoes the compression.
+            is_prompt: whether the receiver gets all bytes of a read at once, by a copy.
         """
         self._body = Body(
-            receiver, content_length=content_length, chunks=chunks, inflater=inflater, paced=self._is_paced
+            receiver,
+            content_length=content_length,
+            chunks=chunks,
+            inflater=inflater,
+            paced=self._is_paced,
+            is_prompt=is_prompt,
         )
         self.state = _BODY
         self._advance()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -25,15 +27,25 @@ def guarding(
     limits: Limits = GUARD_LIMITS,
     timeout: Timeout = QUICK,
     backend: str = "asyncio",
+    ssl_context: ssl.SSLContext | None = None,
+    upstream_ssl_context: ssl.SSLContext | None = None,
+    listener: socket.socket | None = None,
 ) -> Iterator[tuple[str, int]]:
     """Run a guard in a thread of this process; stop it, and wait for it, when the block ends."""
-    listener = open_listener("127.0.0.1", 0)
+    listener = listener or open_listener("127.0.0.1", 0)
     address = listener.getsockname()
     with start_blocking_portal(backend) as portal:
-        guard = portal.call(partial(Guard, upstream, options=options, limits=limits, timeout=timeout))
+        make = partial(Guard, upstream, options=options, limits=limits, timeout=timeout)
+        guard = portal.call(partial(make, ssl_context=ssl_context, upstream_ssl_context=upstream_ssl_context))
         task = portal.start_task_soon(guard.serve, listener)
         try:
             yield address
         finally:
             portal.call(guard.stop)
             task.result(_SECONDS)
+
+
+def nobody() -> str:
+    """The URL of a port at which nobody listens, so that a request that is passed on is answered 502."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"

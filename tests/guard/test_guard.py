@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 from collections.abc import Iterator
-from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -14,14 +13,16 @@ import pytest
 from streamcodec import Tensor, encode_request
 from streamcodec.client import Client
 from streamcodec.client.timeouts import Timeout
-from streamcodec.server import ServerOptions, open_unix_listener
+from streamcodec.engine.record import replaced
+from streamcodec.guard import GUARD_LIMITS
 from tests.client.scripted import scripted
-from tests.guard.serving import guarding
+from tests.guard.serving import guarding, nobody
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, chunked, floats, head, infer_request, post
 
 PATH = "/v2/models/identity/infer"
+LIMITED = replaced(GUARD_LIMITS, max_tensor_bytes=100_000)
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
@@ -41,12 +42,6 @@ def _read_some(sock: socket.socket) -> None:
 def _read(sock: socket.socket) -> None:
     while sock.recv(1 << 16):
         pass
-
-
-def _nobody() -> str:
-    """The URL of a port at which nobody listens, so that a request that is passed on is answered 502."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def test_an_inference_passes(address: tuple[str, int]) -> None:
@@ -113,7 +108,7 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def alone() -> Iterator[tuple[str, int]]:
     """A guard with nobody behind it."""
-    with guarding(_nobody()) as guard:
+    with guarding(nobody()) as guard:
         yield guard
 
 
@@ -176,7 +171,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\n"
         (b"nonsense\r\n\r\n", 502),
         (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", 502),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 502),
-        (0.6, 504),
+        pytest.param(0.6, 504, marks=pytest.mark.slow),
     ],
 )
 def test_servers_that_do_not_answer(step: bytes | float, status: int) -> None:
@@ -242,24 +237,61 @@ def test_an_answer_before_the_end_of_the_request() -> None:
         assert server.has_closed()
 
 
-def test_slow_clients_are_ended() -> None:
-    with guarding(_nobody(), options=ServerOptions(read_timeout=0.1, idle_timeout=0.1)) as guard:
-        with Wire(guard) as wire:
-            assert wire.send(b"GET /").response().status == 408
-        with Wire(guard) as wire:
-            assert wire.send(head(PATH, "Content-Length: 9"), b"{").response().status == 408
-        with Wire(guard) as wire:
-            assert wire.is_closed()
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
 
-def test_a_server_at_a_unix_socket(tmp_path: Path) -> None:
-    listener = open_unix_listener(tmp_path / "s")
-    with (
-        server_here(models(), listener=listener),
-        guarding(f"http+unix://{quote(str(tmp_path / 's'), safe='')}") as guard,
-        Wire(guard) as wire,
-    ):
-        assert floats(wire.send(infer_request()).response()) == [0.0, 1.0, 2.0, 3.0]
+@pytest.mark.parametrize("is_chunked", [False, True], ids=["until the end", "chunks"])
+def test_a_stream_of_events_passes_without_delay(is_chunked: bool) -> None:
+    gone = threading.Semaphore(0)
+
+    def stream(sock: socket.socket) -> None:
+        sock.recv(1 << 16)
+        sock.sendall(EVENTS + (b"Transfer-Encoding: chunked\r\n\r\n" if is_chunked else b"\r\n"))
+        for _ in range(3):
+            sock.sendall(b"8\r\ndata: 1\n\r\n" if is_chunked else b"data: 1\n")
+            assert gone.acquire(timeout=5)
+
+    with scripted([stream]) as server, guarding(server.url) as guard, Wire(guard) as wire:
+        wire.send(GET_LIVE)
+        came = b""
+        for number in range(3):
+            while came.count(b"data: 1\n") <= number:
+                came += wire.sock.recv(1 << 16)
+            gone.release()
+
+
+def test_raw_requests_pass_and_are_limited() -> None:
+    came: list[bytes] = []
+
+    def answer(sock: socket.socket) -> None:
+        while not b"".join(came).endswith(bytes(100_000)):
+            came.append(sock.recv(1 << 16))
+        sock.sendall(ANSWER + b"Content-Length: 0\r\n\r\n")
+
+    with scripted([answer]) as server, guarding(server.url, limits=LIMITED) as guard, Wire(guard) as wire:
+        fields = ("Content-Length: 100000", "Inference-Header-Content-Length: 0")
+        assert wire.send(head(PATH, *fields), bytes(100_000)).response().status == 200
+        assert b"\r\nInference-Header-Content-Length: 0\r\nContent-Length: 100000\r\n" in b"".join(came)
+        fields = ("Content-Length: 100001", "Inference-Header-Content-Length: 0")
+        assert wire.send(head(PATH, *fields)).response().status == 413
+
+
+def test_a_body_that_ends_too_early() -> None:
+    whole = infer_request(count=100_000)
+    with scripted([_read]) as server, guarding(server.url) as guard, Wire(guard) as wire:
+        wire.send(whole[:200_000])
+        wire.sock.shutdown(socket.SHUT_WR)
+        assert wire.response().status == 400
+        assert server.has_closed()
+
+
+def test_a_body_without_tensors_is_awaited_to_its_end(alone: tuple[str, int]) -> None:
+    body = b'{"inputs":[]}'
+    for end, status in ((b"0\r\n\r\n", 502), (b"x\r\n", 400)):
+        with Wire(alone) as wire:
+            length = f"Inference-Header-Content-Length: {len(body)}"
+            wire.send(head(PATH, "Transfer-Encoding: chunked", length), b"%x\r\n%b\r\n" % (len(body), body), end)
+            assert wire.response().status == status
 
 
 def _poured(sock: socket.socket, most: int) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import NEED_DATA, LocalProtocolError
-from streamcodec.http import ConnectionClosed, RequestHead, ServerConnection
+from streamcodec.guard.pieces import Pieces
+from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 
 GET = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -77,3 +78,17 @@ def test_misuse() -> None:
     connection.begin_response(200, [("Content-Length", "1")])
     with pytest.raises(LocalProtocolError, match="Too much data"):
         connection.response_piece(b"ab")
+
+
+@pytest.mark.parametrize("is_prompt", [False, True])
+def test_a_prompt_body_is_passed_on_with_each_read(is_prompt: bool) -> None:
+    connection = ClientConnection()
+    connection.send_request("GET", "/", [("Host", "x")])
+    connection.feed(b"HTTP/1.1 200 OK\r\n\r\n")
+    connection.next_event()
+    pieces = Pieces(None)
+    connection.incoming.read_body(pieces, content_length=None, is_prompt=is_prompt)
+    connection.get_buffer()[:4] = b"data"
+    connection.buffer_updated(4)
+    event = connection.next_event()
+    assert (event is NEED_DATA) != is_prompt

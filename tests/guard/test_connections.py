@@ -1,0 +1,161 @@
+"""Connections of the guard: their ends, their number, and TLS."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from pathlib import Path
+from urllib.parse import quote
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+from streamcodec.client import Client
+from streamcodec.client.timeouts import Timeout
+from streamcodec.guard import Guard
+from streamcodec.guard.link import Link
+from streamcodec.server import ServerOptions, open_listener, open_unix_listener
+from streamcodec.server.admission import Admission
+from tests.client.scripted import hung_up, scripted
+from tests.guard.serving import guarding, nobody
+from tests.server.models import models
+from tests.server.programs import server_here
+from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request
+from tests.transports.certificates import client_side, server_side
+
+ANSWER = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_client_that_leaves_ends_the_request_behind(backend: str) -> None:
+    def wait(sock: socket.socket) -> None:
+        sock.recv(1 << 16)
+        hung_up(sock)
+
+    slow = Timeout(connect=1, read=20, write=1, pool=1)
+    with scripted([wait]) as server, guarding(server.url, timeout=slow, backend=backend) as guard:
+        with Wire(guard) as wire:
+            wire.send(infer_request())
+        assert server.has_closed()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_tls_on_both_sides(backend: str) -> None:
+    with (
+        server_here(models(), ssl_context=server_side()) as (_, (_, port)),
+        guarding(
+            f"https://localhost:{port}",
+            backend=backend,
+            ssl_context=server_side(),
+            upstream_ssl_context=client_side(),
+        ) as guard,
+    ):
+        with Client(f"https://localhost:{guard[1]}", ssl_context=client_side()) as client:
+            x = np.arange(100_000, dtype=np.float32)
+            for _ in range(2):
+                assert np.array_equal(client.infer("identity", {"x": x})["x"], x)
+        with Wire(guard) as wire:
+            answer = wire.send(GET_LIVE).response()
+            assert (answer.status, answer.is_last) == (400, True)
+            assert "https://" in answer.error
+        with Wire(guard) as wire:
+            wire.send(b"\x16\x03\x01\x00\x05hello")
+            while wire.sock.recv(1 << 16):  # the alert
+                pass
+
+
+def test_a_server_behind_whose_certificate_is_not_trusted() -> None:
+    with (
+        server_here(models(), ssl_context=server_side()) as (_, (_, port)),
+        guarding(f"https://localhost:{port}") as guard,
+        Wire(guard) as wire,
+    ):
+        assert wire.send(GET_LIVE).response().status == 502
+
+
+def test_a_client_without_a_place_is_told_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(Admission, "enter", lambda *_: False)
+    with guarding(nobody()) as guard, Wire(guard) as wire:
+        answer = wire.response()
+        assert (answer.status, answer.is_last, answer.fields["retry-after"]) == (503, True, "1")
+        assert "no place" in answer.error
+    with caplog.at_level(logging.INFO), guarding(nobody(), ssl_context=server_side()) as guard, Wire(guard) as wire:
+        assert wire.is_closed()
+    assert "no place" in caplog.text
+
+
+def test_a_request_beyond_the_seats_is_told_so() -> None:
+    begun, end = threading.Semaphore(0), threading.Semaphore(0)
+
+    def answer(sock: socket.socket) -> None:
+        sock.recv(1 << 16)
+        begun.release()
+        assert end.acquire(timeout=5)
+        sock.sendall(ANSWER + b"Connection: close\r\nContent-Length: 0\r\n\r\n")
+
+    patient = Timeout(connect=1, read=10, write=1, pool=1)
+    options = ServerOptions(max_connections=1)
+    with (
+        scripted([answer], [ANSWER + b"Content-Length: 0\r\n\r\n"]) as server,
+        guarding(server.url, options=options, timeout=patient) as guard,
+        Wire(guard) as first,
+        Wire(guard) as second,
+    ):
+        first.send(GET_LIVE)
+        assert begun.acquire(timeout=5)
+        refused = second.send(GET_LIVE).response()
+        assert (refused.status, refused.is_last, refused.fields["retry-after"]) == (503, True, "1")
+        end.release()
+        assert first.response().status == 200
+        with Wire(guard) as third:  # the first is idle, and is closed for it
+            assert third.send(GET_LIVE).response().status == 200
+        assert first.is_closed()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), MemoryError()])
+def test_a_failure_of_ours_ends_one_connection(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(_link: Link, _channel: object) -> None:
+        await anyio.lowlevel.checkpoint()
+        raise error
+
+    with guarding(nobody()) as guard:
+        with monkeypatch.context() as patched, Wire(guard) as wire:
+            patched.setattr(Link, "serve", fail)
+            assert wire.is_closed()
+        with Wire(guard) as wire:
+            assert wire.send(GET_LIVE).response().status == 502
+    assert [record.name for record in caplog.records][:1] == ["streamcodec.guard.guarding"]
+
+
+def test_a_guard_that_was_stopped_before_it_serves() -> None:
+    guard = Guard(nobody())
+    guard.stop()
+    guard.stop()
+    anyio.run(guard.serve, open_listener("127.0.0.1", 0))
+    assert guard.is_stopping
+
+
+def test_slow_clients_are_ended() -> None:
+    with guarding(nobody(), options=ServerOptions(read_timeout=0.1, idle_timeout=0.1)) as guard:
+        with Wire(guard) as wire:
+            assert wire.send(b"GET /").response().status == 408
+        with Wire(guard) as wire:
+            assert wire.send(head("/v2/models/identity/infer", "Content-Length: 9"), b"{").response().status == 408
+        with Wire(guard) as wire:
+            assert wire.is_closed()
+
+
+def test_unix_sockets_on_both_sides(tmp_path: Path) -> None:
+    listener = open_unix_listener(tmp_path / "s")
+    with (
+        server_here(models(), listener=listener),
+        guarding(f"http+unix://{quote(str(tmp_path / 's'), safe='')}", listener=open_unix_listener(tmp_path / "g")),
+        Wire(str(tmp_path / "g")) as wire,
+    ):
+        assert floats(wire.send(infer_request()).response()) == [0.0, 1.0, 2.0, 3.0]
