@@ -21,6 +21,7 @@ from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolErr
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.link import Link
 from streamcodec.guard.upstream import Upstream
+from streamcodec.guard.whole import Answers, Requests
 from streamcodec.http.server import plain_response_head
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
@@ -93,6 +94,9 @@ class Guard:
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
         )
         self._departures = Departures()
+        address = self._upstream.address
+        self._requests = Requests(limits, address.authority, address.prefix)
+        self._answers = Answers(limits)
         self._links: set[Link] = set()
         self._lingering = 0
         self._accepting: anyio.CancelScope | None = None
@@ -152,6 +156,8 @@ class Guard:
             complaints=self._complaints,
             departures=self._departures,
             client=_host_of(sock),
+            requests=self._requests,
+            answers=self._answers,
         )
         with closing(sock):
             if not self._admission.enter(link, link):

@@ -12,9 +12,9 @@ moment the server behind has less than the declared length: the last byte is kep
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 import numpy as np
@@ -28,7 +28,8 @@ from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import response_fields
 from streamcodec.guard.pieces import PIECE_BYTES, Pieces
 from streamcodec.guard.routing import origin_form
-from streamcodec.guard.upstream import Upstream
+from streamcodec.guard.upstream import Held, Upstream
+from streamcodec.guard.whole import Answers, Incoming, Requests, Whole
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.connection import State
@@ -45,6 +46,8 @@ from streamcodec.server.securing import Complaints
 from streamcodec.service.budget import Reservation
 from streamcodec.service.replies import Reply, error_reply, failure_reply, unavailable_reply
 from streamcodec.transports.duplex import AsyncDuplex
+
+_T = TypeVar("_T")
 
 _CLOSE: Final = ("Connection", "close")
 
@@ -72,6 +75,8 @@ class Link:
         complaints: Complaints,
         departures: Departures,
         client: str,
+        requests: Requests,
+        answers: Answers,
     ) -> None:
         """Prepare to serve.
 
@@ -84,6 +89,8 @@ class Link:
             complaints: takes the lines of the log about the server behind.
             departures: notices a client that has gone while the server behind works.
             client: its address without a port; empty if it is not known.
+            requests: recognizes small ones.
+            answers: recognizes small ones.
         """
         self._upstream = upstream
         self._admission = admission
@@ -93,8 +100,10 @@ class Link:
         self._complaints = complaints
         self._departures = departures
         self._client = client
+        self._answers = answers
         self._connection = ServerConnection(limits, paced=True)
-        self._crossing: Crossing | None = None
+        self._incoming = Incoming(self._connection, requests, client)
+        self._crossing: Crossing | Whole | None = None
         self._failure: OSError | MessageError | None = None
         self._has_begun_answer = False
         self._is_waiting = True
@@ -109,6 +118,8 @@ class Link:
     def phase(self) -> Phase:
         """How much of the current request has come."""
         incoming = self._connection.incoming
+        if self._incoming.awaits_rest:
+            return Phase.HEADER
         if incoming.state is State.HEAD:
             return Phase.HEAD if incoming.has_input else Phase.IDLE
         return Phase.BODY if self._crossing is None or self._crossing.has_header else Phase.HEADER
@@ -176,6 +187,9 @@ class Link:
                 return None
             if not self._admission.admits(self) and not self._admission.makes_room(self):
                 return unavailable_reply("the guard has the maximum number of connections", retry_after=1)
+            if isinstance(head, Whole):
+                self._crossing = head
+                return await self._pass_on(channel, head)
             self._crossing = crossing = Crossing(head, self._limits)
             if interim := crossing.open(self._connection):
                 await channel.send([interim])
@@ -186,12 +200,12 @@ class Link:
             return error_reply(error)
         return await self._pass_on(channel, crossing)
 
-    async def _next_head(self, channel: Channel) -> RequestHead | None:
+    async def _next_head(self, channel: Channel) -> RequestHead | Whole | None:
         """Wait for a request; None if there is no other."""
         self._is_waiting = True
         self._patience.resume()
         try:
-            event = await channel.next_event(self._connection, self._look)
+            event = await channel.next_event(self._incoming, self._look)
         except TimeoutError:
             if self._is_leaving or self.phase is Phase.IDLE:
                 return None
@@ -201,7 +215,7 @@ class Link:
         if isinstance(event, ConnectionClosed) or self._is_leaving:
             return None
         self.request_count += 1
-        return event if isinstance(event, RequestHead) else None
+        return event if isinstance(event, RequestHead | Whole) else None
 
     async def _pull(self, channel: Channel) -> HttpEvent:
         """Wait for the next event of the body.
@@ -227,7 +241,7 @@ class Link:
             self._failure = error
             raise
 
-    async def _pass_on(self, channel: Channel, crossing: Crossing) -> Reply | None:
+    async def _pass_on(self, channel: Channel, crossing: Crossing | Whole) -> Reply | None:
         """Ask the server behind, and send its answer; return the guard's own answer if there is none."""
         try:
             await self._exchange(channel, crossing)
@@ -243,23 +257,36 @@ class Link:
             return _no_answer(error)
         return None
 
-    async def _exchange(self, channel: Channel, crossing: Crossing) -> None:
-        address = self._upstream.address
+    async def _exchange(self, channel: Channel, crossing: Crossing | Whole) -> None:
         parts: list[Part] = [crossing.beginning] if crossing.beginning else []
         if 0 < crossing.rest_bytes <= PIECE_BYTES:  # sent at once, without a task, and only after all was checked
             rest = [bytes(piece.data) async for piece in self._pieces(channel)]
             parts = [b"".join((crossing.beginning, *rest))]
         elif crossing.rest_bytes:
             parts.append(Rows("UINT8", (crossing.rest_bytes,), self._pieces(channel)))
-        elif crossing.has_header:
+        elif crossing.has_header and not isinstance(crossing, Whole):
             await self._end_of_body(channel)
-        head = crossing.head
-        target = origin_form(head.target, address.prefix)
-        fields = crossing.fields(address.authority, self._client)
-        async with self._upstream.exchanging(head.method, target, fields, parts) as (http, duplex):
-            await self._answer(channel, http, duplex)
+        async with self._upstream.holding() as held:
+            if isinstance(crossing, Whole) and await self._ask(channel, held, crossing):
+                return
+            head, address = crossing.head, self._upstream.address
+            target = origin_form(head.target, address.prefix)
+            fields = crossing.fields(address.authority, self._client)
+            is_sent = isinstance(crossing, Whole)
+            async with held.exchanging(head.method, target, fields, parts, is_sent=is_sent) as (http, duplex):
+                await self._answer(channel, http, duplex)
         # Only now nobody reads the request any more: the server behind may have answered before all of it had come.
         await channel.send([self._connection.end_response()])
+
+    async def _ask(self, channel: Channel, held: Held, request: Whole) -> bool:
+        """Ask the server behind in the short way, and send its answer; return whether that was possible."""
+        answer = await self._while_client_waits(channel, held.ask(request.outgoing, self._answers))
+        if answer is None:
+            return False
+        self._has_begun_answer = True
+        fields = answer.fields if self._keeps() else [*answer.fields, _CLOSE]
+        await channel.send(self._connection.send_response(answer.status, fields, [answer.body]))
+        return True
 
     async def _end_of_body(self, channel: Channel) -> None:
         """Wait for the end of a body without tensors: only then it was accepted as a whole."""
@@ -272,7 +299,8 @@ class Link:
 
     async def _answer(self, channel: Channel, http: ClientConnection, duplex: AsyncDuplex[HttpEvent]) -> None:
         """Send the answer of the server behind, while it comes."""
-        answer = await self._answer_head(channel, duplex)
+        # The head is the first event of a request.
+        answer = cast("ResponseHead", await self._while_client_waits(channel, duplex.next_event()))
         length = answer.content_length
         chunks = Chunks(self._limits) if length is None and answer.fields.is_chunked else None
         # An answer whose length is not known may be a stream of events, and the client waits for each of them.
@@ -287,8 +315,8 @@ class Link:
                 unsent = []
         await channel.send(unsent)
 
-    async def _answer_head(self, channel: Channel, duplex: AsyncDuplex[HttpEvent]) -> ResponseHead:
-        """Wait for the answer, and look from time to time whether the client still waits for it.
+    async def _while_client_waits(self, channel: Channel, answer: Awaitable[_T]) -> _T:
+        """Wait for an answer, and look from time to time whether the client still waits for it.
 
         Raises:
             ConnectionResetError: it has gone.
@@ -296,7 +324,7 @@ class Link:
         with anyio.CancelScope() as scope:
             call = self._departures.watch(channel, self._connection, scope)
             try:
-                return cast("ResponseHead", await duplex.next_event())  # it is the first event of a request
+                return await answer
             finally:
                 call.forget()
         msg = "the client has left before its answer"

@@ -23,8 +23,10 @@ from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
+from streamcodec.guard.whole import Answer, Answers, Asked
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.messages import HttpEvent
+from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
 
 
@@ -81,37 +83,87 @@ class Upstream:
             raise LocalProtocolError(msg)
 
     @asynccontextmanager
-    async def exchanging(
-        self, method: str, target: str, fields: Iterable[tuple[bytes, bytes]], parts: list[Part]
-    ) -> AsyncIterator[tuple[ClientConnection, AsyncDuplex[HttpEvent]]]:
-        """Send a request, and yield what reads the answer. The block must read the answer to its end, or raise.
+    async def holding(self) -> AsyncIterator[Held]:
+        """Yield a connection for one request.
 
         Raises:
-            TimeoutError: there was no place or no connection in time, or nothing has moved for too long.
-            OSError: the server cannot be reached, or has broken off.
+            TimeoutError: there was no place or no connection in time.
+            OSError: the server cannot be reached.
         """
         times = self._common.times(None, None)
         async with self._awaiting.place(times):
-            connection = self._common.take_kept() or await self._awaiting.connect(times)
-            is_good = False
+            held = Held(self._common.take_kept() or await self._awaiting.connect(times), times.timeout)
             try:
-                duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(
-                    connection.socket,
-                    connection.http,
-                    connection.http.send_request(method, target, fields, parts),
-                    read_timeout=times.timeout.read,
-                    write_timeout=times.timeout.write,
-                )
-                connection.sending = duplex
-                async with duplex.sending():
-                    yield connection.http, duplex
-                is_good = duplex.is_sent and connection.http.is_reusable
+                yield held
             finally:
-                self._give_back(connection, is_good=is_good)
+                self._common.pool.give_back(held.connection, monotonic(), is_good=held.is_good)
 
     def close(self) -> None:
         """Close the kept connections."""
         self._common.pool.close()
 
-    def _give_back(self, connection: Connection, *, is_good: bool) -> None:
-        self._common.pool.give_back(connection, monotonic(), is_good=is_good)
+
+class Held:
+    """A connection to the server behind, for one request.
+
+    Attributes:
+        connection: as the pool keeps it.
+        is_good: whether a whole request and a whole answer have passed, and another request may follow.
+    """
+
+    def __init__(self, connection: Connection, timeout: Timeout) -> None:
+        """Begin before the request."""
+        self.connection = connection
+        self._timeout = timeout
+        self.is_good: bool = False
+
+    async def ask(self, request: bytes, answers: Answers) -> Answer | None:
+        """Send a small request, and wait for its answer; None if the answer goes the ordinary way, by `exchanging`.
+
+        Raises:
+            TimeoutError: nothing has moved for too long.
+            OSError: the server has broken off.
+        """
+        sock, http = self.connection.socket, self.connection.http
+        await aio.send_batch(sock, [memoryview(request)], aio.ProgressLimit(self._timeout.write))
+        answer = await aio.next_event(sock, Asked(http, answers), timeout=self._timeout.read)
+        self.is_good = isinstance(answer, Answer)
+        return answer if isinstance(answer, Answer) else None
+
+    @asynccontextmanager
+    async def exchanging(
+        self,
+        method: str,
+        target: str,
+        fields: Iterable[tuple[bytes, bytes]],
+        parts: list[Part],
+        *,
+        is_sent: bool = False,
+    ) -> AsyncIterator[tuple[ClientConnection, AsyncDuplex[HttpEvent]]]:
+        """Send a request, and yield what reads the answer. The block must read the answer to its end, or raise.
+
+        Args:
+            method: and the other arguments: as of `ClientConnection.send_request`.
+            target: with the path before it, if the URL has one.
+            fields: of the request.
+            parts: its body.
+            is_sent: whether `ask` has sent it.
+
+        Raises:
+            TimeoutError: nothing has moved for too long.
+            OSError: the server has broken off.
+        """
+        connection = self.connection
+        begin = connection.http.resume if is_sent else connection.http.send_request
+        sent = begin(method, target, fields, parts)
+        duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(
+            connection.socket,
+            connection.http,
+            [] if is_sent else sent,
+            read_timeout=self._timeout.read,
+            write_timeout=self._timeout.write,
+        )
+        connection.sending = duplex
+        async with duplex.sending():
+            yield connection.http, duplex
+        self.is_good = duplex.is_sent and connection.http.is_reusable

@@ -96,6 +96,19 @@ class ClientConnection:
         if not self.is_reusable:
             msg = "the connection cannot take a request now: read the last response to its end, or open another"
             raise LocalProtocolError(msg)
+        return self.resume(method, target, headers, parts)
+
+    def resume(
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str] | tuple[bytes, bytes]],
+        parts: Iterable[PartT] = (),
+    ) -> list[bytes | PartT]:
+        """Begin a request that the owner has sent without this connection, and whose answer may have arrived.
+
+        Arguments, result and errors are those of `send_request`; the result has been sent already.
+        """
         if method == "CONNECT":
             msg = "CONNECT is not supported: it opens a tunnel, and this connection reads only HTTP"
             raise LocalProtocolError(msg)

@@ -25,6 +25,7 @@ import numpy as np
 
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.errors import MessageError
+from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
@@ -166,7 +167,7 @@ class Express:
 
     def _read(self, data: bytes) -> RequestHead | ResolvedHead | None:
         """Read a head with a connection of its own; return None if it is not plain."""
-        head = _plain_head(data, self._service)
+        head = plain_head(data, self._service.limits)
         if head is None:
             return None
         outcome = self._service.open(head)
@@ -179,9 +180,9 @@ class Express:
         return head if outcome.status == HTTPStatus.OK else None
 
 
-def _plain_head(data: bytes, service: Service) -> RequestHead | None:
-    """Read a head; return None if it is refused, or asks for more than an answer."""
-    connection = ServerConnection(service.limits)
+def plain_head(data: bytes, limits: Limits) -> RequestHead | None:
+    """Read a head; return None if it is refused, or asks for more than an answer (`ServerConnection.take_head`)."""
+    connection = ServerConnection(limits)
     if not data.partition(b"\n")[0].endswith(_PLAIN_VERSION) or connection.feed(data) < len(data):
         return None
     try:

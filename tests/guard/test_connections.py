@@ -125,12 +125,13 @@ def test_a_failure_of_ours_ends_one_connection(
         raise error
 
     with guarding(nobody()) as guard:
-        with monkeypatch.context() as patched, Wire(guard) as wire:
+        with monkeypatch.context() as patched:
             patched.setattr(Link, "serve", fail)
-            assert wire.is_closed()
+            with Wire(guard) as wire:
+                assert wire.is_closed()
         with Wire(guard) as wire:
             assert wire.send(GET_LIVE).response().status == 502
-    assert [record.name for record in caplog.records][:1] == ["streamcodec.guard.guarding"]
+    assert "streamcodec.guard.guarding" in [record.name for record in caplog.records]
 
 
 def test_a_guard_that_was_stopped_before_it_serves() -> None:

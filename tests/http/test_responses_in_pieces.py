@@ -6,7 +6,7 @@ import pytest
 
 from streamcodec import NEED_DATA, LocalProtocolError
 from streamcodec.guard.pieces import Pieces
-from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
+from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ResponseHead, ServerConnection
 
 GET = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -92,3 +92,12 @@ def test_a_prompt_body_is_passed_on_with_each_read(is_prompt: bool) -> None:
     connection.buffer_updated(4)
     event = connection.next_event()
     assert (event is NEED_DATA) != is_prompt
+
+
+def test_a_request_that_was_sent_without_the_connection() -> None:
+    connection = ClientConnection()
+    connection.feed(b"HTTP/1.1 204 No Content\r\n\r\n")
+    with pytest.raises(LocalProtocolError, match="cannot take a request now"):
+        connection.send_request("GET", "/", [("Host", "x")])
+    connection.resume("GET", "/", [("Host", "x")])
+    assert isinstance(connection.next_event(), ResponseHead)
