@@ -23,6 +23,7 @@ from streamcodec.server.outbox import Outbox
 from streamcodec.server.patience import Taking
 from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio
+from streamcodec.transports.acknowledged import unacknowledged_bytes
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.source import EventSource
 from streamcodec.transports.tls import Socket, TlsSocket
@@ -188,7 +189,8 @@ class _TakingLimit(aio.ProgressLimit):
         taking = self._taking
         taking.resume(anyio.current_time())
         while True:
-            with anyio.move_on_after(taking.look(anyio.current_time(), self.sent)):
+            taken = self.sent - unacknowledged_bytes(sock)
+            with anyio.move_on_after(taking.look(anyio.current_time(), taken)):
                 await ready(sock)
                 taking.pause(anyio.current_time())
                 return
@@ -355,8 +357,9 @@ class ProtocolChannel(EventProtocol[Any]):
     async def _wait_for_client(self) -> None:
         self._check()
         self._taking.resume(self._loop.time())
+        sock = self.transport.get_extra_info("socket")
         while not self._is_writable:
-            taken = self.given - self.transport.get_write_buffer_size()
+            taken = self.given - self.transport.get_write_buffer_size() - unacknowledged_bytes(sock)
             with anyio.move_on_after(self._taking.look(self._loop.time(), taken)):
                 await super()._drain()
         self._taking.pause(self._loop.time())

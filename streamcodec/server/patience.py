@@ -11,8 +11,10 @@ whole request: a slow model that takes windows is not the client's fault.
 
 Reading the answers has the same limits, which are checked only if the server has to wait for the client. A client that
 reads nothing is soon given up (`write_timeout`). A client that reads a byte from time to time must reach `min_rate`.
-Its delay is summed up over all its answers, is reduced by reading faster, and may not exceed `write_timeout`. Answers
-that are read without a break have `request_timeout` together, because a client may send a thousand requests at once.
+Its delay is summed up over all its answers, is reduced by reading faster, and may not exceed `write_timeout`. Read is
+what the client's system has acknowledged: the system of the server takes an answer of megabytes at once, and a slow
+link needs minutes for it. Answers that are read without a break have `request_timeout` together, because a client may
+send a thousand requests at once.
 """
 
 from __future__ import annotations
@@ -194,7 +196,8 @@ class Taking:
 
         Args:
             now: seconds, on any clock.
-            taken: bytes of all answers that the client has taken so far.
+            taken: bytes of all answers that the client has taken so far. TLS and Unix sockets may report fewer than
+                before, because the system counts its own overhead; these are ignored.
 
         Returns:
             Seconds until the next look is due.
@@ -204,7 +207,7 @@ class Taking:
         """
         self.pause(now)
         options = self._options
-        if taken != self._taken:
+        if taken > self._taken:
             self._moved = now
             made_up = (taken - self._taken) / options.min_rate if options.min_rate else math.inf
             self._late = max(self._late - made_up, 0.0)

@@ -20,6 +20,7 @@ import anyio
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
+from streamcodec.transports.acknowledged import SLICES, Silence, unacknowledged_bytes
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
 from streamcodec.transports.sync import new_socket, receive, received
 from streamcodec.transports.tls import Socket, TlsSocket, has_pending
@@ -38,33 +39,38 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
     Args:
         sock: non-blocking.
         source: a `Decoder`, `ServerConnection` or `ClientConnection`, or an object with the same methods.
-        timeout: seconds without a byte before giving up, or up to an eighth longer; None waits for ever.
+        timeout: seconds without a byte before giving up, or up to a quarter longer; None waits for ever. Bytes that
+            were sent before and that the peer acknowledges meanwhile count, too.
 
     Raises:
         RemoteProtocolError: the peer's bytes break a rule.
-        TimeoutError: no byte arrived for `timeout` seconds.
+        TimeoutError: nothing has moved for `timeout` seconds.
         OSError: the connection is broken.
     """
     event = source.next_event()
     if not (event is NEED_DATA or event is NEED_TURN):
         return event
     # One cancel scope for all reads; its deadline is moved from time to time. One for each read would double the cost.
-    allowed = math.inf if timeout is None else timeout
-    with anyio.move_on_after(timeout) as scope:
-        while event is NEED_DATA or event is NEED_TURN:
-            if event is NEED_TURN:
-                scope.deadline = math.inf  # the peer is not responsible for this time
-                await turns.work(source)
-                scope.deadline = anyio.current_time() + allowed
-                event = source.next_event()
-                continue
-            now = anyio.current_time()
-            if scope.deadline - now < allowed:
-                scope.deadline = now + allowed * 9 / 8
-            await _wait_readable(sock)
-            event = _take_turn(sock, source)
-        return event
-    msg = f"nothing has moved for {allowed:g} seconds"
+    allowed = math.inf if timeout is None else timeout / SLICES
+    silence: Silence | None = None
+    while silence is None or not silence.is_over():
+        with anyio.move_on_after(allowed) as scope:
+            while event is NEED_DATA or event is NEED_TURN:
+                if event is NEED_TURN:
+                    scope.deadline = math.inf  # the peer is not responsible for this time
+                    await turns.work(source)
+                    scope.deadline = anyio.current_time() + allowed
+                    event = source.next_event()
+                    continue
+                now = anyio.current_time()
+                if scope.deadline - now < allowed:
+                    scope.deadline = now + allowed * 9 / 8
+                await _wait_readable(sock)
+                event = _take_turn(sock, source)
+                silence = None
+            return event
+        silence = silence or Silence(sock)
+    msg = f"nothing has moved for {timeout:g} seconds"
     raise TimeoutError(msg)
 
 
@@ -100,7 +106,8 @@ async def send(sock: Socket, parts: Parts, *, timeout: float | None = None) -> N
         sock: non-blocking.
         parts: bytes, byte views, and `Rows`. The windows of `Rows` are requested when it is their turn, asynchronously
             if they are asynchronous. Otherwise they are made on the event loop, so each should be quick.
-        timeout: seconds without progress before giving up; None waits for ever.
+        timeout: seconds without progress before giving up; None waits for ever. Progress is what the peer acknowledges,
+            where the system tells that, and what the system takes.
 
     Raises:
         LocalProtocolError: windows differ from the declaration. Then only a part of the message has been sent, and the
@@ -162,10 +169,14 @@ class ProgressLimit:
             TimeoutError: nothing has moved for too long.
         """
         self.renew()
-        while anyio.current_time() < self._end:
-            with anyio.CancelScope(deadline=self._end):
+        before = unacknowledged_bytes(sock)
+        while (now := anyio.current_time()) < self._end:
+            with anyio.CancelScope(deadline=min(self._end, now + self._timeout / SLICES)):
                 await ready(sock)
                 return
+            if (left := unacknowledged_bytes(sock)) != before:
+                self.renew()
+                before = left
         msg = f"nothing has moved for {self._timeout:g} seconds"
         raise TimeoutError(msg)
 

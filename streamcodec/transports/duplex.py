@@ -4,6 +4,9 @@ A server may answer before it has read everything: to refuse, or because its ans
 first sends and then reads would see a refusal too late. With a growing answer both ends could wait for each other (a
 deadlock). So both directions make progress whenever they can. A timeout means that neither direction has moved.
 
+Progress is also what the peer acknowledges, where the system tells that: on a slow link the system takes a whole
+message at once, and the peer receives it for a long time after that.
+
 There is one class for each way of waiting. This module does not know the content of either direction.
 """
 
@@ -20,6 +23,7 @@ from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
 from streamcodec.transports import aio
+from streamcodec.transports.acknowledged import SLICES, Silence
 from streamcodec.transports.source import EventSource, EventT
 from streamcodec.transports.sync import receive, received
 from streamcodec.transports.timelimit import TimeLimit
@@ -52,8 +56,9 @@ class Duplex(Generic[EventT]):
             sock: non-blocking.
             source: receives the bytes that are read.
             parts: what to send; see `sync.send`.
-            read_timeout: seconds without progress before giving up, once everything has been sent; None waits for ever.
-            write_timeout: seconds without progress in either direction, while there is something to send.
+            read_timeout: seconds without progress before giving up, once everything has been sent, or up to a quarter
+                longer; None waits for ever.
+            write_timeout: seconds without progress in either direction, while there is something to send; as above.
             limit: on the whole call; None for none.
         """
         self._socket = sock
@@ -106,13 +111,26 @@ class Duplex(Generic[EventT]):
 
     def _ready(self, timeout: float | None) -> int:
         """Wait; return the events for which the socket is ready."""
+        slice_seconds = None if timeout is None else timeout / SLICES
         is_pending = has_pending(self._socket)
-        seconds = 0 if is_pending else self._limit.at_most(timeout)
-        ready = self._poll.poll(None if seconds is None else seconds * 1000)
+        ready = self._poll_for(0 if is_pending else slice_seconds)
         if not (ready or is_pending):
-            raise self._limit.too_long(timeout)
+            silence = Silence(self._socket)
+            while not ready:
+                if silence.is_over():
+                    raise self._limit.too_long(timeout)
+                ready = self._poll_for(slice_seconds)
         events = ready[0][1] if ready else 0
         return events | select.POLLIN if is_pending else events
+
+    def _poll_for(self, seconds: float | None) -> list[tuple[int, int]]:
+        """Wait until the socket is ready, for some seconds.
+
+        Raises:
+            TimeoutError: the whole call has had its time.
+        """
+        seconds = self._limit.at_most(seconds) if seconds != 0 else 0
+        return self._poll.poll(None if seconds is None else seconds * 1000)
 
     def _send(self) -> None:
         if not self._queue:

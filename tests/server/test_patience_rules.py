@@ -363,6 +363,17 @@ def test_what_a_client_is_late_by_is_made_up_for_by_taking_more() -> None:
     assert taking.look(25.75, 1601) == pytest.approx(0.26)
 
 
+def test_fewer_acknowledged_bytes_than_before_are_no_progress() -> None:
+    """TLS and Unix sockets count the system's own overhead as unacknowledged."""
+    taking = _taking()
+    taking.resume(0.0)
+    taking.look(1.0, 5000)
+    taking.look(5.0, 4000)
+    assert taking.look(10.75, 5000) == 0.25
+    with pytest.raises(TimeoutError):
+        taking.look(11.0, 4999)
+
+
 def test_taking_fast_buys_no_time_for_later() -> None:
     taking = _taking()
     taking.resume(0.0)
