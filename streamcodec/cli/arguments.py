@@ -87,6 +87,11 @@ def rate(text: str) -> float:
     return value
 
 
+def rate_or_0(text: str) -> float:
+    """Read a rate per second that may be 0."""
+    return 0.0 if _real(text) == 0 else rate(text)
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 

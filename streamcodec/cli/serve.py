@@ -21,9 +21,10 @@ from functools import partial
 from typing import Any, Final, NoReturn
 from urllib.parse import quote
 
-from streamcodec.cli.arguments import count, permissions, port, seconds, seconds_or_0, size, size_or_0, size_text
+from streamcodec.cli.arguments import count, permissions, port
 from streamcodec.cli.description import describe
 from streamcodec.cli.encryption import add_encryption, context_of
+from streamcodec.cli.limits import add_limits, flag_of
 from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.metrics import add_metrics, check_metrics, counters
@@ -39,7 +40,6 @@ from streamcodec.server.unixsocket import PERMISSIONS
 from streamcodec.service import Observer, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.hosts import HostPolicy
-from streamcodec.service.service import MAX_POOL_BYTES
 
 _MUCH_MEMORY_BYTES: Final = 1 << 30
 """From this budget on, the 64 MiB that the C library keeps do not matter, but it matters that models reuse them."""
@@ -99,34 +99,6 @@ _SERVICE = {
 }
 """Arguments of `Service` that are options, with their flags. Only options that are given are in the namespace."""
 
-_SIZES: Final = {
-    "max_memory_bytes": "memory of all request bodies in progress, and of the idle memory for the next ones; requests "
-    "wait for it, then get 503; by default half of the memory of this process' control group, or of the machine if "
-    "that is less; set it to what the models leave free",
-    "max_message_bytes": "a whole request body; larger ones get 413, as for the next two options",
-    "max_tensor_bytes": "one binary tensor",
-    "max_header_bytes": "the JSON header, including tensors that come as JSON; parsing takes up to 48 times as much "
-    "memory, and delays other requests by 10 ms per MB",
-}
-"""Limits in bytes, with their help texts."""
-
-_COUNTS: Final = {
-    "max_connections": "connections served at once; further ones get 503",
-    "max_workers": "models called at once in threads",
-    "max_windowed_requests": "requests at once to models that take windows in threads; further ones get 503",
-    "max_compression_ratio": "decompressed bytes for each byte of a compressed request; more get 413; tensors of "
-    "zeros reach 1032, the most that gzip and deflate can do",
-}
-"""Limits in numbers of things."""
-
-_TIMES: Final = {
-    "model_timeout": "for a model to answer, then its client gets 504; its thread stays occupied until it returns",
-    "request_timeout": "for a whole request to arrive, then it gets 408; and again for its answer to be received",
-    "idle_timeout": "before a connection without a request is closed",
-    "shutdown_timeout": "for requests in progress when the server is stopped",
-}
-"""Limits in seconds."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Make the command's parser."""
@@ -168,7 +140,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_answers(parser)
     _add_requests(parser)
     _add_clients(parser)
-    _add_limits(parser)
+    add_limits(parser)
     parser.set_defaults(run=run, fail=parser.error)
 
 
@@ -268,7 +240,8 @@ def _place(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _server_options(options: argparse.Namespace) -> ServerOptions:
-    return ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
+    given = _given(options, [field.name for field in fields(ServerOptions)])
+    return ServerOptions.for_slow_links(**given) if options.slow_links else ServerOptions(**given)
 
 
 def _description(loaded: Loaded, service: Service) -> str:
@@ -318,7 +291,7 @@ def _service(loaded: Loaded, options: argparse.Namespace) -> Service:
         if "nonfinite" in others:
             others["nonfinite"] = NonFiniteOutput(others["nonfinite"])
         return Service(loaded.served, limits=Limits(**limits), **others)
-    if refused := [*(_SERVICE[name] for name in others), *map(_flag, limits)]:
+    if refused := [*(_SERVICE[name] for name in others), *map(flag_of, limits)]:
         options.fail(f"{', '.join(refused)}: {loaded.source} is a Service; set these where it is made")
     return loaded.served
 
@@ -437,42 +410,6 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         "one for each name that clients use; protects against web pages whose own name leads to this machine (DNS "
         "rebinding) (default: any host)",
     )
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the limits for operators; each is a field of `Limits` or `ServerOptions` with the same name."""
-    group = parser.add_argument_group(
-        "limits",
-        "How much one client may take from the others. All limits are finite without these options too;\nthese "
-        "depend on the machine, its models and its clients. SIZE is a number of bytes,\noptionally with K, M, G or T.",
-    )
-    for kind, metavar, options in ((size, "SIZE", _SIZES), (count, "N", _COUNTS), (seconds, "SECONDS", _TIMES)):
-        for name, text in options.items():
-            default = getattr(Limits() if hasattr(Limits(), name) else ServerOptions(), name)
-            shown = size_text(default) if kind is size else f"{default:g}"
-            help_text = f"{text} (default: {shown})"
-            group.add_argument(_flag(name), dest=name, type=kind, metavar=metavar, help=help_text)
-    group.add_argument(
-        "--pool-memory",
-        dest="max_pool_bytes",
-        type=size_or_0,
-        default=argparse.SUPPRESS,
-        metavar="SIZE",
-        help="idle part of --max-memory that is kept for the next tensors: new memory costs more than a copy; "
-        f"0 to keep none (default: {size_text(MAX_POOL_BYTES)})",
-    )
-
-    group.add_argument(
-        "--drain-delay",
-        type=seconds_or_0,
-        metavar="SECONDS",
-        help="first part of --shutdown-timeout, in which everything is still served, while the readiness check says "
-        "that the server stops; set it to the time after which a load balancer has noticed (default: 0)",
-    )
-
-
-def _flag(name: str) -> str:
-    return "--" + name.removesuffix("_bytes").replace("_", "-")
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import Any, Final
 
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server.memory import default_budget
@@ -15,6 +15,19 @@ from streamcodec.server.memory import default_budget
 _MAY_BE_ZERO: Final = frozenset(
     {"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "drain_delay", "busy_poll"}
 )
+
+SLOW_LINKS: Final = {
+    "idle_timeout": 300.0,
+    "handshake_timeout": 120.0,
+    "head_timeout": 120.0,
+    "header_timeout": 900.0,
+    "read_timeout": 120.0,
+    "min_rate": 64.0,
+    "request_timeout": 86400.0,
+    "write_timeout": 120.0,
+}
+"""Options for links of a few kB/s that pause for up to a minute. A head, or a step of a handshake, may be hit by two
+pauses; a JSON header of 1 MB takes 500 s at 2 kB/s; a model's input of 100 MB takes 14 hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +107,17 @@ class ServerOptions:
     busy_poll: float = 50e-6
     """Waiting for more requests after small answers, before the event loop sleeps. Waking the loop takes longer than a
     client that waits for its answer takes to ask again. 0 to sleep at once, which saves power."""
+
+    @classmethod
+    def for_slow_links(cls, **others: Any) -> ServerOptions:  # noqa: ANN401 - as the fields are
+        """Return options for clients on links of a few kB/s with pauses of up to a minute.
+
+        A client that is slow on purpose keeps its connection for as long, so use them where all clients are known.
+
+        Args:
+            others: further options, which take precedence.
+        """
+        return cls(**{**SLOW_LINKS, **others})
 
     def __post_init__(self) -> None:
         """Refuse invalid values."""

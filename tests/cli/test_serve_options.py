@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import fields
+from itertools import chain
 
 import numpy as np
 import pytest
 
 from streamcodec.cli import main
 from streamcodec.cli.arguments import size, size_text
+from streamcodec.cli.limits import add_limits, flag_of
+from streamcodec.cli.serve import _server_options
 from streamcodec.client import Client, ServerError
+from streamcodec.server import ServerOptions
 from tests.server.programs import Program, serving
 from tests.server.wire import GET_LIVE, Answer, Wire, floats, head, infer_request, post
 
@@ -139,6 +145,29 @@ def test_limits_that_cannot_be_meant(flag: str, value: str, complaint: str, caps
     with pytest.raises(SystemExit):
         main(["serve", flag, value])
     assert complaint in capsys.readouterr().err
+
+
+def _parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_limits(parser)
+    return parser.parse_args(words)
+
+
+def test_every_time_limit_has_a_flag() -> None:
+    names = [field.name for field in fields(ServerOptions) if field.name.endswith("_timeout")]
+    words = chain.from_iterable((flag_of(name), "7.5") for name in [*names, "min_rate", "drain_delay"])
+    parsed = _parsed(*words)
+    assert [getattr(parsed, name) for name in names] == [7.5] * len(names)
+    assert (parsed.min_rate, parsed.drain_delay) == (7.5, 7.5)
+
+
+def test_slow_links() -> None:
+    """The preset, from which single values may differ."""
+    assert _server_options(_parsed()).read_timeout == ServerOptions().read_timeout
+    options = _server_options(_parsed("--slow-links", "--read-timeout", "9", "--min-rate", "0"))
+    assert options == ServerOptions.for_slow_links(read_timeout=9.0, min_rate=0.0)
+    with pytest.raises(SystemExit):
+        _parsed("--min-rate", "-1")
 
 
 @pytest.mark.parametrize(("text", "nbytes"), [("1", 1), ("1023", 1023), ("1K", 1024), ("3M", 3 << 20), ("2T", 2 << 40)])
