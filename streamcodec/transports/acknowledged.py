@@ -29,13 +29,13 @@ class HasFileno(Protocol):
         ...
 
 
-def unacknowledged_bytes(sock: HasFileno) -> int:
+def unacknowledged_bytes(sock: HasFileno | None) -> int:
     """Return how many bytes the system has taken for a connection and the peer has not acknowledged.
 
     With TLS these are encrypted bytes. For a Unix socket they include the system's own overhead. It is 0 if the system
-    does not tell, and for a socket that is closed.
+    does not tell, for a socket that is closed, and for a transport without one.
     """
-    if sys.platform != "linux":
+    if sock is None or sys.platform != "linux":
         return 0
     try:
         found = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(_INT_BYTES))

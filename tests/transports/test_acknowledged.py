@@ -56,6 +56,7 @@ def test_a_closed_socket_has_nothing_on_its_way() -> None:
     sock = socket.socket()
     sock.close()
     assert unacknowledged_bytes(sock) == 0
+    assert unacknowledged_bytes(None) == 0
 
 
 def _tell(monkeypatch: pytest.MonkeyPatch, amounts: Iterator[int]) -> list[int]:
