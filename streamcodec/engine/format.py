@@ -23,6 +23,7 @@ from streamcodec.engine.limits import (
     Limits,
     check_element_bytes,
     check_element_count,
+    check_extent,
     check_shape,
     check_tensor_bytes,
 )
@@ -185,6 +186,7 @@ def _is_sound(spec: TensorSpec, offset: int) -> bool:
 
 def _check_limits(spec: TensorSpec, limits: Limits, path: str) -> None:
     check_shape(spec.shape, limits, path)
+    check_extent(spec.shape, spec.datatype.itemsize, path)
     check_tensor_bytes(spec.nbytes, limits, path)
     if spec.datatype.is_bytes:
         check_element_count(spec.count, limits, path)

@@ -2,11 +2,20 @@
 
 The defaults are finite and generous. Each legitimate message of the known clients passes, and messages that only an
 attacker would send are refused. Lower them on a device with little memory, or on a server for unknown clients.
+
+One bound is the machine's own: memory in one piece is at most `ADDRESSABLE_BYTES`, 2 GiB with 32 bits. The defaults are
+the same on all machines, because a tensor that comes in windows may be larger than the memory. So this bound is checked
+where memory is taken, and for the shapes of arrays without elements, whose other sizes numpy multiplies nevertheless.
+What is beyond it is refused with the error of the limit that could have refused it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
 
 from streamcodec.engine.errors import LimitExceededError, LocalProtocolError
 from streamcodec.engine.record import field_names, record
@@ -95,6 +104,9 @@ class Limits:
                 raise LocalProtocolError(msg)
 
 
+ADDRESSABLE_BYTES: Final = int(np.iinfo(np.intp).max)
+"""Bytes that Python and numpy can address in one piece: `sys.maxsize`. Tests of machines with 32 bits lower it."""
+
 _CEILINGS = {
     "max_header_bytes": (1 << 62, "memory is counted in 63 bits"),
     "max_tensor_bytes": (1 << 62, "memory is counted in 63 bits"),
@@ -133,6 +145,38 @@ def check_shape(shape: Sequence[int], limits: Limits, path: str) -> None:
     if count > limits.max_elements:
         msg = f"the shape has more than {limits.max_elements} elements"
         raise LimitExceededError(msg, limit="max_elements", path=path)
+
+
+def check_extent(shape: Sequence[int], itemsize: int, path: str) -> None:
+    """Refuse an array without elements whose other sizes are too large for numpy on this machine.
+
+    Args:
+        shape: has passed `check_shape`.
+        itemsize: bytes of an element.
+        path: of the shape, for the error.
+
+    Raises:
+        LimitExceededError: with that path.
+    """
+    if 0 in shape:
+        check_addressable(math.prod(size or 1 for size in shape) * itemsize, limit="max_elements", path=path)
+
+
+def check_addressable(nbytes: int, *, limit: str, path: str | None = None, offset: int | None = None) -> None:
+    """Refuse what needs more memory in one piece than this machine can address.
+
+    Args:
+        nbytes: of the memory.
+        limit: name of the field of `Limits` that could have refused it.
+        path: of the member of the header that says so.
+        offset: of the byte that says so.
+
+    Raises:
+        LimitExceededError: with that place.
+    """
+    if nbytes > ADDRESSABLE_BYTES:
+        msg = f"{nbytes} bytes are more than this machine can address in one piece, which is {ADDRESSABLE_BYTES}"
+        raise LimitExceededError(msg, limit=limit, path=path, offset=offset)
 
 
 def check_element_count(count: int, limits: Limits, path: str | None) -> None:

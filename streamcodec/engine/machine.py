@@ -27,7 +27,7 @@ import numpy as np
 from streamcodec.engine.claims import Claims
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES, OffsetFinder
-from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
 from streamcodec.engine.limits import Limits, check_element_bytes
 from streamcodec.engine.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
@@ -123,6 +123,10 @@ class Machine(Reader, Generic[HeaderT]):
                     yield from self._read_texts(spec)
                 else:
                     yield from self._read_values(spec)
+        except LimitExceededError as error:
+            if error.path is None and error.offset is None:  # of a placement, which does not know where the tensor is
+                error.offset = self.position
+            raise
         finally:  # release the memory of tensors that will not come
             self._placed.clear()
             self._claims = None
@@ -219,7 +223,7 @@ class Machine(Reader, Generic[HeaderT]):
 
     def _read_elements(self, spec: TensorSpec) -> Fill:
         """Read a binary BYTES tensor as a whole, and find its elements; no Python objects are made."""
-        scratch = scratch_bytes(spec.nbytes)
+        scratch = scratch_bytes(spec.nbytes, limit="max_tensor_bytes")
         values: np.ndarray[Any, Any] | Elements
         if spec.is_single_element:
             if scratch:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
+from streamcodec.engine.limits import check_addressable
 from streamcodec.engine.placement import Slab, byte_view
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
+
+_MOST_HEADER_BYTES: Final = 16 << 10
+"""Of the file's own header, which is mapped too; numpy allows 10,000 bytes."""
 
 
 class _Path(Protocol):
@@ -37,8 +41,10 @@ class MemoryMap:
         """Yield one slab, the memory of the file.
 
         Raises:
+            LimitExceededError: the tensor is larger than the machine can address; no file is made.
             OSError: the file cannot be made, or the disk has no room for it.
         """
+        check_addressable(spec.nbytes + _MOST_HEADER_BYTES, limit="max_tensor_bytes", offset=spec.offset)
         dtype = np.dtype("<u2") if spec.datatype.name == "BF16" else spec.datatype.dtype
         mapped: np.ndarray[Any, Any] = np.lib.format.open_memmap(self.path, "w+", dtype, spec.shape)
         _reserve(self.path)

@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from streamcodec.engine.errors import LocalProtocolError, OutOfMemoryError
+from streamcodec.engine.limits import check_addressable
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 
@@ -31,6 +32,9 @@ ALIGNMENT = 64
 """Alignment of new memory in bytes: the size of a cache line and of the widest vector register."""
 
 _LITTLE_BYTES: Final = 4 << 10
+
+_MUCH_BYTES: Final = 1 << 20
+"""Up to this number of bytes, nobody asks whether the machine can address them."""
 
 _first_byte = c_char.from_buffer
 
@@ -121,8 +125,11 @@ def aligned_bytes(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return uninitialised memory as a uint8 array of shape [nbytes] on a 64-byte boundary.
 
     Raises:
+        LimitExceededError: more than the machine can address.
         RemoteProtocolError: `out-of-memory`, status 503.
     """
+    if nbytes > _MUCH_BYTES:
+        check_addressable(nbytes + ALIGNMENT, limit="max_tensor_bytes")
     try:
         memory = np.empty(nbytes + ALIGNMENT, np.uint8)
     except MemoryError:
@@ -139,14 +146,20 @@ def address_of(memory: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
     return addressof(_first_byte(memory.data))
 
 
-def scratch_bytes(nbytes: int) -> memoryview:
+def scratch_bytes(nbytes: int, *, limit: str = "max_header_bytes") -> memoryview:
     """Return memory for bytes that are used for a short time and dropped.
 
+    Args:
+        nbytes: how many.
+        limit: name of the field of `Limits` that bounds them.
+
     Raises:
+        LimitExceededError: more than the machine can address.
         RemoteProtocolError: `out-of-memory`, status 503.
     """
     if nbytes <= _LITTLE_BYTES:
         return memoryview(bytearray(nbytes))  # the memory is zeroed, and this is still the quickest way for small sizes
+    check_addressable(nbytes, limit=limit)
     try:
         return uninitialised_bytes(nbytes)
     except MemoryError:

@@ -122,7 +122,7 @@ class Elements:
         wire = np.empty(int(ends[-1] - ends[0]) + PREFIX_BYTES * count, np.uint8)
         if length := common_length(lengths):
             step = PREFIX_BYTES + length
-            starts = np.arange(0, len(wire) + 1, step)
+            starts = np.arange(0, len(wire) + 1, step, dtype=np.int64)
             target = spaced(wire, length, start=PREFIX_BYTES, step=step, count=count)
             target[:] = spaced(octets, length, start=int(ends[0]), step=length, count=count)
             spaced_prefixes(wire, step, count)[:] = length

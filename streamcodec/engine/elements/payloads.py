@@ -120,7 +120,7 @@ def _joined(payloads: list[bytes]) -> tuple[Offsets, Octets]:
     # Where lengths vary, the last is rarely that of the first; then the others need not be counted.
     if not payloads or (len(payloads[-1]) == length and list(map(len, payloads)).count(length) == count):
         data = np.frombuffer(_with_prefixes(_prefix(length), payloads), np.uint8)
-        return np.arange(0, len(data) + 1, length + PREFIX_BYTES), data
+        return np.arange(0, len(data) + 1, length + PREFIX_BYTES, dtype=np.int64), data
     lengths = np.fromiter(map(len, payloads), np.int64, count)
     check_length(int(lengths.max()))
     offsets = np.zeros(count + 1, np.int64)

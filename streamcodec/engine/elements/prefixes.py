@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcodec.engine.errors import ErrorCode, OutOfMemoryError, RemoteProtocolError
+from streamcodec.engine.limits import check_addressable
 
 Octets = npt.NDArray[np.uint8]
 """Memory as bytes, of shape [nbytes], C-contiguous."""
@@ -36,6 +37,7 @@ Offsets = npt.NDArray[np.int64]
 """Where elements start, in ascending order, of shape [count + 1]; the last one is the end of all."""
 
 PREFIX_BYTES: Final = 4
+_OFFSET_BYTES: Final = 8
 _PREFIX: Final = np.dtype("<u4")
 _unpack: Final = struct.Struct("<I").unpack_from
 
@@ -95,8 +97,10 @@ class OffsetFinder:
             offset: of the tensor in the message body, for errors.
 
         Raises:
+            LimitExceededError: the machine cannot address the offsets.
             RemoteProtocolError: `out-of-memory`, status 503.
         """
+        check_addressable(_OFFSET_BYTES * (count + 1), limit="max_bytes_elements", offset=offset)
         try:
             self.offsets: Offsets = np.empty(count + 1, np.int64)
         except MemoryError:
@@ -198,7 +202,7 @@ def _walk(data: Octets, offsets: Offsets, index: int, wanted: int) -> int:
         for _ in repeat(None, wanted - index):
             position += _unpack(view, position)[0] + PREFIX_BYTES
             ends.append(position)
-    except struct.error:  # there is no whole prefix any more
+    except (struct.error, OverflowError):  # there is no whole prefix any more; or, with 32 bits, no such place
         pass
     offsets[index + 1 : index + 1 + len(ends)] = ends
     return index + len(ends)

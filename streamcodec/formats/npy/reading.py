@@ -13,7 +13,7 @@ from streamcodec.engine.datatypes import Datatype
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.engine.format import format_decoder
-from streamcodec.engine.limits import check_shape
+from streamcodec.engine.limits import check_extent, check_shape
 from streamcodec.engine.placement import Place, new_array
 from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.record import record
@@ -72,6 +72,7 @@ def read(reader: Reader, name: str = "array") -> Reading[Header]:
     shape = _read_shape(members["shape"])
     check_shape(shape, reader.limits, "shape")
     datatype = _read_datatype(members["descr"][1:-1])
+    check_extent(shape, datatype.itemsize, "shape")
     spec = TensorSpec(
         name=name,
         datatype=datatype,

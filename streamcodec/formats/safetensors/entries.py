@@ -8,7 +8,7 @@ from typing import Final
 from streamcodec.engine.datatypes import Datatype
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError, shown
 from streamcodec.engine.json.text import cut_path
-from streamcodec.engine.limits import Limits, check_shape
+from streamcodec.engine.limits import Limits, check_extent, check_shape
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.safetensors.dtypes import NUMPY_NAMES, find_datatype
 
@@ -33,7 +33,9 @@ def read_entry(name: str, entry: object, limits: Limits) -> Extent:
     if not _are_sizes(offsets) or len(offsets) != 2:  # noqa: PLR2004 - begin and end
         msg = "data_offsets are not two integers >= 0"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=f"{path}.data_offsets")
-    return offsets[0], offsets[1], name, _datatype(entry["dtype"], f"{path}.dtype"), tuple(shape)
+    datatype = _datatype(entry["dtype"], f"{path}.dtype")
+    check_extent(shape, datatype.itemsize, f"{path}.shape")
+    return offsets[0], offsets[1], name, datatype, tuple(shape)
 
 
 def _are_sizes(values: object) -> bool:

@@ -17,7 +17,16 @@ import numpy as np
 from streamcodec.engine.datatypes import Datatype
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError
-from streamcodec.engine.limits import Limits, check_element_bytes, check_element_count, check_rank, check_tensor_bytes
+from streamcodec.engine.limits import (
+    Limits,
+    check_addressable,
+    check_element_bytes,
+    check_element_count,
+    check_extent,
+    check_rank,
+    check_shape,
+    check_tensor_bytes,
+)
 from streamcodec.engine.record import replaced
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.jsondata import check_has_json, decode_data
@@ -67,7 +76,7 @@ class TensorReader:
             return None
         path = self._path
         datatype = read_datatype(members, path)
-        shape = self._shape(members, path)
+        shape = self._shape(members, datatype, path)
         if optional(read_parameters(members, path), "binary_data_size", int, f"{path}.parameters") is not None:
             raise _ambiguous(path)
         path = f"{path}.data"
@@ -128,7 +137,7 @@ class TensorReader:
         path = self._path
         name = read_unique_name(entry, path, self._names)
         datatype = read_datatype(entry, path)
-        shape = self._shape(entry, path)
+        shape = self._shape(entry, datatype, path)
         parameters = read_parameters(entry, path)
         size = optional(parameters, "binary_data_size", int, f"{path}.parameters")
         data = entry.get("data")
@@ -172,7 +181,7 @@ class TensorReader:
             msg = f"the message would be {end} bytes long, {self._limits.max_message_bytes} are allowed"
             raise LimitExceededError(msg, limit="max_message_bytes", path=path)
 
-    def _shape(self, entry: dict[str, Any], path: str) -> tuple[int, ...]:
+    def _shape(self, entry: dict[str, Any], datatype: Datatype, path: str) -> tuple[int, ...]:
         shape = entry.get("shape")
         if shape is None:
             missing("shape", path)
@@ -180,17 +189,12 @@ class TensorReader:
             msg = "shape is not an array"
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_SHAPE, path=f"{path}.shape")
         check_rank(len(shape), self._limits, f"{path}.shape")
-        elements = 1
         for axis, size in enumerate(shape):
             if type(size) is not int or size < 0:
                 msg = "a dimension is not an integer >= 0"
                 raise RemoteProtocolError(msg, code=ErrorCode.INVALID_SHAPE, path=f"{path}.shape[{axis}]")
-            # Zeros are left out: numpy checks the product of the other sizes even for an array without elements. A
-            # product that is too large stops growing: integers of thousands of digits would take long.
-            elements = min(elements * (size or 1), self._limits.max_elements + 1)
-        if elements > self._limits.max_elements:
-            msg = f"the shape has more than {self._limits.max_elements} elements"
-            raise LimitExceededError(msg, limit="max_elements", path=f"{path}.shape")
+        check_shape(shape, self._limits, f"{path}.shape")
+        check_extent(shape, datatype.itemsize, f"{path}.shape")
         return tuple(shape)
 
 
@@ -235,6 +239,7 @@ def check_json_size(datatype: Datatype, shape: tuple[int, ...], limits: Limits, 
     if size > limits.max_json_tensor_bytes:
         msg = f"the values of the tensor take {size} bytes, {limits.max_json_tensor_bytes} are allowed as JSON"
         raise LimitExceededError(msg, limit="max_json_tensor_bytes", path=path)
+    check_addressable(size, limit="max_json_tensor_bytes", path=path)
 
 
 def _ambiguous(path: str) -> RemoteProtocolError:
