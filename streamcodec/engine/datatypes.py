@@ -1,7 +1,9 @@
 """Datatypes: the 14 names of the specification, with their numpy dtypes and their forms on the wire.
 
 There is one table, and the rest of the library looks datatypes up in it. All wire forms are little-endian. The numpy
-dtypes say so explicitly (`<f4`), so a view has the same values on a big-endian host.
+dtypes say so explicitly (`<f4`), so a view has the same values on a big-endian host. The types of `ml_dtypes` have the
+host's byte order unless it is chosen, so it is chosen for them, too. Their `array.tolist()` and `array.item()` ignore
+it; on such a host, convert with `array.astype("f4")` before.
 
 Three rows are special. BYTES has no fixed item size: each element has its own length, and arrays of BYTES are object
 arrays. BOOL is one byte that must be 0 or 1. BF16 is the `bfloat16` of the optional package `ml_dtypes`. Without that
@@ -20,6 +22,23 @@ import numpy as np
 from streamcodec.engine.errors import LocalProtocolError
 
 _NOTE = "streamcodec.datatype"
+
+
+def is_big_endian(dtype: np.dtype[Any], *, host: str = sys.byteorder) -> bool:
+    """Tell whether values of a dtype have to be swapped for the wire.
+
+    The types of `ml_dtypes` of one byte have the byte order of the host, as if they had one.
+
+    Args:
+        dtype: any of numpy.
+        host: what `=` means, as `sys.byteorder`.
+    """
+    return dtype.itemsize > 1 and (dtype.byteorder == ">" or (dtype.byteorder == "=" and host == "big"))
+
+
+def little_endian(dtype: np.dtype[Any], *, host: str = sys.byteorder) -> np.dtype[Any]:
+    """Return the dtype of the same values on the wire: itself where it is so already."""
+    return dtype.newbyteorder("<") if is_big_endian(dtype, host=host) else dtype
 
 
 class Datatype:
@@ -65,7 +84,7 @@ class Datatype:
         if dtype.hasobject or not dtype.itemsize or dtype.names is not None or dtype.subdtype is not None:
             msg = f"elements of a datatype are plain values of a fixed size, unlike those of numpy's {dtype}"
             raise LocalProtocolError(msg)
-        if dtype.byteorder in _BIG_ENDIAN:
+        if is_big_endian(dtype):
             msg = f"datatypes are little-endian, unlike numpy's {dtype.str}"
             raise LocalProtocolError(msg)
         self._set(name, dtype, dtype.itemsize, dtype.kind, has_json=has_json)
@@ -121,9 +140,6 @@ def _of_table(name: str, dtype: np.dtype[Any] | None, itemsize: int, kind: str, 
     return datatype
 
 
-_BIG_ENDIAN: Final = (">",) if sys.byteorder == "little" else (">", "=")
-"""What numpy calls the byte orders that have to be swapped; `=` is the host's."""
-
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "BOOL": np.dtype("?"),
     "UINT8": np.dtype("u1"),
@@ -159,8 +175,7 @@ def _bfloat16() -> np.dtype[Any]:
         from ml_dtypes import bfloat16  # noqa: PLC0415 - see above
     except ImportError:
         return np.dtype("<u2", metadata={_NOTE: "BF16"})
-    dtype: np.dtype[Any] = np.dtype(bfloat16)
-    return dtype
+    return little_endian(np.dtype(bfloat16))
 
 
 _BY_DTYPE: Final[dict[np.dtype[Any], Datatype]] = {
@@ -193,12 +208,13 @@ def datatype_of(dtype: np.dtype[Any]) -> Datatype:
 
 
 def to_wire(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the array C-contiguous and little-endian: itself where it is so already, else a copy.
-
-    `bfloat16` has no byte order in numpy; it is the host's, so only a big-endian host has to swap it.
-    """
+    """Return the array C-contiguous and little-endian: itself where it is so already, else a copy."""
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    if array.dtype.byteorder in _BIG_ENDIAN:
+    if array.dtype.byteorder in _FOREIGN and is_big_endian(array.dtype):
         return array.astype(array.dtype.newbyteorder("<"))
     return array
+
+
+_FOREIGN: Final = frozenset(">") if sys.byteorder == "little" else frozenset(">=")
+"""Byte orders of dtypes that may have to be swapped; `=` is the host's."""

@@ -14,6 +14,7 @@ import pytest
 
 import streamcodec
 from streamcodec import DATATYPES, Datatype, LocalProtocolError, datatype_of
+from streamcodec.engine.datatypes import is_big_endian, little_endian
 from tests.formats.v2.messages import binary, request
 
 TABLE = {
@@ -30,7 +31,7 @@ TABLE = {
     "FP32": ("<f4", 4, "f", True),
     "FP64": ("<f8", 8, "f", True),
     "BYTES": ("O", 4, "O", True),
-    "BF16": (ml_dtypes.bfloat16, 2, "f", False),
+    "BF16": (np.dtype(ml_dtypes.bfloat16).newbyteorder("<"), 2, "f", False),
 }
 
 
@@ -93,9 +94,37 @@ def test_bfloat16_keeps_every_bit() -> None:
     message = streamcodec.encode_request([streamcodec.Tensor(name="x", array=_bfloat16(streamcodec))])
     assert bytes([*message.buffers][1]) == PAYLOAD
     array = _decoded(streamcodec)
-    assert array.dtype == np.dtype(ml_dtypes.bfloat16)
+    assert array.dtype == np.dtype(ml_dtypes.bfloat16).newbyteorder("<")
     assert array.tobytes() == PAYLOAD
     assert float(array[2]) == 1.0
+
+
+def test_bfloat16_in_the_other_byte_order_is_swapped() -> None:
+    swapped = _bfloat16(streamcodec).astype(np.dtype(ml_dtypes.bfloat16).newbyteorder(">"))
+    assert swapped.tobytes() == np.array(BITS, ">u2").tobytes()
+    assert bytes([*streamcodec.encode_request({"x": swapped}).buffers][1]) == PAYLOAD
+    wire = little_endian(swapped.dtype)
+    assert np.frombuffer(PAYLOAD, wire).astype("f4").tolist()[:3] == [0.0, -0.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "int4"])
+def test_one_byte_has_no_order_on_any_host(name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    assert dtype.byteorder == "="  # unlike numpy's own types of one byte
+    for host in ("little", "big"):
+        assert not is_big_endian(dtype, host=host)
+        assert little_endian(dtype, host=host) is dtype
+
+
+def test_the_byte_order_of_the_host_is_no_order_of_the_wire() -> None:
+    dtype = np.dtype(ml_dtypes.bfloat16)
+    assert [is_big_endian(dtype, host=host) for host in ("little", "big")] == [False, True]
+    assert little_endian(dtype, host="little") is dtype
+    chosen = little_endian(dtype, host="big")
+    assert chosen.byteorder == "<"  # it is said, as the dtype of the host is "="
+    assert not is_big_endian(chosen, host="big")
+    swapped = np.dtype(">f4") if sys.byteorder == "little" else dtype.newbyteorder(">")
+    assert is_big_endian(swapped, host=sys.byteorder)
 
 
 @pytest.fixture
