@@ -23,6 +23,9 @@ Each operation *takes* the target first, and puts the same or the next target ba
 target. So a callback that calls the decoder, or a second thread, gets an error and does no harm. No lock is needed: the
 target is taken by one assignment, and the interpreter does not switch threads within it.
 
+A message can be *resumed*: a new decoder gets the header again, and `resume_at` then passes over the bytes that are in
+their places since before. They go through the machine like bytes that have just come, so they are checked as usual.
+
 This module knows no transport, no clock and no HTTP. The two lengths that HTTP declares are arguments.
 
 States (`State`)::
@@ -30,7 +33,7 @@ States (`State`)::
                        get_buffer()
     start -> RECEIVING -------------> OFFERED
              |  ^    <-------------
-             |  |      buffer_updated(), feed()
+             |  |      buffer_updated(), feed(), resume_at()
              |  |
              |  +------ next_event(), when the events have been taken ------ PAUSED
              |  +------ work() ---------------------------------------- NEEDS_TURN
@@ -237,6 +240,49 @@ class Decoder(Generic[HeaderT]):
 
     # Both interfaces
 
+    def resume_at(self, offset: int) -> int:
+        """Continue a message that another decoder has begun: the bytes up to `offset` are in their places already.
+
+        First this decoder needs the bytes of the header again, and only these. Then call this method, and have the
+        sender continue at the offset that it returns. The bytes in between are checked as usual, where they are.
+
+        Only memory that existed before can hold them: `Into`, `MemoryMap` with `resume`, and placements of your own
+        whose slabs are not `is_new`. A BYTES tensor is not placed. So all of its bytes have to come again, but the
+        tensors behind it can be passed over by another call.
+
+        Args:
+            offset: of the next byte that will come; counted as in `offset`, in any place of a tensor.
+
+        Returns:
+            The `offset` of this decoder. It is smaller than requested in three cases. The message ends before. Or the
+            message is refused, which `next_event` then reports. Or the decoder is paused; then call this method again
+            after `next_event`.
+
+        Raises:
+            LocalProtocolError: some of the bytes cannot be in their places: those of the header, of a BYTES tensor, or
+                of a tensor in new memory. The decoder has passed over the bytes before them, and can go on there. Or
+                the offset lies before the decoder's, or the decoder is in use, see `get_buffer`.
+            RemoteProtocolError: the message has been refused before.
+        """
+        if offset < self.offset:
+            msg = f"the decoder cannot go back to byte {offset}: it has the bytes before {self.offset}"
+            raise LocalProtocolError(msg)
+        if self._target is None and (self._state is _COMPLETE or self.is_paused):
+            return self.offset
+        target: memoryview | None = self._take_target()
+        self._machine.in_a_row = 0
+        self._state = _RECEIVING
+        while target is not None and (missing := offset - self.offset):
+            if not self._machine.may_hold:
+                self._target = target
+                raise self._not_held()
+            self._filled += min(len(target) - self._filled, missing)
+            if self._filled == len(target):
+                target = self._step(self._filled)
+        if target is not None:
+            self._target = target
+        return self.offset
+
     def receive_eof(self) -> None:
         """Report that no more bytes will come; no effect if the message is complete or refused.
 
@@ -266,7 +312,11 @@ class Decoder(Generic[HeaderT]):
 
     @property
     def offset(self) -> int:
-        """Bytes of the message taken so far."""
+        """Bytes of the message taken so far, so where in the message the next byte belongs.
+
+        Each byte before it is in its place, whatever happens to the transport. So after a broken connection a sender
+        continues here (`EncodedMessage.buffers_from`), with the same decoder, or with a new one (`resume_at`).
+        """
         return self._machine.envelope_bytes + self._machine.offset + self._filled
 
     @property
@@ -276,6 +326,13 @@ class Decoder(Generic[HeaderT]):
         These are the text of the header that is kept, the values of JSON tensors, and the offsets of BYTES elements.
         """
         return self._machine.held_bytes
+
+    def _not_held(self) -> LocalProtocolError:
+        msg = (
+            f"byte {self.offset} of the message has to come again: only a tensor in memory that existed before can hold"
+            " its bytes, and no header, BYTES tensor or new memory can"
+        )
+        return LocalProtocolError(msg)
 
     def _no_target(self) -> Exception:
         if isinstance(self._failure, MessageError):

@@ -60,6 +60,7 @@ class Machine(Reader, Generic[HeaderT]):
 
     Attributes:
         events: what has been read, in order; the caller removes them.
+        may_hold: whether the current target is memory that existed before, and so may hold its bytes already.
     """
 
     __slots__ = (
@@ -73,6 +74,7 @@ class Machine(Reader, Generic[HeaderT]):
         "_read_end",
         "_unplaced",
         "events",
+        "may_hold",
     )
 
     # Attributes of `Reader`. They are assigned here, and type checkers need a declaration here, too.
@@ -102,6 +104,7 @@ class Machine(Reader, Generic[HeaderT]):
         self._unplaced: deque[TensorSpec] = deque()
         self._placed: deque[tuple[Slabs, memoryview]] = deque()
         self._is_end_known = False
+        self.may_hold: bool = False
         self.events: deque[HeaderReceived[HeaderT] | TensorReceived | WindowReceived | EndOfMessage] = deque()
 
     def run(self) -> Fill:
@@ -199,7 +202,9 @@ class Machine(Reader, Generic[HeaderT]):
                 if slab.array is not spec.data:
                     yield from self._copy(values[start:position], slab.buffer)
             elif size:
+                self.may_hold = not slab.is_new
                 yield from self._fill_checked(slab.buffer) if is_bool else self.fill(slab.buffer)
+                self.may_hold = False
             if slab.array is not None:
                 self.events.append(
                     TensorReceived(spec=spec, values=slab.array)

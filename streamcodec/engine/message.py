@@ -54,6 +54,19 @@ class Message:
         """
         return buffers_of(self.parts)
 
+    def buffers_from(self, offset: int) -> Iterator[bytes | memoryview]:
+        """Return the message from a byte on, for a receiver that has all bytes before it; nothing is copied.
+
+        Windows of `Rows` are made again, and those before the offset are dropped. They have to be the same.
+
+        Args:
+            offset: where the receiver's next byte belongs: the `offset` of its decoder.
+
+        Raises:
+            LocalProtocolError: the message has no such place. While iterating, as for `buffers`.
+        """
+        return buffers_from(self.parts, self.nbytes, offset)
+
 
 def message_of(header: bytes, parts: Sequence[tuple[Part, int]]) -> Message:
     """Put a message together.
@@ -69,6 +82,33 @@ def message_of(header: bytes, parts: Sequence[tuple[Part, int]]) -> Message:
 def buffers_of(parts: tuple[Part, ...]) -> Iterable[bytes | memoryview]:
     """Return an iterable of the buffers of a message; each iteration starts anew."""
     return _StreamedBuffers(parts) if Rows in map(type, parts) else parts  # type: ignore[return-value] # no `Rows`
+
+
+def buffers_from(parts: tuple[Part, ...], nbytes: int, offset: int) -> Iterator[bytes | memoryview]:
+    """Return the buffers of a message from a byte on.
+
+    Raises:
+        LocalProtocolError: the offset is not one of the message's `nbytes`, nor its end.
+    """
+    if not 0 <= offset <= nbytes:
+        msg = f"a message of {nbytes} bytes has no byte {offset}"
+        raise LocalProtocolError(msg)
+    return _buffers_from(parts, offset)
+
+
+def _buffers_from(parts: tuple[Part, ...], offset: int) -> Iterator[bytes | memoryview]:
+    first = 0
+    while first < len(parts) and offset >= (size := _part_bytes(parts[first])):  # not even made
+        offset -= size
+        first += 1
+    for buffer in buffers_of(parts[first:]):
+        if offset < len(buffer):
+            yield memoryview(buffer)[offset:] if offset else buffer
+        offset = max(0, offset - len(buffer))
+
+
+def _part_bytes(part: Part) -> int:
+    return part.nbytes if isinstance(part, Rows) else len(part)
 
 
 class _StreamedBuffers:

@@ -14,14 +14,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.payloads import encode_payloads
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES
 from streamcodec.engine.errors import LocalProtocolError, shown
-from streamcodec.engine.message import Encodable, Part, binary_form, buffers_of, datatype_of_values, kind_of
+from streamcodec.engine.message import (
+    Encodable,
+    Part,
+    binary_form,
+    buffers_from,
+    buffers_of,
+    datatype_of_values,
+    kind_of,
+)
 from streamcodec.engine.placement import ALIGNMENT, byte_view
 from streamcodec.engine.record import record
 from streamcodec.engine.rows import Rows, collect
@@ -86,6 +94,19 @@ class EncodedMessage:
                 are asynchronous.
         """
         return buffers_of(self.parts)
+
+    def buffers_from(self, offset: int) -> Iterator[bytes | memoryview]:
+        """Return the body from a byte on, for a receiver that has all bytes before it; nothing is copied.
+
+        Windows of `Rows` are made again, and those before the offset are dropped. They have to be the same.
+
+        Args:
+            offset: where the receiver's next byte belongs: the `offset` of its decoder.
+
+        Raises:
+            LocalProtocolError: the body has no such place. While iterating, as for `buffers`.
+        """
+        return buffers_from(self.parts, self.body_length, offset)
 
     @property
     def headers(self) -> list[tuple[str, str]]:
