@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,23 @@ def test_frames_over_a_websocket() -> None:
     assert _printed("frames_websocket.py") == ["{'x': array([0, 2, 4])}"]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process has had")
+def test_an_upload_that_breaks_goes_on() -> None:
+    """33 MiB over ten breaks and a restart; a receiver that held them would need as much above numpy."""
+    command = [sys.executable, str(_EXAMPLES / "resumed_upload.py"), "33"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    first, second = result.stdout.splitlines()
+    assert first.startswith("34603008 bytes, 10 breaks, right: True, went on at [128, ")
+    offsets = json.loads(first.rpartition(" at ")[2])
+    assert all(after - before <= 34603008 // 11 + 128 for before, after in pairwise(offsets))
+    assert max(offsets) == offsets[-1] > offsets[1]
+    _, peak, _, _, bare, *_ = second.split()
+    assert int(peak) - int(bare) <= 30
+    assert second.endswith("['x.npy']")
+
+
 def test_all_examples_are_tested() -> None:
     """Those of servers and files in `test_embedding_examples`; those of KServe and Ray with their tests."""
     assert {path.name for path in _EXAMPLES.glob("*.py")} == {
@@ -305,6 +323,7 @@ def test_all_examples_are_tested() -> None:
         "kserve_model.py",
         "pipe_to_npy.py",
         "ray_replica.py",
+        "resumed_upload.py",
         "test_your_decoder.py",
         "threaded_server.py",
         "trio_server.py",
