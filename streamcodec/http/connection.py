@@ -6,8 +6,9 @@ those bytes alone. `body` and `chunks` find the end of a body.
 
 The transport has two ways to bring bytes. `get_buffer()` returns scratch memory for heads, short chunks and compressed
 bodies. Within other bodies it returns the decoder's own target, so the socket writes tensor bytes into the tensor.
-Body bytes that were read together with a head, or with the line before a chunk, are copied out of the scratch memory
-once; that is at most one scratch buffer each time. `feed(chunk)` is built on `get_buffer()`. It takes only the bytes
+A connection has scratch memory only while that holds bytes; see `scratch`. Body bytes that were read together with a
+head, or with the line before a chunk, are copied out of the scratch memory once; that is at most one scratch buffer
+each time. `feed(chunk)` is built on `get_buffer()`. It takes only the bytes
 of messages that may go on. While the connection waits for a decision (where does this body go?), or for the answer to
 be sent, it takes nothing. The same holds while the receiver of the body is paused, because a window of a tensor is
 being consumed. So nothing is ever buffered without a bound, pipelined requests included.
@@ -42,16 +43,13 @@ from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtoc
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
 from streamcodec.engine.inflate import Inflater
 from streamcodec.engine.limits import Limits
-from streamcodec.engine.placement import uninitialised_bytes
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.heads import check_head, invalid_http
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import RequestHead, ResponseHead
-
-SCRATCH_BYTES: Final = 64 << 10
-"""Size of one read while the bytes may belong to several things. It is larger only if a head may be larger."""
+from streamcodec.http.scratch import NOTHING, SCRATCH_BYTES, borrow, idle_blocks
 
 _PIECES: Final = 16
 """Pieces of framing and data that a paced connection processes at once. They take half a millisecond if each chunk has
@@ -117,7 +115,9 @@ class Incoming:
         self._limits = limits
         self._is_paced = paced
         self._pieces = range(_PIECES if paced else _ENDLESS)
-        self._scratch = uninitialised_bytes(max(SCRATCH_BYTES, limits.max_head_bytes + 1))
+        self._scratch = NOTHING
+        self._scratch_bytes = max(SCRATCH_BYTES, limits.max_head_bytes + 1)
+        self._idle_blocks = idle_blocks(self._scratch_bytes)
         self._start = 0
         self._end = 0
         self._scanned = 0
@@ -149,7 +149,12 @@ class Incoming:
                 msg = "no bytes can be taken now; call next_event() until it returns NEED_DATA"
                 raise LocalProtocolError(msg)
             self._target = None if self._body is None else self._body.get_buffer()
-        buffer = self._scratch[self._end :] if self._target is None else self._target[self._filled :]
+        if self._target is not None:
+            buffer = self._target[self._filled :]
+        else:
+            if not self._scratch:
+                self._scratch = borrow(self._idle_blocks, self._scratch_bytes)
+            buffer = self._scratch[self._end :]
         self._offered = self._room = len(buffer)
         return buffer
 
@@ -246,7 +251,7 @@ class Incoming:
     def wants_data(self) -> bool:
         """Whether `get_buffer` can be called."""
         if self.state is _HEAD:
-            return self._end < len(self._scratch) and not self.is_eof
+            return self._end < self._scratch_bytes and not self.is_eof
         if self.state is not _BODY or self._body is None:
             return self.state is _FILLING
         return self._body.wants_data
@@ -368,7 +373,7 @@ class Incoming:
     def skip(self, nbytes: int) -> None:
         """Drop messages that the caller has read with `peek`."""
         self._start = nbytes
-        self._keep_room()
+        self._keep_room(self._offered)
 
     def receive_body(self, receiver: Receiver, head: RequestHead | ResponseHead | None) -> None:
         """Send the body that a head has announced to a receiver.
@@ -491,21 +496,29 @@ class Incoming:
 
     def _forget_body(self) -> None:
         self._check_idle()
+        offered = self._offered
         self._settle()
         if self._body is not None:
             self.received_direct += self._body.received_direct
             self.received_copied += self._body.received_copied
         self._body = None
-        self._keep_room()
+        self._keep_room(offered)
 
-    def _keep_room(self) -> None:
-        """Move the remaining bytes to the front, where the next head begins, so that a whole head fits."""
+    def _keep_room(self, offered: int) -> None:
+        """Move the remaining bytes to the front, where the next head begins, so that a whole head fits.
+
+        Without remaining bytes, give the memory back; unless it was `offered`: a transport may still write there.
+        """
         left = self._end - self._start
         if self._start:
-            self._scratch[:left] = self._scratch[self._start : self._end]
+            if left:
+                self._scratch[:left] = self._scratch[self._start : self._end]
             self._offered = self._room = 0
         self._start, self._end, self._scanned = 0, left, 0
         self._has_skipped = False
+        if self._scratch and not (left or offered):
+            self._idle_blocks.append(self._scratch)
+            self._scratch = NOTHING
 
     def _advance(self) -> None:
         """Pass the bytes that have arrived to the body."""
@@ -526,3 +539,5 @@ class Incoming:
             self.state = following
         if self._start == self._end > 0:
             self._start = self._end = self._offered = self._room = 0
+            self._idle_blocks.append(self._scratch)
+            self._scratch = NOTHING

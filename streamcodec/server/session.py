@@ -20,10 +20,11 @@ from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.connection import SCRATCH_BYTES, State
+from streamcodec.http.connection import State
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
 from streamcodec.server.dates import Dates

@@ -113,7 +113,8 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return memory for the next bytes."""
-        return self.source.get_buffer(sizehint)[:READ_BYTES]
+        buffer = self.source.get_buffer(sizehint)
+        return buffer if len(buffer) <= READ_BYTES else buffer[:READ_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the bytes that have arrived."""

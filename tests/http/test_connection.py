@@ -9,7 +9,7 @@ import pytest
 
 from streamcodec import NEED_DATA, EndOfMessage, ErrorCode
 from streamcodec.http import Collector, ConnectionClosed, RequestHead, ServerConnection
-from streamcodec.http.connection import SCRATCH_BYTES
+from streamcodec.http.scratch import SCRATCH_BYTES
 from tests.http.driver import Driver, refuses, server, triad
 from tests.http.messages import BODY, GET, IHCL, framed, head, length, post
 from tests.processes import resident

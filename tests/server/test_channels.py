@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from streamcodec import encode_request
-from streamcodec.http.connection import SCRATCH_BYTES
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.channels import ProtocolChannel, SocketChannel

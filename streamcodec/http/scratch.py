@@ -1,0 +1,40 @@
+"""Scratch: memory for one read, which connections share. A connection has some only while it holds bytes.
+
+A thousand idle connections would have 64 MiB of it, where one after the other can use the same 64 KiB. Those also stay
+in the processor's cache. No connection sees another's bytes: it looks only at those that it was told have arrived.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cache
+from typing import Final
+
+from streamcodec.engine.placement import uninitialised_bytes
+
+SCRATCH_BYTES: Final = 64 << 10
+"""Size of one read while the bytes may belong to several things. It is larger only if a head may be larger."""
+
+NOTHING: Final = memoryview(b"")
+"""The scratch memory of a connection that has none."""
+
+_MOST_IDLE: Final = 16
+"""Blocks of one size that are kept for the next reads: one for each thread that reads at the same time."""
+
+
+@cache
+def idle_blocks(nbytes: int) -> deque[memoryview]:  # noqa: ARG001 - there is one for each size
+    """Return the memory of this size that nobody uses. Append what has been used; beyond a few blocks, one is freed."""
+    return deque(maxlen=_MOST_IDLE)
+
+
+def borrow(idle: deque[memoryview], nbytes: int) -> memoryview:
+    """Return scratch memory; its contents are whatever was there.
+
+    Raises:
+        MemoryError: there is none.
+    """
+    try:
+        return idle.pop()
+    except IndexError:
+        return uninitialised_bytes(nbytes)

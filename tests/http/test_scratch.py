@@ -1,0 +1,100 @@
+"""Scratch: connections share memory for one read, and none has any while it holds no bytes."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+import pytest
+
+from streamcodec import NEED_DATA, Limits
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.http import RequestHead, ServerConnection, scratch
+from streamcodec.http.scratch import SCRATCH_BYTES, borrow, idle_blocks
+
+HEAD = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def idle() -> deque[memoryview]:
+    """Return the idle memory; there is none at first."""
+    blocks = idle_blocks(SCRATCH_BYTES)
+    blocks.clear()
+    return blocks
+
+
+def _receive(connection: ServerConnection, data: bytes) -> None:
+    connection.get_buffer()[: len(data)] = data
+    connection.buffer_updated(len(data))
+
+
+def _answer(connection: ServerConnection) -> None:
+    assert isinstance(connection.next_event(), RequestHead)
+    connection.send_response(200, [], [])
+    connection.end_response()
+
+
+def test_idle_connections_have_no_memory(idle: deque[memoryview]) -> None:
+    connections = [ServerConnection(Limits()) for _ in range(100)]
+    memory = set()
+    for connection in connections:
+        memory.add(id(connection.get_buffer().obj))
+        _receive(connection, HEAD)
+        _answer(connection)
+        assert connection.next_event() is NEED_DATA
+        assert connection.incoming._scratch is scratch.NOTHING  # noqa: SLF001 - nothing else tells
+    assert len(memory) == 1
+    assert len(idle) == 1
+
+
+@pytest.mark.parametrize("cut", range(1, len(HEAD)))
+def test_what_has_arrived_is_safe_from_others(cut: int) -> None:
+    """Others read as much as they like between the pieces of a head, and after it."""
+    first, others = ServerConnection(Limits()), [ServerConnection(Limits()) for _ in range(3)]
+    _receive(first, HEAD[:cut])
+    for other in others:
+        _receive(other, HEAD.replace(b"v2", b"??"))
+        _answer(other)
+    _receive(first, HEAD[cut:] + HEAD[:cut])
+    for _ in range(2):
+        head = first.next_event()
+        assert isinstance(head, RequestHead)
+        assert head.target == "/v2"
+        first.send_response(200, [], [])
+        first.end_response()
+        for other in others:
+            _receive(other, HEAD.replace(b"v2", b"??"))
+            _answer(other)
+        if first.incoming.kept:
+            _receive(first, HEAD[cut:])
+
+
+def test_memory_on_offer_is_not_given_to_others() -> None:
+    """A transport may still write there; that is against the rules, and must not reach another connection."""
+    connection, other = ServerConnection(Limits()), ServerConnection(Limits())
+    _receive(connection, HEAD)
+    assert isinstance(connection.next_event(), RequestHead)
+    connection.send_response(200, [], [])
+    connection.end_response()
+    offered = connection.get_buffer()
+    connection.feed(b"")
+    connection.incoming.next_cycle()
+    assert other.get_buffer().obj is not offered.obj
+    _receive(connection, HEAD)
+    _answer(connection)
+
+
+def test_few_blocks_are_kept(idle: deque[memoryview]) -> None:
+    blocks = [borrow(idle, SCRATCH_BYTES) for _ in range(40)]
+    idle.extend(blocks)
+    assert len(idle) == 16
+    assert borrow(idle, SCRATCH_BYTES) is blocks[-1]
+
+
+def test_a_longer_head_has_longer_memory() -> None:
+    connection = ServerConnection(Limits(max_head_bytes=100_000))
+    assert len(connection.get_buffer()) == 100_001
+    _receive(connection, HEAD.replace(b"Host: x", b"Host: x\r\nA: " + b"y" * 99_000))
+    _answer(connection)
+    with pytest.raises(LocalProtocolError, match=re.escape("1 bytes cannot have been written to a buffer of 0")):
+        connection.buffer_updated(1)
