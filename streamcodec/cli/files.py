@@ -28,8 +28,9 @@ from streamcodec.engine.events import TensorReceived
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 """Errors of file systems without hard links, as on memory cards."""
 
-_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a process by default: from a service manager, and from a terminal that is closed."""
+_ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that end a process by default: from a service manager, and from a terminal that is closed. Windows has no
+SIGHUP."""
 
 
 def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:

@@ -23,7 +23,7 @@ it."""
 _AGAIN_SECONDS: Final = 0.1
 """Time between two looks whether the exception has been swallowed."""
 
-_ALARM: Final[signal.Signals | None] = getattr(signal, "SIGALRM", None)
+_ALARM: Final[signal.Signals | None] = getattr(signal, "SIGALRM", None) if hasattr(signal, "setitimer") else None
 """The signal of the timer; Windows has none, so that a swallowed exception is lost there."""
 
 

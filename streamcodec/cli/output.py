@@ -38,7 +38,9 @@ def complain(line: str) -> None:
 
 
 def is_read(stream: TextIO) -> bool:
-    """Tell whether somebody may read the output; False for a broken pipe."""
+    """Tell whether somebody may read the output; False for a broken pipe, if the system tells that."""
+    if not hasattr(select, "poll"):
+        return True
     poll = select.poll()
     try:
         poll.register(stream.fileno(), 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -25,7 +24,7 @@ from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import aio, unix
 from streamcodec.transports.duplex import AsyncDuplex
 from streamcodec.transports.timelimit import TimeLimit
-from streamcodec.transports.tls import TlsSocket
+from streamcodec.transports.tls import POLLIN, TlsSocket
 
 _EVENTS_IN_A_ROW: Final = 64
 """After this many events, other tasks get their turn."""
@@ -171,7 +170,7 @@ async def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times
     with tls_over(sock, context, host) as tls:
         while awaited := tls.handshake():
             with anyio.fail_after(times.timeout.connect):
-                await (anyio.wait_readable if awaited == select.POLLIN else anyio.wait_writable)(tls)
+                await (anyio.wait_readable if awaited == POLLIN else anyio.wait_writable)(tls)
     return tls
 
 

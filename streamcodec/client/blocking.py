@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 import threading
@@ -21,6 +20,7 @@ from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import unix
 from streamcodec.transports.duplex import Duplex
+from streamcodec.transports.system import new_poll
 from streamcodec.transports.tls import TlsSocket
 
 
@@ -120,7 +120,7 @@ def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times: Time
     """
     with tls_over(sock, context, host) as tls:
         while awaited := tls.handshake():
-            poll = select.poll()
+            poll = new_poll()
             poll.register(tls, awaited)
             seconds = times.limit.at_most(times.timeout.connect)
             if not poll.poll(None if seconds is None else seconds * 1000):

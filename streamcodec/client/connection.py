@@ -7,7 +7,6 @@ connection (RFC 9112, section 9.3.1), if it is repeatable.
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -18,6 +17,7 @@ from streamcodec.engine.message import Part
 from streamcodec.http.client import ClientConnection
 from streamcodec.transports.sync import has_input
 from streamcodec.transports.tls import Socket, TlsSocket
+from streamcodec.transports.unix import AF_UNIX
 
 _ALERT: Final = b"\x15\x03"
 """The first bytes of a TLS alert, which says that the input was not TLS (RFC 8446, section 5.1)."""
@@ -123,7 +123,7 @@ class Connection:
 
     def _expects_tls(self, error: MessageError) -> bool:
         """Tell whether a server that has not answered in HTTP behaves like one that expects TLS."""
-        if isinstance(self.socket, TlsSocket) or self.socket.family == socket.AF_UNIX or self.is_kept:
+        if isinstance(self.socket, TlsSocket) or self.socket.family == AF_UNIX or self.is_kept:
             return False
         has_hung_up = error.code is ErrorCode.CONNECTION_CLOSED and self._is_silent
         return has_hung_up or self.http.incoming.begun(len(_ALERT)) == _ALERT

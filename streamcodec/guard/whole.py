@@ -32,8 +32,8 @@ from streamcodec.guard.fields import RawFields, request_fields, response_fields
 from streamcodec.guard.routing import origin_form
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.collector import Collector
-from streamcodec.http.connection import SCRATCH_BYTES
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.express import plain_head
 

@@ -26,6 +26,7 @@ from streamcodec.transports import aio
 from streamcodec.transports.acknowledged import unacknowledged_bytes
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.source import EventSource
+from streamcodec.transports.system import send_some
 from streamcodec.transports.tls import Socket, TlsSocket
 from streamcodec.transports.vectors import Parts, async_batches
 
@@ -161,7 +162,7 @@ class SocketChannel:
         """Send the bytes if the system has room. It then has room for more than these few."""
         if takes_more(self._socket):
             with suppress(OSError):  # the client has left
-                self._socket.sendmsg([memoryview(data)])
+                send_some(self._socket, [memoryview(data)])
 
     def end(self) -> None:
         """Close one direction."""

@@ -8,17 +8,21 @@ request has arrived, the request can never be complete.
 
 from __future__ import annotations
 
-import fcntl
 import select
 import sys
-import termios
+from contextlib import suppress
 from typing import Final, Protocol
 
-from streamcodec.transports.tls import TlsSocket
+from streamcodec.transports.system import new_poll
+from streamcodec.transports.tls import POLLOUT, TlsSocket
 
-_RESET: Final = select.POLLERR | select.POLLHUP | select.POLLNVAL
-_ENDED: Final = getattr(select, "POLLRDHUP", 0)
-"""Linux tells this without reading. Elsewhere only a connection that was reset is noticed."""
+with suppress(ImportError):  # Windows has neither, and no `poll`, without which they are not used
+    import fcntl
+    import termios
+
+_RESET: Final[int] = sum(getattr(select, name, 0) for name in ("POLLERR", "POLLHUP", "POLLNVAL"))
+_ENDED: Final[int] = getattr(select, "POLLRDHUP", 0)
+"""Linux tells this without reading. Elsewhere only a connection that was reset is noticed; without `poll`, none is."""
 
 _INT_BYTES: Final = 4
 
@@ -36,15 +40,15 @@ class HasFileno(Protocol):
 
 def has_ended(sock: HasFileno) -> bool:
     """Return whether a client has ended its direction of a connection, or both: the server cannot tell which."""
-    poll = select.poll()
+    poll = new_poll()
     poll.register(sock.fileno(), _ENDED)
     return bool(poll.poll(0))
 
 
 def takes_more(sock: HasFileno) -> bool:
     """Return whether the system takes a few bytes for a connection at once."""
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLOUT)
+    poll = new_poll()
+    poll.register(sock.fileno(), POLLOUT)
     return bool(poll.poll(0))
 
 
@@ -55,7 +59,7 @@ def has_left(sock: HasFileno, missing: int | None) -> bool:
         sock: the connection.
         missing: bytes of the request that have not been read; None if that is unknown.
     """
-    poll = select.poll()
+    poll = new_poll()
     poll.register(sock.fileno(), _ENDED)
     found = poll.poll(0)
     if not found:

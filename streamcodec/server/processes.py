@@ -12,6 +12,7 @@ The budget of memory is that of the machine, so each process has its part of it.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -29,6 +30,7 @@ from streamcodec.service import Service
 from streamcodec.service.observing import Observer
 
 _HAS_REUSE_PORT: Final = hasattr(socket, "SO_REUSEPORT")
+_HAS_FORK: Final = hasattr(os, "fork")
 
 Observing = Callable[[Service], AbstractContextManager[Iterable[Observer]]]
 """Makes the observers of one process, which are closed at its end."""
@@ -75,11 +77,14 @@ def run_workers(
         An exit status: 0 after SIGTERM, 130 after Ctrl-C.
 
     Raises:
-        LocalProtocolError: there are other threads, or the system cannot share a port; the path is too long, or there
-            is TLS on a Unix socket.
+        LocalProtocolError: there are other threads, or the system cannot fork or share a port; the path is too long, or
+            there is TLS on a Unix socket.
         OSError: the address cannot be had.
     """
     refuse_tls(uds, ssl_context)
+    if not _HAS_FORK:
+        msg = "this system cannot fork processes; serve in one, or start several servers at ports of their own"
+        raise LocalProtocolError(msg)
     if uds is None and not _HAS_REUSE_PORT:
         msg = "this system cannot share a port among processes (SO_REUSEPORT)"
         raise LocalProtocolError(msg)

@@ -14,8 +14,9 @@ import socket
 import ssl
 import threading
 from _thread import start_new_thread
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -32,6 +33,9 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 _STOPS_WORKER: Final = (signal.SIGTERM,)
 """Ctrl-C is for the first process, which tells the others."""
+
+_LOOK_SECONDS: Final = 0.1
+"""Time between two looks for a signal, where the event loop cannot tell."""
 
 _GRACE_SECONDS: Final = 1.0
 """Time for the event loop to end after it was told to. Usually it takes some milliseconds."""
@@ -241,7 +245,7 @@ async def _run_until_signal(
     watchdog: _Watchdog,
     numbers: tuple[signal.Signals, ...],
 ) -> None:
-    with anyio.open_signal_receiver(*numbers) as signals:
+    with _received(numbers) as signals:
         watchdog.watch(numbers)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, signals, server, tasks.cancel_scope if numbers == _SIGNALS else None)
@@ -249,6 +253,35 @@ async def _run_until_signal(
             await server.serve(listener)
             watchdog.handle_no_more()
             tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _received(numbers: tuple[signal.Signals, ...]) -> Iterator[AsyncIterator[signal.Signals]]:
+    """Receive signals. An event loop of Windows cannot; there, handlers note them, and a task looks regularly."""
+    with ExitStack() as stack:
+        try:
+            signals = stack.enter_context(anyio.open_signal_receiver(*numbers))
+        except NotImplementedError:
+            signals = stack.enter_context(_noted(numbers))
+        yield signals
+
+
+@contextmanager
+def _noted(numbers: tuple[signal.Signals, ...]) -> Iterator[AsyncIterator[signal.Signals]]:
+    noted: deque[int] = deque()
+    before = {number: signal.signal(number, lambda number, _: noted.append(number)) for number in numbers}
+
+    async def look() -> AsyncIterator[signal.Signals]:
+        while True:
+            while noted:
+                yield signal.Signals(noted.popleft())
+            await anyio.sleep(_LOOK_SECONDS)
+
+    try:
+        yield look()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _watch(

@@ -13,7 +13,6 @@ Who speaks plain HTTP is answered in plain HTTP. It is known by the first byte: 
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import ssl
 from time import monotonic
@@ -22,7 +21,7 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
-from streamcodec.transports.tls import TlsSocket, is_cut
+from streamcodec.transports.tls import POLLIN, TlsSocket, is_cut
 
 logger: Final = logging.getLogger(__name__)
 
@@ -106,7 +105,7 @@ class Securing:
     async def _shake(self, tls: TlsSocket, client: str) -> TlsSocket:
         try:
             while awaited := await self._step(tls):
-                await (anyio.wait_readable if awaited == select.POLLIN else anyio.wait_writable)(tls)
+                await (anyio.wait_readable if awaited == POLLIN else anyio.wait_writable)(tls)
         except ssl.SSLError as error:
             if is_cut(error):
                 tls.close()

@@ -20,7 +20,6 @@ certificate would have no name to be for.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 import ssl
@@ -33,6 +32,9 @@ from typing import Any, Final
 
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.transports.unix import check_path
+
+with suppress(ImportError):  # of Windows, whose Python has no Unix sockets
+    import fcntl
 
 PERMISSIONS: Final = 0o600
 """By default only the server's own user may connect. Everybody on the machine can reach a port of 127.0.0.1."""

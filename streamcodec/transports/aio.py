@@ -23,6 +23,7 @@ from streamcodec.transports import turns
 from streamcodec.transports.acknowledged import SLICES, Silence, unacknowledged_bytes
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
 from streamcodec.transports.sync import new_socket, receive, received
+from streamcodec.transports.system import send_some
 from streamcodec.transports.tls import Socket, TlsSocket, has_pending
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 
@@ -132,7 +133,7 @@ async def send_batch(sock: Socket, batch: list[memoryview], limit: ProgressLimit
     turn_bytes = 0
     while queue:
         try:
-            nbytes = sock.sendmsg(queue.vectors())
+            nbytes = send_some(sock, queue.vectors())
         except BlockingIOError:
             await limit.wait(anyio.wait_writable, sock)
             turn_bytes = 0

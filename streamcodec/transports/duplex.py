@@ -12,7 +12,6 @@ There is one class for each way of waiting. This module does not know the conten
 
 from __future__ import annotations
 
-import select
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Generic
@@ -26,8 +25,9 @@ from streamcodec.transports import aio
 from streamcodec.transports.acknowledged import SLICES, Silence
 from streamcodec.transports.source import EventSource, EventT
 from streamcodec.transports.sync import receive, received
+from streamcodec.transports.system import new_poll, send_some
 from streamcodec.transports.timelimit import TimeLimit
-from streamcodec.transports.tls import Socket, has_pending
+from streamcodec.transports.tls import POLLIN, POLLOUT, Socket, has_pending
 from streamcodec.transports.vectors import SendQueue, async_batches
 
 
@@ -67,7 +67,7 @@ class Duplex(Generic[EventT]):
         self._read_timeout = read_timeout
         self._write_timeout = write_timeout
         self._limit = limit or TimeLimit(None)
-        self._poll = select.poll()
+        self._poll = new_poll()
         self._awaited = 0
         self._is_stopped = False
         self.is_sent: bool = False
@@ -101,11 +101,11 @@ class Duplex(Generic[EventT]):
         """Wait until one direction can move, and move it."""
         is_sending = bool(self._queue)
         self.is_sent = not (is_sending or self._is_stopped)
-        self._await(select.POLLIN | select.POLLOUT if is_sending else select.POLLIN)
+        self._await(POLLIN | POLLOUT if is_sending else POLLIN)
         events = self._ready(self._write_timeout if is_sending else self._read_timeout)
-        if events & select.POLLOUT:
+        if events & POLLOUT:
             self._send()
-        if events & ~select.POLLOUT:
+        if events & ~POLLOUT:
             with suppress(BlockingIOError):  # a false alarm of the system, which is permitted
                 received(self._source, receive(self._socket, self._source))
 
@@ -121,7 +121,7 @@ class Duplex(Generic[EventT]):
                     raise self._limit.too_long(timeout)
                 ready = self._poll_for(slice_seconds)
         events = ready[0][1] if ready else 0
-        return events | select.POLLIN if is_pending else events
+        return events | POLLIN if is_pending else events
 
     def _poll_for(self, seconds: float | None) -> list[tuple[int, int]]:
         """Wait until the socket is ready, for some seconds.
@@ -130,13 +130,14 @@ class Duplex(Generic[EventT]):
             TimeoutError: the whole call has had its time.
         """
         seconds = self._limit.at_most(seconds) if seconds != 0 else 0
-        return self._poll.poll(None if seconds is None else seconds * 1000)
+        ready: list[tuple[int, int]] = self._poll.poll(None if seconds is None else seconds * 1000)
+        return ready
 
     def _send(self) -> None:
         if not self._queue:
             return
         try:
-            nbytes = self._socket.sendmsg(self._queue.vectors())
+            nbytes = send_some(self._socket, self._queue.vectors())
         except BlockingIOError:
             pass
         except ConnectionError as error:
@@ -226,7 +227,7 @@ class AsyncDuplex(Generic[EventT]):
         queue = SendQueue(self._parts)
         try:
             if queue:
-                self._limit.sent = self._socket.sendmsg(queue.vectors())
+                self._limit.sent = send_some(self._socket, queue.vectors())
                 queue.sent(self._limit.sent)
         except BlockingIOError:
             pass

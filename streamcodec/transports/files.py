@@ -27,10 +27,14 @@ from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderT
 from streamcodec.transports.received import Collecting, MessageEvent, Received
 from streamcodec.transports.source import Encoded, EventSource, EventT
+from streamcodec.transports.tls import POLLIN, POLLOUT
 
 _BYTES_AT_ONCE: Final = 256 << 10
 """The most for one read or write, because compressed files produce this much at once, and serial lines copy it. 64 MiB
 of a file in memory took 23 ms of CPU in reads of 64 KiB, 21 ms in reads of this size, 20 ms in one read."""
+
+_HAS_POLL: Final = hasattr(select, "poll")
+"""Elsewhere only sockets can be waited for, so that files are asked again."""
 
 _IDLE_SECONDS: Final = 0.002
 """How long to wait for a file that cannot tell when it has bytes. At 8 Mbit/s, 2 kB arrive in that time, half of what
@@ -142,7 +146,7 @@ def next_event(
             elif nbytes == 0 and empty_is_end:
                 source.receive_eof()
             else:
-                patience.wait(select.POLLIN, is_told=nbytes is None)
+                patience.wait(POLLIN, is_told=nbytes is None)
         event = source.next_event()
     return event
 
@@ -170,9 +174,9 @@ def encode_to(message: Encoded, file: Writable, *, timeout: float | None = None)
             if nbytes:
                 patience.renew()
             if is_blocked:
-                patience.wait(select.POLLOUT, is_told=True)
+                patience.wait(POLLOUT, is_told=True)
             elif not nbytes:
-                patience.wait(select.POLLOUT, is_told=False)
+                patience.wait(POLLOUT, is_told=False)
 
 
 def _read(file: Readable, room: memoryview) -> int | None:
@@ -225,7 +229,7 @@ class _Patience:
         if left <= 0:
             msg = f"nothing has moved for {self._timeout:g} seconds"
             raise TimeoutError(msg)
-        descriptor = _descriptor(self._file) if is_told else None
+        descriptor = _descriptor(self._file) if is_told and _HAS_POLL else None
         if descriptor is None:
             time.sleep(min(left, _IDLE_SECONDS))
             return

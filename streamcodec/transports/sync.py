@@ -7,7 +7,6 @@ a row, one read of a socket fills many of them. Time limits are those of the soc
 
 from __future__ import annotations
 
-import select
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,8 @@ from typing import Final
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.message import Part
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
-from streamcodec.transports.tls import Socket, TlsSocket
+from streamcodec.transports.system import HAS_RECVMSG, new_poll, send_some
+from streamcodec.transports.tls import POLLIN, Socket, TlsSocket
 from streamcodec.transports.vectors import SendQueue
 
 LONG_READ_BYTES: Final = 1 << 20
@@ -34,7 +34,7 @@ def receive(sock: Socket, source: EventSource[object], most: int = READ_BYTES) -
         most: largest number of bytes to read into one long buffer.
     """
     buffers = source.get_buffers()
-    if len(buffers) > 1:
+    if len(buffers) > 1 and (HAS_RECVMSG or isinstance(sock, TlsSocket)):
         return sock.recvmsg_into(buffers)[0]
     return sock.recv_into(buffers[0], min(len(buffers[0]), most))
 
@@ -76,7 +76,7 @@ def send(sock: Socket, parts: Iterable[Part]) -> None:
     """
     queue = SendQueue(parts)
     while queue:
-        queue.sent(sock.sendmsg(queue.vectors()))
+        queue.sent(send_some(sock, queue.vectors()))
 
 
 @contextmanager
@@ -104,6 +104,6 @@ def has_input(sock: Socket) -> bool:
     """
     if isinstance(sock, TlsSocket):
         return sock.has_input
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
+    poll = new_poll()
+    poll.register(sock, POLLIN)
     return bool(poll.poll(0))

@@ -41,6 +41,10 @@ end."""
 _CUTS_ARE_ENDS: Final[int] = getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
 """An option of OpenSSL 3 that makes a cut look like an end. Python 3.11.3 and older set it in every context."""
 
+POLLIN: Final[int] = getattr(select, "POLLIN", 1)
+POLLOUT: Final[int] = getattr(select, "POLLOUT", 4)
+"""Events of `select.poll`; systems without it have these numbers instead."""
+
 _BUSY: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -105,9 +109,9 @@ class TlsSocket:
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
-            return select.POLLIN
+            return POLLIN
         except ssl.SSLWantWriteError:
-            return select.POLLOUT
+            return POLLOUT
         return 0
 
     @property

@@ -27,6 +27,9 @@ from anyio.lowlevel import checkpoint
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.transports.timelimit import TimeLimit
 
+AF_UNIX: Final[int | None] = getattr(socket, "AF_UNIX", None)
+"""The family of Unix sockets; None if the system, or its Python, has none."""
+
 MAX_PATH_BYTES: Final = 107 if sys.platform == "linux" else 103
 """Of the path of a socket. The system's address has one byte more, for the NUL at its end."""
 
@@ -38,8 +41,10 @@ def check_path(path: str) -> None:
     """Check that a path can be that of a socket.
 
     Raises:
-        LocalProtocolError: it is too long, or has a NUL.
+        LocalProtocolError: it is too long, or has a NUL, or this system has no Unix sockets.
     """
+    if AF_UNIX is None:
+        raise LocalProtocolError("this system has no Unix sockets; use a host and a port")
     nbytes = len(os.fsencode(path))
     if nbytes > MAX_PATH_BYTES:
         raise LocalProtocolError(
