@@ -257,10 +257,12 @@ def _printed(example: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no ptys here")
 def test_frames_over_a_serial_line() -> None:
-    """Of three frames the second is damaged; the other two come."""
-    first, second, third = _printed("frames_pty.py")
-    assert (first, third) == ("0.0", "2.0")
-    assert "checksum is wrong" in second
+    """Of seven frames one is damaged, and one has lost bytes, which costs the next one, too."""
+    printed = _printed("frames_pty.py")
+    assert [line for line in printed if " " not in line] == ["0.0", "2.0", "5.0", "6.0"]
+    skipped = [line.partition(" skipped: ") for line in printed if " " in line]
+    assert [error[:8] for _, _, error in skipped] == ["the fram", "the fram", "no frame"]
+    assert all("checksum is wrong" in error for _, _, error in skipped[:2])
 
 
 def test_frames_through_a_pipe() -> None:
@@ -290,6 +292,24 @@ def test_frames_over_a_websocket() -> None:
 
 
 @pytest.mark.slow
+def test_frames_over_zeromq() -> None:
+    pytest.importorskip("zmq", exc_type=ImportError)
+    assert _printed("frames_zmq.py") == ["{'x': array([0, 2, 4])}"]
+
+
+@pytest.mark.slow
+def test_frames_through_a_broker_that_loses_some() -> None:
+    """The loss, and the damage, of one piece costs one frame; a piece that comes twice costs nothing."""
+    assert _printed("frames_mqtt.py") == [
+        "0 0.0",
+        "1 the message ends 2104 bytes too early (byte 2048)",
+        "2 2.0",
+        "3 the frame is damaged: its checksum is wrong (byte 4152)",
+        "4 4.0",
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process has had")
 def test_an_upload_that_breaks_goes_on() -> None:
     """33 MiB over ten breaks and a restart; a receiver that held them would need as much above numpy."""
@@ -316,9 +336,11 @@ def test_all_examples_are_tested() -> None:
         "fastapi_endpoint.py",
         "flask_endpoint.py",
         "forwarding_proxy.py",
+        "frames_mqtt.py",
         "frames_pipe.py",
         "frames_pty.py",
         "frames_websocket.py",
+        "frames_zmq.py",
         "gpu_upload.py",
         "kserve_model.py",
         "pipe_to_npy.py",
