@@ -116,7 +116,7 @@ class MemoryMap:
         starts = range(kept, max(len(view), 1), _PIECE_BYTES)
         for start, end in pairwise([*([0] if kept else []), *starts, len(view)]):
             array = mapped.view(spec.datatype.dtype) if end == len(view) else None
-            yield Slab(buffer=view[start:end], array=array)
+            yield Slab(buffer=view[start:end], array=array, is_new=start >= kept)  # what is new cannot be passed over
             if end > kept:
                 _write_out(mapped, start)
                 _write_record(self._record, end)

@@ -20,6 +20,7 @@ from streamcodec import (
     Decoder,
     EndOfMessage,
     HeaderReceived,
+    LocalProtocolError,
     MemoryMap,
     RequestHeader,
     TensorReceived,
@@ -167,6 +168,15 @@ def test_a_tensor_goes_on_after_a_restart_at_the_last_piece(tmp_path: Path) -> N
         assert np.load(folder / "x.npy").tobytes() == body[start : start + 30]
         assert np.load(folder / "y.npy").dtype == np.dtype("<u2")
         assert resumed(folder)[1] == len(body)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_the_record_does_not_count_has_to_come_again(tmp_path: Path) -> None:
+    start = PIECES.header_length or 0
+    decoder, _ = resumed(tmp_path)
+    decoder.feed(PIECES.body[start : start + 15])
+    with pytest.raises(LocalProtocolError, match=f"byte {start + 8} of the message has to come again"):
+        resumed(tmp_path, offset=start + 15)
 
 
 @pytest.mark.usefixtures("small_pieces")
