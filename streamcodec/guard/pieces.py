@@ -22,8 +22,8 @@ from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, WindowR
 from streamcodec.engine.placement import uninitialised_bytes
 from streamcodec.engine.spec import TensorSpec
 
-PIECE_BYTES: Final = 64 << 10
-"""Size of the buffer: that of one read."""
+PIECE_BYTES: Final = 256 << 10
+"""Size of the buffer. With 64 KiB, the guard takes twice the processor time for 64 MiB; with 1 MiB, a fifth less."""
 
 _UINT8: Final = DATATYPES["UINT8"]
 

@@ -144,10 +144,10 @@ def test_a_wrong_byte_ends_the_request_to_the_server_behind() -> None:
 
 
 def test_a_wrong_element_behind_the_first_piece() -> None:
-    texts = np.array([b"x" * 1000] * 200, object)
+    texts = np.array([b"x" * 1000] * 1000, object)
     message = encode_request([Tensor(name="t", array=texts)])
     body = bytearray(b"".join(message.buffers))
-    place = (message.header_length or 0) + 1004 * 150
+    place = (message.header_length or 0) + 1004 * 800
     body[place : place + 4] = struct.pack("<I", 1 << 31)
     fields = [f"{name}: {value}" for name, value in message.headers]
     with (
@@ -157,7 +157,7 @@ def test_a_wrong_element_behind_the_first_piece() -> None:
     ):
         answer = wire.send(head(PATH, *fields), bytes(body)).response()
         assert answer.status == 400
-        assert "element 150 of 200 declares" in answer.error
+        assert "element 800 of 1000 declares" in answer.error
         assert server.has_closed()
 
 
