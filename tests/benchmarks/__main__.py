@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import report, results
+from tests.benchmarks.comparing import OVERVIEW, OVERVIEW_TITLE, overview
 from tests.benchmarks.figures import Figure, Options
 from tests.benchmarks.peers import Peers
-from tests.benchmarks.plots import draw
+from tests.benchmarks.plots import draw, draw_bars
 from tests.benchmarks.results import Part, Run
 from tests.benchmarks.scenarios import SCENARIOS
 from tests.benchmarks.units import with_unit
@@ -93,6 +94,8 @@ def write_page(output: Path) -> None:
         path.unlink()
     for file, chart, figures in pictures:
         draw(chart, figures, output / file)
+    if groups := overview(parts):
+        draw_bars(OVERVIEW_TITLE, groups, output / OVERVIEW)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -25,8 +25,8 @@ def run_codec(options: Options) -> Figures:
         found.versions[_OTHER] = version(_OTHER)
     else:
         found.missing.append(codec.MISSING)
-    found.charts.append(Chart(quantity=codec.ENCODE, title="One FP32 tensor into a message", is_log=True))
-    found.charts.append(Chart(quantity=codec.DECODE, title="One FP32 tensor out of a message", is_log=True))
+    found.charts.append(Chart(quantity=codec.ENCODE, title="One FP32 tensor into a message"))
+    found.charts.append(Chart(quantity=codec.DECODE, title="One FP32 tensor out of a message"))
     return found
 
 
@@ -47,7 +47,7 @@ def run_elements(options: Options) -> Figures:
         found.versions[_OTHER] = version(_OTHER)
     else:
         found.missing.append(elements.MISSING)
-    found.charts.append(Chart(quantity="rate", title="BYTES: payloads by CPU time", is_log=True))
+    found.charts.append(Chart(quantity="rate", title="BYTES: payloads by CPU time"))
     return found
 
 

@@ -23,7 +23,7 @@ def run(options: Options) -> Figures:
     for case, (nbytes, rounds) in {"600 KB": (602_112, (101, 11)), "64 MiB": (64 * MIB, (21, 5))}.items():
         samples = compare(servers, "identity", nbytes, rounds=options.choose(*rounds))
         report(found, case, samples, nbytes)
-    found.charts.append(Chart(quantity="time", title="A tensor there and back", is_log=True))
+    found.charts.append(Chart(quantity="time", title="A tensor there and back"))
     return found
 
 

@@ -69,7 +69,6 @@ class Chart:
 
     quantity: str
     title: str
-    is_log: bool = False
     is_curve: bool = False
     """Whether it has curves instead: one over all cases, in their order, for each `who`."""
 

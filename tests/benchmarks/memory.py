@@ -58,7 +58,7 @@ def run(options: Options) -> Figures:
             continue
         found.add(case.name, _QUANTITY, case.who, "B", peaks, bound=case.bound)
     found.missing = list(dict.fromkeys(found.missing))
-    found.charts.append(Chart(quantity=_QUANTITY, title="Memory of the server for one request", is_log=True))
+    found.charts.append(Chart(quantity=_QUANTITY, title="Memory of the server for one request"))
     return found
 
 

@@ -62,7 +62,7 @@ def run(options: Options) -> Figures:
         for name, taken in narrow.items():
             bound = at_most(256 << 10) if name != TRITON else None
             found.add(case, "bytes sent by then", name, "B", [refusal.sent for refusal in taken], bound=bound)
-    found.charts.append(Chart(quantity="time", title="A wrong request of 256 MiB, until it is refused", is_log=True))
+    found.charts.append(Chart(quantity="time", title="A wrong request of 256 MiB, until it is refused"))
     return found
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from tests.benchmarks.comparing import OVERVIEW, OVERVIEW_TITLE, compared, overview, summary_table
 from tests.benchmarks.figures import Chart, Figure, Scenario
 from tests.benchmarks.results import Part
 from tests.benchmarks.units import scale_of, with_unit, written
@@ -23,11 +24,27 @@ _HEADINGS: Final = ("case", "measured", "of", "median", "quartiles", "rounds", "
 def render(scenarios: Mapping[str, Scenario], parts: Mapping[str, Part]) -> str:
     """Return the page."""
     sections = [
-        _section(name, scenario, parts[name]) if name in parts else _not_run(scenario, name)
+        _section(scenario, parts[name]) if name in parts else _not_run(scenario, name)
         for name, scenario in scenarios.items()
     ]
-    summary = _summary({scenario.title: parts[name] for name, scenario in scenarios.items() if name in parts})
-    return Template(_WORDS.read_text()).substitute(summary=summary, sections="\n".join(sections))
+    found = {scenario.title: parts[name] for name, scenario in scenarios.items() if name in parts}
+    return Template(_WORDS.read_text()).substitute(
+        pictures="\n".join(_shown(parts)),
+        table="\n".join(summary_table(found)),
+        summary=_summary(found),
+        sections="\n".join(sections),
+    )
+
+
+def _shown(parts: Mapping[str, Part]) -> Iterator[str]:
+    """Yield each picture with what it says."""
+    if overview(parts):
+        yield f"![{OVERVIEW_TITLE}]({OVERVIEW})\n"
+    for name, part in parts.items():
+        for file, chart, figures in pictures(name, part):
+            yield f"![{chart.title}]({file})\n"
+            if message := compared(figures):
+                yield f"*{message}*\n"
 
 
 def pictures(name: str, part: Part) -> Iterator[tuple[str, Chart, list[Figure]]]:
@@ -55,13 +72,11 @@ def _summary(parts: Mapping[str, Part]) -> str:
     return "\n".join(lines)
 
 
-def _section(name: str, scenario: Scenario, part: Part) -> str:
+def _section(scenario: Scenario, part: Part) -> str:
     run, found = part.run, part.figures
     lines = [f"## {scenario.title}", "", _about(scenario), ""]
     if found.figures:
         lines += [*_table(_HEADINGS, map(_row, _without_repeats(found.figures))), ""]
-    for file, chart, _ in pictures(name, part):
-        lines += [f"![{chart.title}]({file})", ""]
     lines += [f"- **Not measured.** {reason}" for reason in found.missing]
     versions = ", ".join(f"{who} {version}" for who, version in chain(run.versions.items(), found.versions.items()))
     quick = " A quick run: few rounds, and not the largest sizes." if run.is_quick else ""

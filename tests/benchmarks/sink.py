@@ -30,7 +30,7 @@ def run(options: Options) -> Figures:
     for case, nbytes in _SIZES.items():
         samples = compare(servers, "sink", nbytes, rounds=options.choose(21, 5))
         report(found, case, samples, nbytes, bound=at_least(4))
-    found.charts.append(Chart(quantity="time", title="A tensor sent to a model that answers 8 bytes", is_log=True))
+    found.charts.append(Chart(quantity="time", title="A tensor sent to a model that answers 8 bytes"))
     return found
 
 
