@@ -2,7 +2,7 @@
 
 A block fenced as ```text right after a Python block is what that block prints; without one it prints nothing.
 
-The pages of docs/howto have a server at 127.0.0.1:8000, which is one of the test's own. Their blocks of commands,
+The Python blocks have a server at 127.0.0.1:8000, which is one of the test's own. Blocks of commands in docs/howto,
 fenced as ```sh, run, too, as in the root of the repository; figures may differ in what those print. A block that begins
 with `# needs` and the name of a package is only compiled where that package is not installed.
 """
@@ -23,7 +23,7 @@ from shutil import which
 
 import pytest
 
-from streamcodec.service import demo_models
+from streamcodec.service import Model, demo_models
 from tests.server.programs import server_here
 
 _ROOT = Path(__file__).parents[2]
@@ -64,12 +64,13 @@ def _blocks(document: Path) -> Iterator[Block]:
 
 @pytest.fixture
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where the server of a how-to page is."""
-    document = request.getfixturevalue("document")
-    if document.parent != _HOWTO or _ADDRESS not in document.read_text():
+    """Where the server of a page is, if its Python has one."""
+    if not any(_ADDRESS in block.source for block in _blocks(request.getfixturevalue("document"))):
         yield _ADDRESS
         return
-    with server_here(demo_models()) as (_, (host, port)):
+    models = demo_models()
+    models.add(Model(name="double", predict=lambda given: {"y": 2 * given.inputs["x"]}))
+    with server_here(models) as (_, (host, port)):
         yield f"{host}:{port}"
 
 
