@@ -174,11 +174,16 @@ def _help(*arguments: str) -> str:
     return f"```text\n{text.getvalue()}```"
 
 
+def _scrolled(figure: str) -> str:
+    """Show a drawing that a phone scrolls: nobody could read its text if it were as narrow."""
+    return f'```{{raw}} html\n<div style="overflow-x: auto"><div style="min-width: 720px">\n{figure}\n</div></div>\n```'
+
+
 myst_substitutions = {
     "errors": _error_table(),
     "limits": _field_table(Limits),
     "server_options": _field_table(ServerOptions),
-    "rooms": f"```{{raw}} html\n{rooms.figure()}\n```",
+    "rooms": _scrolled(rooms.figure()),
     "help": _help(),
     "help_serve": _help("serve"),
     "help_infer": _help("infer"),

@@ -18,7 +18,7 @@ FACE = "streamcodec"
 """The room of what `import streamcodec` gives."""
 
 _ROW, _TOP, _BOX = 34, 12, 22
-_LEFT, _NAME, _WIDTH = 130, 110, 960
+_LEFT, _NAME, _WIDTH = 130, 150, 1000
 
 _START = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="sans-serif"
  font-size="12" fill="currentColor"><title>The rooms of streamcodec, and which of them use which</title>

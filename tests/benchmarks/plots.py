@@ -29,10 +29,10 @@ _COLOURS: Final = {
 _OTHER_COLOUR: Final = "#5b8c5a"
 _CURVE_COLOURS: Final = ("#1f6fb2", "#c9a227", "#7a5ea8", "#5b8c5a")
 _EVEN_COLOUR: Final = "#c0392b"
-_WIDTH_INCHES: Final = 4.8
+_WIDTH_INCHES: Final = 4.2
 _ROW_INCHES: Final = 0.21
 _CURVES_INCHES: Final = 4.2
-_DPI: Final = 150
+_DPI: Final = 170
 _NAMES: Final = 0.42
 """The part of the width, in units of the longest bar, that the names of bars take."""
 _VALUES: Final = 0.55
@@ -116,6 +116,6 @@ def _draw_bar(axes: Axes, figure: Figure, position: float, scale: float) -> None
     axes.barh(position, middle, 0.8, color=_COLOURS.get(figure.who, _OTHER_COLOUR), xerr=whiskers, ecolor="#333333")
     text = with_unit(figure.unit, spread.median)
     if figure.bound is not None:
-        text += f", asked for {figure.bound.relation} {with_unit(figure.unit, figure.bound.value)}"
+        text += f", goal {figure.bound.relation} {with_unit(figure.unit, figure.bound.value)}"
     axes.text(max(middle, high) + 0.02, position, text, va="center", fontsize=8)
     axes.text(-0.02, position, figure.who, va="center", ha="right", fontsize=8)
