@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from dataclasses import fields
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 from streamcodec.cli.arguments import count, permissions, port, seconds, size, size_text
 from streamcodec.cli.encryption import add_encryption, context_of
+from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.output import drop, say
 from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.record import replaced
@@ -69,17 +70,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_encryption(parser)
     _add_limits(parser)
+    add_logging(parser, has_statistics=False)
     parser.set_defaults(run=run, fail=parser.error)
 
 
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal ends it."""
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
-    logging.getLogger("streamcodec").setLevel(logging.INFO)
+    set_up_logging(options)
     ssl_context = context_of(options)
     refuse_tls(options.uds, ssl_context)
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
-    guard = Guard(
+    make = partial(
+        Guard,
         options.upstream,
         options=server_options,
         limits=replaced(GUARD_LIMITS, **_given(options, [*_LIMITS])),
@@ -88,6 +90,7 @@ def run(options: argparse.Namespace) -> None:
         ),
         ssl_context=ssl_context,
     )
+    make()  # an invalid URL is reported before anything is opened
     collect_seldom()
     if options.uds is None:
         listener = open_listener(options.host, options.port)
@@ -101,8 +104,8 @@ def run(options: argparse.Namespace) -> None:
         except BrokenPipeError:  # nobody reads the output, but clients may still use the guard
             drop(sys.stdout)
 
-    with listener:
-        serve_until_signal(guard, listener, announce, server_options.shutdown_timeout)
+    with listener, access_log(options) as logs:
+        serve_until_signal(make(observer=logs), listener, announce, server_options.shutdown_timeout)
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:

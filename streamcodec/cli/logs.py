@@ -17,8 +17,9 @@ _STDERR: Final = 2
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
-def add_logging(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+def add_logging(parser: argparse.ArgumentParser, *, has_statistics: bool = True) -> None:
+    """Add the options; say what they mean for model statistics, if there are any."""
+    counted = "; without it and --metrics, model statistics are not counted either"
     group = parser.add_argument_group("logs")
     group.add_argument(
         "--log-level",
@@ -31,8 +32,7 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="log a line for each request to standard error: time, client, method, path, model, version, id, "
-        "status, bytes in and out, seconds, and the code of a refusal; without it and --metrics, model statistics "
-        "are not counted either",
+        "status, bytes in and out, seconds, and the code of a refusal" + counted * has_statistics,
     )
     group.add_argument(
         "--access-log-format",

@@ -10,6 +10,7 @@ import logging
 import math
 import socket
 import ssl
+from collections.abc import Iterable
 from contextlib import closing
 from time import monotonic
 from typing import Final, cast
@@ -30,10 +31,11 @@ from streamcodec.server.channels import SocketChannel
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
 from streamcodec.server.lingering import refuse
-from streamcodec.server.observation import client_of
+from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpError, Securing
 from streamcodec.server.tasks import Tasks, open_tasks
+from streamcodec.service.observing import Observer
 from streamcodec.service.replies import Reply, error_reply, unavailable_reply
 from streamcodec.transports.tls import Socket
 
@@ -64,6 +66,7 @@ class Guard:
         timeout: Timeout = ANSWER_TIMEOUT,
         ssl_context: ssl.SSLContext | None = None,
         upstream_ssl_context: ssl.SSLContext | None = None,
+        observer: Observer | Iterable[Observer] = (),
     ) -> None:
         """Prepare; nothing happens before `serve`.
 
@@ -74,6 +77,8 @@ class Guard:
             timeout: of the server behind.
             ssl_context: of a server, to serve https; None to serve plain HTTP.
             upstream_ssl_context: of a client, for a server behind that has https.
+            observer: called for each request; or several observers, called in turn. In their records, the time of the
+                model is that of the server behind, until its answer begins. There are no calls of models, and no load.
 
         Raises:
             LocalProtocolError: the URL is invalid, or has credentials.
@@ -93,6 +98,8 @@ class Guard:
         self._securing = (
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
         )
+        observers = list(observer) if isinstance(observer, Iterable) else [observer]
+        self._observers = Observers(observers) if observers else None
         self._departures = Departures()
         address = self._upstream.address
         self._requests = Requests(limits, address.authority, address.prefix)
@@ -156,6 +163,7 @@ class Guard:
             complaints=self._complaints,
             departures=self._departures,
             client=_host_of(sock),
+            observe=None if self._observers is None else self._observers.of(client_of(sock)),
             requests=self._requests,
             answers=self._answers,
         )
@@ -181,7 +189,13 @@ class Guard:
         """Answer a connection that is not served."""
         fields = [*reply.headers, ("Content-Length", str(reply.body_length)), ("Date", self._dates.now())]
         head = plain_response_head(reply.status, (*fields, ("Connection", "close")))
-        await self._linger(sock, b"".join((head, *cast("tuple[bytes, ...]", reply.buffers))))
+        encoded = b"".join((head, *cast("tuple[bytes, ...]", reply.buffers)))
+        if self._observers is not None:
+            observation = self._observers.of(client_of(sock))(0)
+            observation.answered(reply)
+            observation.bytes_out = len(encoded)
+            observation.end()
+        await self._linger(sock, encoded)
 
     async def _linger(self, sock: socket.socket, answer: bytes) -> None:
         lingers = self._lingering < _LINGERING_AT_ONCE

@@ -40,11 +40,13 @@ from streamcodec.server.channels import Channel
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
 from streamcodec.server.lingering import Rest
+from streamcodec.server.observation import MODEL, SENDING, Observation, Observe
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience, Phase, Taking
 from streamcodec.server.securing import Complaints
 from streamcodec.service.budget import Reservation
 from streamcodec.service.replies import Reply, error_reply, failure_reply, unavailable_reply
+from streamcodec.service.routes import find_route
 from streamcodec.transports.duplex import AsyncDuplex
 
 _T = TypeVar("_T")
@@ -77,6 +79,7 @@ class Link:
         client: str,
         requests: Requests,
         answers: Answers,
+        observe: Observe | None = None,
     ) -> None:
         """Prepare to serve.
 
@@ -91,6 +94,7 @@ class Link:
             client: its address without a port; empty if it is not known.
             requests: recognizes small ones.
             answers: recognizes small ones.
+            observe: begins the observation of a request.
         """
         self._upstream = upstream
         self._admission = admission
@@ -101,6 +105,9 @@ class Link:
         self._departures = departures
         self._client = client
         self._answers = answers
+        self._observe = observe
+        self._observation: Observation | None = None
+        self._counted = 0
         self._connection = ServerConnection(limits, paced=True)
         self._incoming = Incoming(self._connection, requests, client)
         self._crossing: Crossing | Whole | None = None
@@ -170,13 +177,25 @@ class Link:
         """Serve a request; return whether there may be another."""
         self._crossing = self._failure = None
         self._has_begun_answer = False
-        reply = await self._attempt(channel)
-        self._is_waiting = False
-        if reply is not None:
-            fields = [*reply.headers, ("Date", self._dates.now()), *([] if self._keeps() else [_CLOSE])]
-            await channel.send(self._connection.send_response(reply.status, fields, reply.buffers))
+        given = channel.given
+        try:
+            reply = await self._attempt(channel)
+            self._is_waiting = False
+            if reply is not None:
+                await self._reply(channel, reply)
+        except BaseException as error:
+            self._observed(channel.given - given, error)
+            raise
+        self._observed(channel.given - given)
         self.taking.has_all()
         return not self._is_leaving and self._connection.incoming.state is not State.CLOSED
+
+    async def _reply(self, channel: Channel, reply: Reply) -> None:
+        """Send an answer of the guard's own."""
+        if (observation := self._observed_head(None)) is not None:
+            observation.answered(reply)
+        fields = [*reply.headers, ("Date", self._dates.now()), *([] if self._keeps() else [_CLOSE])]
+        await channel.send(self._connection.send_response(reply.status, fields, reply.buffers))
 
     async def _attempt(self, channel: Channel) -> Reply | None:
         """Serve a request as far as it goes; return what is left to answer, if anything."""
@@ -215,7 +234,10 @@ class Link:
         if isinstance(event, ConnectionClosed) or self._is_leaving:
             return None
         self.request_count += 1
-        return event if isinstance(event, RequestHead | Whole) else None
+        if not isinstance(event, RequestHead | Whole):
+            return None
+        self._observed_head(event if isinstance(event, RequestHead) else event.head)
+        return event
 
     async def _pull(self, channel: Channel) -> HttpEvent:
         """Wait for the next event of the body.
@@ -283,7 +305,7 @@ class Link:
         answer = await self._while_client_waits(channel, held.ask(request.outgoing, self._answers))
         if answer is None:
             return False
-        self._has_begun_answer = True
+        self._begins_answer(answer.status)
         fields = answer.fields if self._keeps() else [*answer.fields, _CLOSE]
         await channel.send(self._connection.send_response(answer.status, fields, [answer.body]))
         return True
@@ -307,7 +329,7 @@ class Link:
         http.incoming.read_body(Pieces(length), content_length=length, chunks=chunks, is_prompt=length is None)
         connection = self._connection
         fields = response_fields(answer, is_last=not self._keeps())
-        self._has_begun_answer = True
+        self._begins_answer(answer.status)
         unsent: list[Part] = [connection.begin_response(answer.status, fields)]
         while not isinstance(event := await duplex.next_event(), EndOfMessage):
             if isinstance(event, WindowReceived):
@@ -323,6 +345,8 @@ class Link:
         """
         with anyio.CancelScope() as scope:
             call = self._departures.watch(channel, self._connection, scope)
+            if self._observation is not None:
+                self._observation.enter(MODEL)
             try:
                 return await answer
             finally:
@@ -330,6 +354,37 @@ class Link:
         msg = "the client has left before its answer"
         self._failure = ConnectionResetError(msg)
         raise self._failure
+
+    def _begins_answer(self, status: int) -> None:
+        self._has_begun_answer = True
+        if self._observation is not None:
+            self._observation.status = status
+            self._observation.enter(SENDING)
+
+    def _observed_head(self, head: RequestHead | None) -> Observation | None:
+        """Return the observation of a request, if there are observers; `head` is None if it was refused."""
+        if self._observation is None and self._observe is not None:
+            self._observation = self._observe(0)
+            if head is not None:
+                self._observation.begin(head)
+                with suppress(MessageError):  # of another protocol
+                    route = find_route(head.target)
+                    self._observation.model, self._observation.version = route.model or None, route.version
+        return self._observation
+
+    def _observed(self, nbytes: int, error: BaseException | None = None) -> None:
+        """Report that a request is over, and that its answer has had so many bytes."""
+        observation, self._observation = self._observation, None
+        if observation is None:
+            return
+        incoming = self._connection.incoming
+        end = incoming.received - incoming.kept
+        observation.bytes_in, self._counted = end - self._counted, end
+        observation.bytes_out = nbytes
+        if error is None:
+            observation.end()
+        else:
+            observation.break_off(error)
 
     def _keeps(self) -> bool:
         return self._admission.keeps(self)

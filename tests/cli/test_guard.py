@@ -70,7 +70,7 @@ def test_where_it_listens(
 @pytest.mark.slow
 def test_as_a_process() -> None:
     with server_here(models()) as (_, (host, port)):
-        command_line = f"-W error -m streamcodec guard --port 0 --upstream http://{host}:{port}".split()
+        command_line = f"-W error -m streamcodec guard --port 0 --no-access-log --upstream http://{host}:{port}".split()
         with subprocess.Popen(
             [sys.executable, *command_line], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:

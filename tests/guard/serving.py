@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,6 +14,7 @@ from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.limits import Limits
 from streamcodec.guard import GUARD_LIMITS, Guard
 from streamcodec.server import ServerOptions, open_listener
+from streamcodec.service.observing import Observer
 
 _SECONDS = 20
 QUICK = Timeout(connect=1.0, read=0.3, write=0.3, pool=0.3)
@@ -30,12 +31,13 @@ def guarding(
     ssl_context: ssl.SSLContext | None = None,
     upstream_ssl_context: ssl.SSLContext | None = None,
     listener: socket.socket | None = None,
+    observer: Observer | Iterable[Observer] = (),
 ) -> Iterator[tuple[str, int]]:
     """Run a guard in a thread of this process; stop it, and wait for it, when the block ends."""
     listener = listener or open_listener("127.0.0.1", 0)
     address = listener.getsockname()
     with start_blocking_portal(backend) as portal:
-        make = partial(Guard, upstream, options=options, limits=limits, timeout=timeout)
+        make = partial(Guard, upstream, options=options, limits=limits, timeout=timeout, observer=observer)
         guard = portal.call(partial(make, ssl_context=ssl_context, upstream_ssl_context=upstream_ssl_context))
         task = portal.start_task_soon(guard.serve, listener)
         try:

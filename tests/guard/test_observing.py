@@ -1,0 +1,87 @@
+"""What observers of the guard are told, as for the access log."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from streamcodec.engine.errors import ErrorCode
+from streamcodec.server.admission import Admission
+from streamcodec.service import Ending, RequestRecord
+from streamcodec.service.observing import Observer
+from tests.client.scripted import scripted
+from tests.guard.serving import guarding, nobody
+from tests.server.models import models
+from tests.server.programs import server_here
+from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request, post
+
+
+class Records(Observer):
+    def __init__(self) -> None:
+        self.ended: list[RequestRecord] = []
+
+    def request_ended(self, request: RequestRecord) -> None:
+        self.ended.append(request)
+
+
+def test_each_request_has_a_record() -> None:
+    records, whole = Records(), infer_request()
+    slow = infer_request("identity", "Connection: keep-alive, x")  # not plain
+    with (
+        server_here(models()) as (_, (host, port)),
+        guarding(f"http://{host}:{port}", observer=records) as guard,
+        Wire(guard) as wire,
+    ):
+        sizes = []
+        for request in (whole, slow):
+            answer = wire.send(request).response()
+            assert floats(answer) == [0.0, 1.0, 2.0, 3.0]
+            sizes.append(len(answer.body))
+        wire.send(GET_LIVE).response()
+        assert wire.send(post(b"{}")).response().status == 400
+        assert wire.send(b"x\r\n\r\n").response().status == 400
+    first, second, live, refused, nonsense = records.ended
+    assert [record.status for record in records.ended] == [200, 200, 200, 400, 400]
+    assert [record.model for record in records.ended] == ["identity", "identity", None, "identity", None]
+    assert [record.bytes_in for record in records.ended[:4]] == [
+        len(request) for request in (whole, slow, GET_LIVE, post(b"{}"))
+    ]
+    assert first.bytes_out > sizes[0]
+    assert 0 < second.model_seconds < second.seconds
+    assert first.client.startswith("127.0.0.1:")
+    assert (live.target, live.method) == ("/v2/health/live", "GET")
+    assert refused.code is ErrorCode.MISSING_MEMBER
+    assert nonsense.code is ErrorCode.INVALID_HTTP
+    assert {record.ending for record in records.ended} == {Ending.COMPLETE}
+
+
+def test_answers_that_break_off_have_records() -> None:
+    def answer(sock: socket.socket) -> None:
+        sock.recv(1 << 16)
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+
+    records = Records()
+    with scripted([answer]) as server, guarding(server.url, observer=[records]) as guard, Wire(guard) as wire:
+        wire.send(GET_LIVE)
+        while wire.sock.recv(1 << 16):
+            pass
+    assert [(record.status, record.ending) for record in records.ended] == [(200, Ending.CUT)]
+
+
+def test_a_client_that_leaves_within_its_request_has_a_record() -> None:
+    records = Records()
+    with guarding(nobody(), observer=records) as guard, Wire(guard) as wire:
+        wire.send(head("/v2/models/m/infer", "Content-Length: 9"))
+        wire.sock.shutdown(socket.SHUT_WR)
+        assert wire.response().status == 400
+    assert [(record.status, record.ending) for record in records.ended] == [(400, Ending.COMPLETE)]
+
+
+def test_a_client_without_a_place_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Admission, "enter", lambda *_: False)
+    records = Records()
+    with guarding(nobody(), observer=records) as guard, Wire(guard) as wire:
+        assert wire.response().status == 503
+    (record,) = records.ended
+    assert (record.status, record.head) == (503, None)
