@@ -17,10 +17,10 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
@@ -39,14 +39,17 @@ _ORDERLY_SECONDS: Final = 1.0
 _RESTART_SECONDS: Final = 3.0
 """Time for requests in progress when a file has changed."""
 
-_OTHERS: Final = (
-    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-    str(Path(__file__).parents[1]) + os.sep,
-)
-"""Folders whose files do not belong to the user."""
-
 Stamp = tuple[int, int] | None
 """Time of the last change, and size of a file; None if it does not exist."""
+
+
+@cache
+def _others() -> tuple[str, ...]:
+    """Return the folders whose files do not belong to the user."""
+    import sysconfig  # noqa: PLC0415 - it takes 0.3 MB, and most servers are not reloaded
+
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return *(sysconfig.get_path(name) + os.sep for name in names), str(Path(__file__).parents[1]) + os.sep
 
 
 def supervise() -> int:
@@ -114,7 +117,7 @@ def _files_of_modules() -> Iterator[str]:
     """Return the files of the imported modules that belong neither to Python, nor to a package, nor to us."""
     for module in list(sys.modules.values()):
         path = getattr(module, "__dict__", {}).get("__file__")  # a plain attribute access may load a lazy module
-        if isinstance(path, str) and not path.startswith(_OTHERS):
+        if isinstance(path, str) and not path.startswith(_others()):
             yield path
 
 
