@@ -66,6 +66,12 @@ class Interruption:
             raise KeyboardInterrupt
 
 
+def handled() -> None:
+    """Report that a command has caught the exception, and ends in its own way: it is not raised again."""
+    if _ALARM is not None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def _wait() -> None:
     if _ALARM is not None:
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
+from streamcodec.cli.interruption import handled
 from streamcodec.cli.output import say
 
 _CHANNEL: Final = "STREAMCODEC_RELOAD_CHANNEL"
@@ -143,6 +144,7 @@ def _status_of_run() -> int | None:
                     _end(process, _RESTART_SECONDS)
                     return None
             except KeyboardInterrupt:
+                handled()
                 _end_orderly(process)
             status = process.wait()
     return status if status >= 0 else 128 - status  # the convention of shells
