@@ -38,10 +38,10 @@ from streamcodec import (
 )
 from streamcodec.engine import limits
 from streamcodec.engine.elements import prefixes
+from streamcodec.formats import safetensors
 from streamcodec.formats.frame import request_frame_decoder
 from streamcodec.formats.frame.head import Checksum, FrameHead, Kind
 from tests.formats.npy import files as npy
-from tests.formats.safetensors import files as safetensors
 from tests.formats.v2.messages import Members, Message, binary, jsonic, request
 
 BOUND = (1 << 31) - 1
@@ -207,9 +207,12 @@ def test_files() -> None:
     assert (error.limit, error.path) == ("max_elements", "shape")
     with pytest.raises(LimitExceededError, match="more than this machine can address"):
         npy.read_archive(npy.zipped({"a.npy": npy.changed(b"", shape=f"(0, {1 << 31})")}))
-    error = safetensors.read(safetensors.entry(b"", shape=[0, 1 << 39], data_offsets=[0, 0])).error
-    assert isinstance(error, LimitExceededError)
-    assert (error.limit, error.path) == ("max_elements", "$['a'].shape")
+    text = b'{"a":{"dtype":"F32","shape":[0,549755813888],"data_offsets":[0,0]}}'
+    decoder = safetensors.decoder()
+    decoder.feed(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(LimitExceededError) as caught:
+        decoder.next_event()
+    assert (caught.value.limit, caught.value.path) == ("max_elements", "$['a'].shape")
 
 
 def test_frames() -> None:

@@ -295,7 +295,7 @@ def test_a_searched_chunk_is_read_as_bytes_that_come_one_by_one() -> None:
 
 def test_windows_and_turns_of_frames_in_a_stream() -> None:
     place = lambda _: Windows(max_window_bytes=8)  # noqa: E731 - the shortest place
-    frame = joined(encode_request({"x": np.arange(4)}))
+    frame = joined(encode_request({"x": np.arange(4, dtype="<i8")}))
     log = read(frame + FIRST + frame, partial(request_frame_decoder, place=place))
     assert [entry[1] for entry in log if isinstance(entry, tuple)] == [0, 1, 2, 3, 0, 0, 1, 2, 3]
     large = joined(encode_request({"x": np.zeros(3 << 20, np.uint8)}))
