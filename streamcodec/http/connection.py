@@ -539,5 +539,6 @@ class Incoming:
             self.state = following
         if self._start == self._end > 0:
             self._start = self._end = self._offered = self._room = 0
-            self._idle_blocks.append(self._scratch)
-            self._scratch = NOTHING
+            if not body.is_waiting:  # else it still reads there
+                self._idle_blocks.append(self._scratch)
+                self._scratch = NOTHING

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections import deque
+from typing import Any
 
+import numpy as np
 import pytest
 
-from streamcodec import NEED_DATA, Limits
+from streamcodec import (
+    NEED_DATA,
+    NEED_TURN,
+    EndOfMessage,
+    Limits,
+    Tensor,
+    WindowReceived,
+    Windows,
+    encode_request,
+    request_decoder,
+)
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.http import RequestHead, ServerConnection, scratch
 from streamcodec.http.scratch import SCRATCH_BYTES, borrow, idle_blocks
@@ -82,6 +95,45 @@ def test_memory_on_offer_is_not_given_to_others() -> None:
     assert other.get_buffer().obj is not offered.obj
     _receive(connection, HEAD)
     _answer(connection)
+
+
+@pytest.mark.parametrize("paced", [False, True])
+@pytest.mark.parametrize("encoding", [None, "gzip"])
+def test_bytes_that_wait_for_their_receiver_are_safe_from_others(encoding: str | None, *, paced: bool) -> None:
+    """A window is in use while the bytes behind it have arrived already, or memory is awaited for them."""
+    values = np.random.default_rng(1).random(2000, np.float32)
+    message = encode_request([Tensor(name="x", array=values)])
+    body = b"".join(message.buffers)
+    sent = body if encoding is None else gzip.compress(body)
+    fields = b"Host: x\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d" % (
+        message.header_length or 0,
+        len(sent),
+    )
+    coded = b"" if encoding is None else b"\r\nContent-Encoding: gzip"
+    connection, other = ServerConnection(paced=paced), ServerConnection()
+    _receive(connection, b"POST /x HTTP/1.1\r\n" + fields + coded + b"\r\n\r\n" + sent)
+    head = connection.next_event()
+    assert isinstance(head, RequestHead)
+    decoder = request_decoder(
+        header_length=message.header_length,
+        body_length=len(body),
+        place=lambda _: Windows(max_window_bytes=400),
+        pause_after_header=True,
+        paced=paced,
+    )
+    connection.receive_body(decoder)
+    found: list[np.ndarray[Any, Any]] = []
+    event: object = None
+    while not isinstance(event, EndOfMessage):
+        other.get_buffer()[:] = b"?" * SCRATCH_BYTES
+        event = connection.next_event()
+        if event is NEED_TURN:
+            connection.work()
+        elif isinstance(event, WindowReceived):
+            found.append(event.array.copy())
+    np.testing.assert_array_equal(np.concatenate(found), values)
+    connection.send_response(200)
+    assert connection.incoming._scratch is scratch.NOTHING  # noqa: SLF001 - nothing else tells
 
 
 def test_few_blocks_are_kept(idle: deque[memoryview]) -> None:
