@@ -17,7 +17,7 @@ def receive(socket: zmq.Socket[bytes], decoder: Decoder[Any]) -> dict[str, np.nd
     for part in socket.recv_multipart(copy=False):  # ZeroMQ's own memory, copied once: into the tensor
         decoder.feed(part.buffer)
     decoder.receive_eof()  # a message that is cut short is an error
-    arrays = {}
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
     while not isinstance(event := decoder.next_event(), EndOfMessage):
         if isinstance(event, TensorReceived):
             arrays[event.spec.name] = event.array

@@ -95,7 +95,8 @@ def main(rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         path, port = Path(folder, "x.npy"), listener.getsockname()[1]
         receiver = start(listener, path)
-        nbytes, offsets = encoded(rows).body_length, []
+        nbytes = encoded(rows).body_length
+        offsets: list[int] = []
         for number in range(11):
             if number == 5:  # noqa: PLR2004 - in the middle
                 receiver.kill()

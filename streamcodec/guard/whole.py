@@ -15,7 +15,7 @@ Most clients send head and body by two calls. So after a head that is known, one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -33,6 +33,7 @@ from streamcodec.guard.routing import origin_form
 from streamcodec.http.client import ClientConnection
 from streamcodec.http.collector import Collector
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
+from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.express import plain_head
@@ -64,10 +65,10 @@ class Whole:
 
     def __init__(self, head: RequestHead, text: bytes, outgoing: bytes, body: bytes) -> None:
         """Store the parts."""
-        self.head = head
-        self.text = text
-        self.beginning = body
-        self.outgoing = outgoing + body
+        self.head: RequestHead = head
+        self.text: bytes = text
+        self.beginning: bytes = body
+        self.outgoing: bytes = outgoing + body
 
     def fields(self, host: str, client: str) -> RawFields:
         """Return the fields for the server behind; see `request_fields`."""
@@ -190,11 +191,11 @@ class Incoming:
         self._requests = requests
         self._client = client
         self.awaits_rest: bool = False
-        self.get_buffer = connection.get_buffer
-        self.get_buffers = connection.get_buffers
-        self.buffer_updated = connection.buffer_updated
-        self.receive_eof = connection.receive_eof
-        self.work = connection.work
+        self.get_buffer: GetBuffer = connection.get_buffer
+        self.get_buffers: GetBuffers = connection.get_buffers
+        self.buffer_updated: BufferUpdated = connection.buffer_updated
+        self.receive_eof: Callable[[], None] = connection.receive_eof
+        self.work: Callable[[], bool] = connection.work
 
     def next_event(self) -> Whole | HttpEvent | NeedData | NeedTurn:
         """Return a whole request, or the next event of the connection.
@@ -229,9 +230,9 @@ class Answer:
 
     def __init__(self, status: int, fields: list[tuple[str, str]], body: bytes) -> None:
         """Store the parts."""
-        self.status = status
-        self.fields = fields
-        self.body = body
+        self.status: int = status
+        self.fields: list[tuple[str, str]] = fields
+        self.body: bytes = body
 
 
 class Answers:
@@ -291,11 +292,11 @@ class Asked:
         """Begin before the answer."""
         self._incoming = http.incoming
         self._answers = answers
-        self.get_buffer = http.get_buffer
-        self.get_buffers = http.get_buffers
-        self.buffer_updated = http.buffer_updated
-        self.receive_eof = http.receive_eof
-        self.work = http.work
+        self.get_buffer: GetBuffer = http.get_buffer
+        self.get_buffers: GetBuffers = http.get_buffers
+        self.buffer_updated: BufferUpdated = http.buffer_updated
+        self.receive_eof: Callable[[], None] = http.receive_eof
+        self.work: Callable[[], bool] = http.work
 
     def next_event(self) -> Answer | ConnectionClosed | NeedData:
         """Return the event."""

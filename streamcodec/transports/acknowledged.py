@@ -11,9 +11,13 @@ from __future__ import annotations
 import sys
 from typing import Final, Protocol
 
-if sys.platform == "linux":
+try:
     import fcntl
     import termios
+except ImportError:  # on Windows
+    _HAS_IOCTL = False
+else:
+    _HAS_IOCTL = True
 
 SLICES: Final = 8
 """A time limit is divided into so many parts; after each of them somebody looks for acknowledged bytes."""
@@ -35,7 +39,7 @@ def unacknowledged_bytes(sock: HasFileno | None) -> int:
     With TLS these are encrypted bytes. For a Unix socket they include the system's own overhead. It is 0 if the system
     does not tell, for a socket that is closed, and for a transport without one.
     """
-    if sock is None or sys.platform != "linux":
+    if sock is None or sys.platform != "linux" or not _HAS_IOCTL:
         return 0
     try:
         found = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(_INT_BYTES))
