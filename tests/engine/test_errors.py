@@ -18,7 +18,7 @@ from streamcodec import (
     ProtocolError,
     RemoteProtocolError,
 )
-from streamcodec.engine.errors import printable, shortened
+from streamcodec.engine.errors import ERROR_PAGE, printable, shortened
 from streamcodec.testing import describe_error
 
 CODEC = {
@@ -104,6 +104,10 @@ def test_each_code_of_the_codec_is_expected_by_a_test_of_its_folders() -> None:
 def test_codes_are_stable_slugs(code: ErrorCode) -> None:
     assert code.value == code.name.lower().replace("_", "-")
     assert str(code) == code.value
+
+
+def test_each_code_leads_to_its_section() -> None:
+    assert {code.link for code in ErrorCode} == {f"{ERROR_PAGE}#{code.value}" for code in ErrorCode}
 
 
 def test_classes_answer_whose_fault_it_is() -> None:
