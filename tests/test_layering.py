@@ -46,7 +46,10 @@ MAY_IMPORT = {
     "engine": ({"numpy", "ml_dtypes", "msgspec"}, {"engine"}),
     "formats": ({"numpy", "ml_dtypes"}, {"engine", "formats"}),
     "http": ({"h11"}, {"engine", "formats.v2", "http"}),
-    "service": ({"numpy"}, {"engine", "formats.v2", "http.messages", "http.collector", "http.fed", "service", ""}),
+    "service": (
+        {"numpy"},
+        {"engine", "formats.v2", "http.messages", "http.collector", "http.fed", "http.known", "service", ""},
+    ),
     "transports": ({"anyio", "numpy"}, {"engine", "formats.v2", "http", "service", "transports"}),
     "server": ({"anyio", "uvloop"}, {"engine", "formats.v2", "http", "service", "transports", "server"}),
     "wsgi": (set(), {"engine", "formats.v2", "http", "service", "transports", "server", "wsgi"}),

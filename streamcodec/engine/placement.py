@@ -175,6 +175,11 @@ def uninitialised_bytes(nbytes: int) -> memoryview:
     return np.empty(nbytes, np.uint8).data
 
 
+def zeros(nbytes: int) -> memoryview:
+    """Return read-only zeros that take one byte of memory, where only their number matters."""
+    return np.broadcast_to(np.uint8(0), nbytes).data
+
+
 def _out_of_memory(nbytes: int) -> OutOfMemoryError:
     return OutOfMemoryError(f"the message needs {nbytes} bytes of memory at once, which cannot be had here")
 

@@ -21,11 +21,10 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
-import numpy as np
-
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.placement import zeros
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.connection import Incoming
 from streamcodec.http.messages import RequestHead
@@ -202,7 +201,6 @@ def response_head(status: int, headers: tuple[tuple[str, str], ...], nbytes: int
     connection = ServerConnection()
     connection.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     connection.next_event()
-    body = np.broadcast_to(np.uint8(0), nbytes).data  # one byte of memory, however long the body is
-    head = bytes(connection.send_response(status, (*headers, ("Date", _ANY_DATE)), (body,))[0])
+    head = bytes(connection.send_response(status, (*headers, ("Date", _ANY_DATE)), (zeros(nbytes),))[0])
     beginning, _, rest = head.rpartition(_ANY_DATE.encode())
     return beginning, rest

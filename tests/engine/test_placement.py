@@ -23,6 +23,7 @@ from streamcodec import (
     TensorSpec,
     request_decoder,
 )
+from streamcodec.engine.placement import zeros
 from tests.formats.v2.messages import AnyDecoder, Message, binary, jsonic, request
 
 Values = np.ndarray[Any, Any]
@@ -297,3 +298,9 @@ def test_json_tensors_get_an_array_of_their_own() -> None:
     assert event.array.ctypes.data % 64 == 0
     assert header.header.tensors[0].data is not None
     np.testing.assert_array_equal(event.array, header.header.tensors[0].data, strict=True)
+
+
+def test_zeros_of_any_number_take_no_memory() -> None:
+    assert bytes(zeros(5)) == bytes(5)
+    assert len(zeros(1 << 50)) == 1 << 50
+    assert zeros(5).readonly
