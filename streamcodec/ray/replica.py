@@ -37,6 +37,9 @@ _ACCEPTING_SECONDS: Final = 2.0
 _BEGINNING_SECONDS: Final = 0.2
 """For it to begin those that it has accepted: it begins some of them in each turn."""
 
+_BEGINNING_TURNS: Final = 50
+"""Turns of the event loop for the same, if the machine has stalled for all of that time; 1 ms without work."""
+
 
 class Replica:
     """Serves a service from within a replica of Ray Serve.
@@ -122,3 +125,5 @@ async def _wait_until_accepted(listener: socket.socket) -> None:
     while waiting.poll(0) and time.monotonic() < end:  # noqa: ASYNC110 - the server accepts them, and tells nobody
         await asyncio.sleep(0)
     await asyncio.sleep(_BEGINNING_SECONDS)
+    for _ in range(_BEGINNING_TURNS):
+        await asyncio.sleep(0)

@@ -99,7 +99,12 @@ def test_what_ray_calls_before_it_ends_a_replica_waits_for_the_requests_in_progr
     asyncio.run(main())
 
 
-def test_those_who_have_connected_are_served_although_nobody_has_accepted_them_yet() -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.2])  # 0: the machine has stalled
+def test_those_who_have_connected_are_served_although_nobody_has_accepted_them_yet(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamcodec.ray.replica._BEGINNING_SECONDS", seconds)
+
     async def main() -> None:
         port = free_port()
         message = load.message_for(64)
