@@ -90,10 +90,8 @@ class Driver:
         """
         session, self._channel = self.session, channel
         while (step := await self._next_step(channel)) is not Step.CLOSE:
-            if step is Step.WAIT:
-                if await self._has_memory(channel):
-                    continue
-                session.refuse_for_memory()
+            if step is Step.WAIT and await self._has_memory(channel):
+                continue
             if step is Step.CALL and session.inference is not None:
                 pull = partial(self._pull, channel)
                 watch = partial(self._departures.watch, channel, session.connection)
@@ -171,19 +169,21 @@ class Driver:
         return math.inf
 
     async def _has_memory(self, channel: Channel) -> bool:
-        """Wait for the memory that the request has asked for; return whether it has come.
-
-        Raises:
-            OSError: the client has left.
-        """
+        """Wait for the memory that the request has asked for; return whether it has come. If not, it is refused."""
         session = self.session
 
         def check() -> None:
             if channel.has_left(session.connection.missing):
-                msg = "the client has left while its request waited for memory"
-                raise ConnectionResetError(msg)
+                raise EOFError
 
-        return await wait_for_memory(session.reservation, self._options.budget_timeout, check)
+        try:
+            has_come = await wait_for_memory(session.reservation, self._options.budget_timeout, check)
+        except EOFError:  # refused like a body that ends too early: the client may still read
+            session.refuse_truncated()
+            return False
+        if not has_come:
+            session.refuse_for_memory()
+        return has_come
 
     async def _pull(self, channel: Channel) -> HttpEvent:
         """Wait for the next event of a request whose model takes windows.

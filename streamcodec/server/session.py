@@ -362,6 +362,12 @@ class Session:
         self._exchange.refuse_for_memory()
         return self._send()
 
+    def refuse_truncated(self) -> Step:
+        """Refuse a request that has ended too early, as its driver has found without reading it."""
+        msg = "the connection ended before the whole request had come"
+        self.connection.give_up(error := RemoteProtocolError(msg, code=ErrorCode.TRUNCATED))
+        return self._refuse(error)
+
     def too_slow(self) -> RemoteProtocolError:
         """Return the error for a request that arrives too slowly; the connection can bring no other request."""
         part = _PARTS[self.phase]

@@ -107,6 +107,27 @@ def test_who_leaves_gives_its_place_to_the_next(backend: str, way: str, caplog: 
 
 @pytest.mark.slow
 @BACKENDS
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (len(WHOLE) - 1, "the connection ended before the whole request had come"),
+        (len(BEGIN) + 100, "the connection ended in the middle of the body"),
+    ],
+    ids=["a tensor, which waits for memory", "the header"],
+)
+def test_who_ends_its_direction_too_early_is_told(backend: str, sent: int, reason: str) -> None:
+    """The soak found this: the end of a direction is answered in the same way whether memory is short or not."""
+    with _full(backend, WHOLE[:sent]) as (_, may_go, goes, small):
+        goes.sock.shutdown(socket.SHUT_WR)
+        refusal = goes.response()
+        assert (refusal.status, refusal.error.partition(" (")[0]) == (400, reason)
+        assert goes.is_closed()
+        assert len(floats(small.response())) == 300
+        may_go.set()
+
+
+@pytest.mark.slow
+@BACKENDS
 @pytest.mark.parametrize("request_bytes", [WHOLE, CHUNKED], ids=["declared", "chunked"])
 def test_who_has_sent_all_and_ended_its_direction_keeps_its_place(backend: str, request_bytes: bytes) -> None:
     with _full(backend, request_bytes) as (_, may_go, goes, small):
