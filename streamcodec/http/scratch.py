@@ -1,6 +1,6 @@
 """Scratch: memory for one read, which connections share. A connection has some only while it holds bytes.
 
-A thousand idle connections would have 64 MiB of it, where one after the other can use the same 64 KiB. Those also stay
+A thousand idle connections would have 72 MiB of it, where one after the other can use the same 72 KiB. Those also stay
 in the processor's cache. No connection sees another's bytes: it looks only at those that it was told have arrived.
 """
 
@@ -12,8 +12,9 @@ from typing import Final
 
 from streamcodec.engine.placement import uninitialised_bytes
 
-SCRATCH_BYTES: Final = 64 << 10
-"""Size of one read while the bytes may belong to several things. It is larger only if a head may be larger."""
+SCRATCH_BYTES: Final = 72 << 10
+"""Size of one read while the bytes may belong to several things. A tensor of 64 KiB, which is a usual size, has room
+with its head and its JSON header; two reads took half as long again. More is needed only if heads may be larger."""
 
 NOTHING: Final = memoryview(b"")
 """The scratch memory of a connection that has none."""

@@ -39,7 +39,7 @@ class ServerOptions:
     """
 
     max_connections: int = 512
-    """Connections served at once. Each has 64 KiB of scratch memory while a part of a request has arrived; an idle one
+    """Connections served at once. Each has 72 KiB of scratch memory while a part of a request has arrived; an idle one
     costs about 10 KB. A further connection takes the place of the one
     that has been without a request for the longest time, which is closed. Only if there is none, the new one is
     answered 503 with `Retry-After`. Health checks are always answered; 64 more connections may be open for them."""

@@ -39,7 +39,8 @@ from streamcodec.service.exchange import Exchange, ExchangeStep, name_model
 from streamcodec.service.plan import Plan
 from streamcodec.service.routes import Resource, find_route
 
-_SMALL_BYTES: Final = 64 << 10
+_SMALL_BYTES: Final = 68 << 10
+"""Of an answer that is joined to one piece: as much as may be answered within a callback."""
 
 _OK: Final = int(HTTPStatus.OK)
 

@@ -52,8 +52,8 @@ from streamcodec.service.windows import Pull, windows_of
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 """Inputs of a model, by name."""
 
-_MAX_INLINE_BYTES: Final = 64 << 10
-"""Above this size, the cost of a thread no longer matters, and the work on the tensors may take long."""
+_MAX_INLINE_BYTES: Final = 68 << 10
+"""A tensor of 64 KiB and its JSON header. The work on larger tensors may take long for an event loop."""
 
 _WHOLE_BYTES: Final = 64 << 10
 """A body up to this size is reserved as a whole: a client that announces it without sending it does little harm."""

@@ -134,9 +134,10 @@ class Model:
     """Whether the first dimension of every input and output is the batch. A raw binary request is then a batch of 1,
     and classes are found for each row of the batch."""
     is_inline: bool = False
-    """Whether the callable takes at most about 100 microseconds for a small request (64 KiB), so that such requests run
-    on the event loop. This is faster than a thread, but nothing else is served meanwhile. The bundled server also calls
-    it there for larger requests, if calls with the same JSON header have taken less than half a millisecond."""
+    """Whether the callable takes at most about 100 microseconds for a small request (a tensor of 64 KiB), so that such
+    requests run on the event loop. This is faster than a thread, but nothing else is served meanwhile. The bundled
+    server also calls it there for larger requests, if calls with the same JSON header have taken less than half a
+    millisecond."""
     windows: Windows | None = None
     """How a model gets its inputs window by window, as `InferenceRequest.rows`, in constant memory; None for whole
     arrays. A model with windows is called when the header has arrived. If it answers with `Rows` made from its inputs,

@@ -34,6 +34,7 @@ from streamcodec.http import (
     ResponseHead,
     ServerConnection,
 )
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.testing import describe_array, describe_error, describe_spec
 from tests.effort import places
 
@@ -141,7 +142,7 @@ class Driver:
         before = connection.incoming.received_copied
         self.turns += 1
         connection.work()
-        assert connection.incoming.received_copied - before <= 64 << 10
+        assert connection.incoming.received_copied - before <= SCRATCH_BYTES
 
     def _note(self, event: object) -> None:
         match event:

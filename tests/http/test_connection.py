@@ -60,7 +60,7 @@ def test_a_flood_of_pipelined_requests_is_not_taken_in() -> None:
     connection = ServerConnection()
     flood = GET * 10_000
     taken = connection.feed(flood)
-    assert taken == 64 << 10
+    assert taken == SCRATCH_BYTES
     connection.next_event()
     for _ in range(5):
         assert connection.feed(flood[taken:]) == 0

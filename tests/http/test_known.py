@@ -8,9 +8,10 @@ from streamcodec import DEFAULT_LIMITS, NEED_DATA, EndOfMessage, ErrorCode, Loca
 from streamcodec.http import RequestHead, ServerConnection
 from streamcodec.http.connection import Incoming
 from streamcodec.http.known import KnownBody
+from streamcodec.http.scratch import SCRATCH_BYTES
 from tests.effort import places
 
-SIZES = (5, 1, 300, 70_000)
+SIZES = (5, 1, 300, 80_000)
 DATA = bytes(range(256)) * (sum(SIZES) // 256 + 1)
 DATA = DATA[: sum(SIZES)]
 BEGINNING = b"known"
@@ -50,15 +51,14 @@ def _begun(first: int) -> tuple[ServerConnection, KnownBody, list[bytearray]]:
 
 
 CUTS = sorted(
-    {FIRST, FIRST + 1, FIRST + 5, FIRST + 6, FIRST + 306, 60_000, 65_000}
+    {FIRST, FIRST + 1, FIRST + 5, FIRST + 6, FIRST + 306, 60_000, SCRATCH_BYTES - 500}
     | {len(WHOLE) - len(NEXT) + by for by in (-1, 0, 1)}
 )
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_every_cut_fills_the_same_memory(*, several: bool) -> None:
-    scratch = 64 << 10
-    for first in places([cut for cut in CUTS if cut < scratch]):
+    for first in places([cut for cut in CUTS if cut < SCRATCH_BYTES]):
         for second in places([cut for cut in CUTS if cut >= first]):
             connection, body, memory = _begun(first)
             _bring(connection, WHOLE[first:second], several=several)

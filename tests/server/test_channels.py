@@ -262,8 +262,8 @@ def test_a_request_begins_at_once_if_one_read_cannot_bring_all_of_it(excess: int
     async def test() -> None:
         client = Client()
         waiting = await client.waited_for()
-        missing = SCRATCH_BYTES - len(infer_request("identity", "X-A: ", count=16_000)) + excess
-        client.send(infer_request("identity", "X-A: " + "a" * missing, count=16_000)[:-1])
+        missing = SCRATCH_BYTES - len(infer_request("identity", "X-A: ", count=17_500)) + excess
+        client.send(infer_request("identity", "X-A: " + "a" * missing, count=17_500)[:-1])
         assert client.session.request_count == excess
         await _ended(waiting)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from streamcodec.http.scratch import SCRATCH_BYTES
 from tests.processes import forget_peak, peak_resident, resident
 from tests.server.programs import MODELS, Program, serving
 from tests.server.wire import GET_LIVE, TIMEOUT, Wire, chunked, floats, head, infer_request, post
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 CONNECTIONS = 400
-SCRATCH = 64 << 10
 QUIET_SECONDS = 0.5
 METADATA = head("/v2/models/declared", method="GET")
 
@@ -72,7 +72,10 @@ def test_many_connections_at_once_cost_one_scratch_memory_each(flooded: Program,
             stack.enter_context(Wire(flooded.address)).send(beginning)
         assert early.send(GET_LIVE).response().status == 200
         _assert_serves(flooded)
-        assert peak_resident(flooded.process.pid) - before < CONNECTIONS * (scratches * SCRATCH + (48 << 10)) + 8 * MIB
+        assert (
+            peak_resident(flooded.process.pid) - before
+            < CONNECTIONS * (scratches * SCRATCH_BYTES + (48 << 10)) + 8 * MIB
+        )
     _assert_serves(flooded)
 
 

@@ -29,7 +29,7 @@ from streamcodec.service.models import Outputs
 from tests.service.requests import ask, get, head, infer, raw, service_of
 
 TARGET = "/v2/models/m/infer"
-MAX_INLINE = 64 << 10
+MAX_INLINE = 68 << 10
 
 
 def _identity(request: InferenceRequest) -> Outputs:
@@ -55,7 +55,7 @@ def _quick(**options: Any) -> Service:  # noqa: ANN401 - those of Model and Serv
 # What is answered on the event loop
 
 
-def test_a_quick_model_answers_up_to_64_kib_on_the_event_loop() -> None:
+def test_a_quick_model_answers_up_to_68_kib_on_the_event_loop() -> None:
     resolved = _resolved(_quick())
     assert resolved.is_inline(MAX_INLINE)
     assert not resolved.is_inline(MAX_INLINE + 1)
@@ -90,7 +90,7 @@ def test_a_service_that_compresses_is_quick_for_those_who_do_not_want_it() -> No
 
 
 @pytest.mark.parametrize(("count", "is_quick"), [(MAX_INLINE, True), (MAX_INLINE + 1, False)])
-def test_up_to_64_kib_of_json_are_written_on_the_event_loop(count: int, is_quick: bool) -> None:
+def test_up_to_68_kib_of_json_are_written_on_the_event_loop(count: int, is_quick: bool) -> None:
     header = RequestHeader(tensors=())
     assert _resolved(_quick()).is_quick({"y": np.zeros(count, np.uint8)}, header) == is_quick
 
