@@ -1,8 +1,8 @@
 """Files: writes files that are always complete, and outputs as .npy files.
 
-An output is written under a temporary name in its target folder, and renamed when it is complete. So neither Ctrl-C nor
-a full disk leaves an incomplete file, and a failure does not destroy an existing file. SIGTERM and SIGHUP would end the
-process at once. While a file is being written, they first remove it.
+A file is written under a temporary name, or in a temporary folder, in its target folder, and renamed when it is
+complete. So neither Ctrl-C nor a full disk leaves an incomplete file, and a failure does not destroy an existing file.
+SIGTERM and SIGHUP would end the process at once. While something is being written, they first remove it.
 """
 
 from __future__ import annotations
@@ -33,21 +33,6 @@ _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") i
 SIGHUP."""
 
 
-def save(path: Path, array: np.ndarray[Any, Any], *, replaces: bool) -> None:
-    """Write an array to a .npy file.
-
-    Args:
-        path: of the file.
-        array: of a dtype that numpy can write without pickling.
-        replaces: whether to replace an existing file.
-
-    Raises:
-        FileExistsError: the file exists, and must not be replaced.
-        OSError: it cannot be written.
-    """
-    write(path, lambda file: np.save(file, array), replaces=replaces)
-
-
 def write(path: Path, write_to: Callable[[BinaryIO], None], *, replaces: bool) -> None:
     """Write a file.
 
@@ -61,22 +46,60 @@ def write(path: Path, write_to: Callable[[BinaryIO], None], *, replaces: bool) -
         OSError: it cannot be written.
     """
     check_free(path, replaces=replaces)
-    unfinished = path.with_name(f".{secrets.token_hex(8)}.part")
+    unfinished = _unfinished(path.parent)
     with _removed_at_the_end(unfinished):
         with unfinished.open("xb") as file:
             write_to(file)
-        if replaces:
-            unfinished.replace(path)
-        else:
-            _give_new_name(unfinished, path)
+        keep(unfinished, path, replaces=replaces)
+
+
+@contextmanager
+def unfinished_folder(parent: Path) -> Iterator[Path]:
+    """Make a folder for files that are not complete; it is removed at the end of the block, with all that is in it."""
+    folder = _unfinished(parent)
+    with _removed_at_the_end(folder):
+        folder.mkdir()
+        yield folder
+
+
+def keep(unfinished: Path, path: Path, *, replaces: bool) -> None:
+    """Give a complete file its name.
+
+    Args:
+        unfinished: the file, in the same file system.
+        path: its name.
+        replaces: whether to replace an existing file.
+
+    Raises:
+        FileExistsError: the file exists, and must not be replaced.
+    """
+    check_free(path, replaces=replaces)
+    if replaces:
+        unfinished.replace(path)
+    else:
+        _give_new_name(unfinished, path)
+
+
+def _unfinished(folder: Path) -> Path:
+    return folder / f".{secrets.token_hex(8)}.part"
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder of files, if it is there."""
+    if path.is_dir():
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
 def _removed_at_the_end(path: Path) -> Iterator[None]:
-    """Remove a file when the block ends, or when a signal ends the process before that."""
+    """Remove a file or a folder when the block ends, or when a signal ends the process before that."""
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        path.unlink(missing_ok=True)
+        _remove(path)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # the parent process learns which signal has ended it
 
@@ -88,7 +111,7 @@ def _removed_at_the_end(path: Path) -> Iterator[None]:
             signal.signal(number, end)
         yield
     finally:
-        path.unlink(missing_ok=True)
+        _remove(path)
         for number in minded:
             signal.signal(number, signal.SIG_DFL)
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
-from urllib.parse import quote
 
 from streamcodec.cli.arguments import count, seconds, size, size_text
 from streamcodec.cli.asking import add_asking, add_compression, compression_of, media_type_of, parameters_of
-from streamcodec.cli.files import check_free, savable, save
+from streamcodec.cli.files import check_free
 from streamcodec.cli.inputs import add_inputs, given_inputs, made_inputs
 from streamcodec.cli.making import add_making
 from streamcodec.cli.output import complain, say
+from streamcodec.cli.outputs import OutputFiles, path_of
 from streamcodec.cli.progress import shown_progress
 from streamcodec.client import Client, InferResult
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import TensorReceived
+from streamcodec.engine.placement import Place
 
 _MAX_PADDED_BYTES: Final = 256 << 20
 
@@ -28,13 +30,13 @@ _SHOWN_VALUES: Final = 8
 _SHOWN_BYTES: Final = 40
 
 _DESCRIPTION = """\
-Send arrays from .npy or .safetensors files to a model of any V2 server, and show the first values of its outputs. With
---output-dir, write each whole output to OUTPUT_DIR/NAME.npy. No file is replaced without --force, and no file is ever
-incomplete.
+Send arrays from files (.npy, .npz, .safetensors, images) to a model of any V2 server, and show the first values of its
+outputs. With --output-dir, write each whole output to OUTPUT_DIR/NAME.npy. No file is replaced without --force, and no
+file is ever incomplete.
 
-Inputs of .npy files are memory-mapped, so a tensor may be larger than memory; arrays of strings are BYTES. BYTES
-outputs are written as numpy's fixed-width byte strings, BF16 outputs as their bits in UINT16. If an output cannot be
-written, the others still are.
+Inputs of .npy files are memory-mapped, and so are the files of large outputs. So a tensor may be larger than memory.
+Arrays of strings are BYTES. BYTES outputs are written as numpy's fixed-width byte strings, BF16 outputs as their bits
+in UINT16. If an output cannot be written, the others still are.
 """
 
 _EPILOG = """\
@@ -42,6 +44,7 @@ examples:
   python -c 'import numpy; numpy.save("x.npy", numpy.ones((2, 3), "float32"))'
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy --output-dir outputs --force
+  streamcodec infer http://127.0.0.1:8000 net --input image=cat.jpg --input weights.npz
   streamcodec infer http://127.0.0.1:8000 net --random --size 8 --parameter temperature=0.5
   my_camera | streamcodec infer http://127.0.0.1:8000 net --input image=-
   streamcodec infer http://models.example net --input image=cat.npy --output scores --header 'Authorization: Bearer ...'
@@ -112,7 +115,7 @@ def run(options: argparse.Namespace) -> None:
     if options.output_dir is not None:
         options.output_dir.mkdir(parents=True, exist_ok=True)
         for name in options.outputs or ():  # check now, and not after the model has done its work
-            check_free(_path(name, options), replaces=options.force)
+            check_free(path_of(name, options.output_dir), replaces=options.force)
     compression = compression_of(options)
     client = Client(
         options.url,
@@ -123,6 +126,22 @@ def run(options: argparse.Namespace) -> None:
         media_type=media_type_of(options),
         **({"headers": options.headers} if options.headers else {}),
     )
+    with ExitStack() as stack:
+        files = None
+        if options.output_dir is not None:
+            files = stack.enter_context(OutputFiles.opened(options))
+        times, result = _call(client, options, None if files is None else files.place)
+        if options.repeat > 1:
+            shortest, middle, longest = (f"{seconds * 1e3:.2f}" for seconds in (min(times), median(times), max(times)))
+            say(f"{options.repeat} calls, in ms: shortest {shortest}, median {middle}, longest {longest}")
+        if files is None:
+            say(*(f"{_name(name, tensor)} = {_values(tensor)}" for name, tensor in result.tensors.items()))
+        else:
+            _write_all(files, result.tensors)
+
+
+def _call(client: Client, options: argparse.Namespace, place: Place | None) -> tuple[list[float], InferResult]:
+    """Make the calls; return the seconds of each, and the last result."""
     with client, shown_progress(client):
         inputs = made_inputs(options, client) if options.is_random else given_inputs(options)
         call = partial(
@@ -134,15 +153,9 @@ def run(options: argparse.Namespace) -> None:
             parameters=parameters_of(options),
             version=options.model_version,
             is_binary=not options.is_json,
+            place=place,
         )
-        times, result = _repeat(call, options.repeat)
-    if options.repeat > 1:
-        shortest, middle, longest = (f"{seconds * 1e3:.2f}" for seconds in (min(times), median(times), max(times)))
-        say(f"{options.repeat} calls, in ms: shortest {shortest}, median {middle}, longest {longest}")
-    if options.output_dir is None:
-        say(*(f"{_name(name, tensor)} = {_values(tensor)}" for name, tensor in result.tensors.items()))
-    else:
-        _write_all(result.tensors, options)
+        return _repeat(call, options.repeat)
 
 
 def _repeat(call: Callable[[], InferResult], repetitions: int) -> tuple[list[float], InferResult]:
@@ -157,30 +170,17 @@ def _repeat(call: Callable[[], InferResult], repetitions: int) -> tuple[list[flo
     return times, result
 
 
-def _write_all(tensors: Mapping[str, TensorReceived], options: argparse.Namespace) -> None:
+def _write_all(files: OutputFiles, tensors: Mapping[str, TensorReceived]) -> None:
     """Write all outputs first and report afterwards, because the reader of the output may leave at any time."""
-    lines = [_write(name, tensor, options) for name, tensor in tensors.items()]
-    written = [line for line in lines if line is not None]
-    say(*written)
-    if len(written) < len(lines):
-        raise LocalProtocolError(f"{len(lines) - len(written)} of {len(lines)} outputs could not be written")
-
-
-def _write(name: str, tensor: TensorReceived, options: argparse.Namespace) -> str | None:
-    """Write an output to its file, and return the line to report; if it fails, the others are still written."""
-    path = _path(name, options)
-    try:
-        save(path, savable(tensor, options.max_padded_bytes), replaces=options.force)
-    except (LocalProtocolError, MemoryError, OSError) as error:
-        complain(f"output {name}: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}")
-        return None
-    return f"{_name(name, tensor)} -> {path}"
-
-
-def _path(name: str, options: argparse.Namespace) -> Path:
-    """Return the file of an output. The server chooses the names; encoded, they cannot lead to another folder."""
-    path: Path = options.output_dir / f"{quote(name, safe=' ')}.npy"
-    return path
+    lines = []
+    for name, tensor in tensors.items():
+        try:
+            lines.append(f"{_name(name, tensor)} -> {files.write(name, tensor)}")
+        except (LocalProtocolError, MemoryError, OSError) as error:
+            complain(f"output {name}: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}")
+    say(*lines)
+    if len(lines) < len(tensors):
+        raise LocalProtocolError(f"{len(tensors) - len(lines)} of {len(tensors)} outputs could not be written")
 
 
 def _name(name: str, tensor: TensorReceived) -> str:

@@ -130,7 +130,7 @@ def test_a_file_that_another_program_has_written_meanwhile_is_left(
 
     monkeypatch.setattr(np, "save", save)
     with pytest.raises(FileExistsError, match=r"late\.npy exists already; --force replaces it"):
-        files.save(path, np.ones(3), replaces=False)
+        files.write(path, lambda file: np.save(file, np.ones(3)), replaces=False)
     assert path.read_text() == "precious"
     assert sorted(each.name for each in folder.iterdir()) == ["late.npy", "x.npy"]
 
@@ -143,11 +143,11 @@ def test_file_systems_without_links(number: int, folder: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "link", link)
     path = folder / "y.npy"
     if number == errno.EPERM:
-        files.save(path, np.ones(3), replaces=False)
+        files.write(path, lambda file: np.save(file, np.ones(3)), replaces=False)
         assert np.load(path).tolist() == [1, 1, 1]
     else:
         with pytest.raises(OSError, match="Input/output error"):
-            files.save(path, np.ones(3), replaces=False)
+            files.write(path, lambda file: np.save(file, np.ones(3)), replaces=False)
         assert not path.exists()
     assert not list(folder.glob("*.part"))
 

@@ -1,11 +1,12 @@
-"""Inputs of commands from safetensors files and standard input, and repeated calls."""
+"""Inputs of commands from archives, safetensors files, images and standard input, and repeated calls."""
 
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,65 @@ def test_a_tensor_given_twice(url: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "an input is given twice" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_all_arrays_of_an_archive_or_one(
+    save: Callable[..., None], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save("two.npz", a=np.arange(3, dtype=np.int64), b=np.ones((2, 2), np.float32))
+    assert _infer(url, "--input", "two.npz") == 0
+    assert _lines(capsys) == {"a: INT64 [3] = 0, 1, 2", "b: FP32 [2, 2] = 1.0, 1.0, 1.0, 1.0"}
+    assert _infer(url, "--input", "a=two.npz") == 0
+    assert _lines(capsys) == {"a: INT64 [3] = 0, 1, 2"}
+
+
+COLOURS = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "shown"),
+    [
+        ("x.png", "RGB", "[2, 3, 3] = 0, 1, 2, 3, 4, 5, 6, 7, ..."),
+        ("x.PNG", "RGBA", "[2, 3, 3] = 0, 1, 2, 3, 4, 5, 6, 7, ..."),
+        ("x.bmp", "L", "[2, 3, 1] = 1, 4, 7, 10, 13, 16"),
+    ],
+)
+def test_the_pixels_of_an_image(name: str, mode: str, shown: str, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    images = pytest.importorskip("PIL.Image")
+    images.fromarray(COLOURS).convert(mode).save(name)
+    assert _infer(url, "--input", f"x={name}") == 0
+    assert capsys.readouterr().out == f"x: UINT8 {shown}\n"
+
+
+def test_an_image_that_a_camera_took_on_its_side_is_upright(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    images = pytest.importorskip("PIL.Image")
+    image = images.fromarray(COLOURS[:, :, 0])
+    exif = image.getexif()
+    exif[0x0112] = 6  # it is shown when turned to the right
+    image.save("x.png", exif=exif)
+    assert _infer(url, "--input", "x=x.png") == 0
+    assert capsys.readouterr().out == "x: UINT8 [3, 2, 1] = 9, 0, 12, 3, 15, 6\n"
+
+
+def test_an_image_that_is_a_bomb_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = pytest.importorskip("PIL.Image")
+    images.fromarray(COLOURS).save("x.png")
+    monkeypatch.setattr(images, "MAX_IMAGE_PIXELS", 2)
+    with pytest.raises(SystemExit):
+        _infer("http://127.0.0.1:1", "--input", "x=x.png")
+    assert "cannot read 'x.png': Image size (6 pixels) exceeds limit" in capsys.readouterr().err
+
+
+def test_without_pillow_it_says_what_brings_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(SystemExit):
+        _infer("http://127.0.0.1:1", "--input", "x=x.png")
+    assert "images need Pillow: pip install 'streamcodec[image]'" in capsys.readouterr().err
+
+
 def test_arrays_of_standard_input_one_after_the_other(
     url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,12 +124,30 @@ def test_arrays_of_standard_input_one_after_the_other(
 
 
 @pytest.mark.parametrize(
-    "text", ["c=two.safetensors", "none.safetensors", "a=bad.safetensors", "bad.safetensors", "x=-"]
+    "text",
+    [
+        "c=two.safetensors",
+        "none.safetensors",
+        "a=bad.safetensors",
+        "bad.safetensors",
+        "x=-",
+        "x=bad.npz",
+        "a=bad.npz",
+        "c=one.npz",
+        "x=array.npz",
+        "x=one.npy",
+        "x=bad.png",
+    ],
 )
 def test_inputs_that_cannot_be_read(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("bad.safetensors").write_bytes(b"\x10")
+    for name in ("bad.safetensors", "bad.npz", "bad.png"):
+        Path(name).write_bytes(b"PK\x03\x04\x10")
+    np.savez("one", a=np.arange(3))
+    shutil.copy("one.npz", "one.npy")
+    with Path("array.npz").open("wb") as file:
+        np.save(file, np.arange(3))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x93NUMPY")))
     with pytest.raises(SystemExit) as caught:
         _infer("http://127.0.0.1:1", "--input", text)
