@@ -37,14 +37,19 @@ def render(scenarios: Mapping[str, Scenario], parts: Mapping[str, Part]) -> str:
 
 
 def _shown(parts: Mapping[str, Part]) -> Iterator[str]:
-    """Yield each picture with what it says."""
+    """Yield each picture with what it says: all sizes first, where a cliff would be seen."""
+    shown = [picture for name, part in parts.items() for picture in pictures(name, part)]
+    yield from _with_words(picture for picture in shown if picture[1].is_curve)
     if overview(parts):
         yield f"![{OVERVIEW_TITLE}]({OVERVIEW})\n"
-    for name, part in parts.items():
-        for file, chart, figures in pictures(name, part):
-            yield f"![{chart.title}]({file})\n"
-            if message := compared(figures):
-                yield f"*{message}*\n"
+    yield from _with_words(picture for picture in shown if not picture[1].is_curve)
+
+
+def _with_words(shown: Iterable[tuple[str, Chart, list[Figure]]]) -> Iterator[str]:
+    for file, chart, figures in shown:
+        yield f"![{chart.title}]({file})\n"
+        if message := compared(figures):
+            yield f"*{message}*\n"
 
 
 def pictures(name: str, part: Part) -> Iterator[tuple[str, Chart, list[Figure]]]:

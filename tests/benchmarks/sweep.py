@@ -64,8 +64,13 @@ def run(options: Options) -> Figures:
     else:
         sizes = {name: nbytes for name, nbytes in _SIZES.items() if nbytes <= _MOST_BY_WRK}
         _sweep(found, servers, 16, sizes, lambda case: _together(program, options, servers, case))
-    found.charts.append(Chart(quantity="ratio", title="Triton 2 by streamcodec, time", is_curve=True))
+    for connections, title in ((1, "Triton's time by ours, one connection"), (16, "and 16 connections at once")):
+        found.charts.append(Chart(quantity=_ratio_over(connections), title=title, is_curve=True))
     return found
+
+
+def _ratio_over(connections: int) -> str:
+    return f"times as fast, {connections} connection{'s'[: connections > 1]}"
 
 
 Measured = dict[str, list[float]]
@@ -92,13 +97,15 @@ def _sweep(
     """Measure each model and head with all sizes, and report seconds and ratios."""
     for model in _MODELS:
         for head, bound in _HEADS.items():
-            way = f"{model}, {connections} connection{'s'[: connections > 1]}, {head} head"
+            way = f"{model}, {head} head"
+            quantity = f"seconds per request over {connections}: {way}"
             for size, nbytes in sizes.items():
                 seconds = measure(Case(model, head, nbytes))
                 for server in servers:
-                    found.add(size, f"seconds per request: {way}", server.name, "s", seconds[server.name])
+                    found.add(size, quantity, server.name, "s", seconds[server.name])
                 if TRITON in seconds:
-                    found.add(size, "ratio", way, "ratio", ratios(seconds[TRITON], seconds[OURS]), bound=bound)
+                    faster = ratios(seconds[TRITON], seconds[OURS])
+                    found.add(size, _ratio_over(connections), way, "ratio", faster, bound=bound)
 
 
 def _alone(servers: Sequence[Running], case: Case, *, rounds: int) -> Measured:
