@@ -20,6 +20,7 @@ import anyio
 from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
+from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.link import Link
 from streamcodec.guard.upstream import Upstream
 from streamcodec.guard.whole import Answers, Requests
@@ -27,7 +28,6 @@ from streamcodec.http.server import plain_response_head
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending
-from streamcodec.server.channels import SocketChannel
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
 from streamcodec.server.lingering import refuse
@@ -210,7 +210,7 @@ class Guard:
             link.stop()
         try:
             secured: Socket = sock if self._securing is None else await self._securing.secure(sock, client_of(sock))
-            with closing(SocketChannel(secured, link.taking)) as channel:
+            with closing(PieceChannel(secured, link.taking)) as channel:
                 await link.serve(channel)
         except HandshakeError as error:
             with closing(error.sock):

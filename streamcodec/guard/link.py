@@ -24,6 +24,7 @@ from streamcodec.engine.events import EndOfMessage, WindowReceived
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
+from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import response_fields
 from streamcodec.guard.pieces import PIECE_BYTES, Pieces
@@ -31,12 +32,10 @@ from streamcodec.guard.routing import origin_form
 from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.guard.whole import Answers, Incoming, Requests, Whole
 from streamcodec.http.chunks import Chunks
-from streamcodec.http.client import ClientConnection
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
-from streamcodec.server.channels import Channel
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
 from streamcodec.server.lingering import Rest
@@ -115,7 +114,7 @@ class Link:
         self._has_begun_answer = False
         self._is_waiting = True
         self._is_leaving = False
-        self._channel: Channel | None = None
+        self._channel: PieceChannel | None = None
         self.request_count: int = 0
         self.reservation: Reservation = Reservation(admission.budget)
         self.taking: Taking = Taking(options)
@@ -156,7 +155,7 @@ class Link:
         self._is_leaving = True
         self._look_again()
 
-    async def serve(self, channel: Channel) -> None:
+    async def serve(self, channel: PieceChannel) -> None:
         """Serve until the client or the guard ends the connection. The channel stays open.
 
         Raises:
@@ -173,7 +172,7 @@ class Link:
         finally:
             self._channel = None
 
-    async def _serve_one(self, channel: Channel) -> bool:
+    async def _serve_one(self, channel: PieceChannel) -> bool:
         """Serve a request; return whether there may be another."""
         self._crossing = self._failure = None
         self._has_begun_answer = False
@@ -190,14 +189,14 @@ class Link:
         self.taking.has_all()
         return not self._is_leaving and self._connection.incoming.state is not State.CLOSED
 
-    async def _reply(self, channel: Channel, reply: Reply) -> None:
+    async def _reply(self, channel: PieceChannel, reply: Reply) -> None:
         """Send an answer of the guard's own."""
         if (observation := self._observed_head(None)) is not None:
             observation.answered(reply)
         fields = [*reply.headers, ("Date", self._dates.now()), *([] if self._keeps() else [_CLOSE])]
         await channel.send(self._connection.send_response(reply.status, fields, reply.buffers))
 
-    async def _attempt(self, channel: Channel) -> Reply | None:
+    async def _attempt(self, channel: PieceChannel) -> Reply | None:
         """Serve a request as far as it goes; return what is left to answer, if anything."""
         try:
             head = await self._next_head(channel)
@@ -219,7 +218,7 @@ class Link:
             return error_reply(error)
         return await self._pass_on(channel, crossing)
 
-    async def _next_head(self, channel: Channel) -> RequestHead | Whole | None:
+    async def _next_head(self, channel: PieceChannel) -> RequestHead | Whole | None:
         """Wait for a request; None if there is no other."""
         self._is_waiting = True
         self._patience.resume()
@@ -239,31 +238,32 @@ class Link:
         self._observed_head(event if isinstance(event, RequestHead) else event.head)
         return event
 
-    async def _pull(self, channel: Channel) -> HttpEvent:
-        """Wait for the next event of the body.
+    async def _pull(self, channel: PieceChannel, *, is_piece: bool = False) -> HttpEvent:
+        """Wait for the next event of the body, which is a piece of it or its end, or anything.
 
         Raises:
             RemoteProtocolError: the body breaks a rule, or comes too slowly.
             OSError: the client has left.
         """
         self._patience.resume()
+        wait = channel.next_piece if is_piece else channel.next_event
         try:
-            return await channel.next_event(self._connection, self._patience.look)
+            return await wait(self._connection, self._patience.look)
         except TimeoutError:
             raise self._too_slow() from None
         finally:
             self._patience.pause(anyio.current_time())
 
-    async def _pieces(self, channel: Channel) -> AsyncGenerator[np.ndarray[Any, Any], None]:
+    async def _pieces(self, channel: PieceChannel) -> AsyncGenerator[np.ndarray[Any, Any], None]:
         """Yield the bytes of the tensors; the generator ends when the whole body was accepted."""
         try:
-            while isinstance(event := await self._pull(channel), WindowReceived):
+            while isinstance(event := await self._pull(channel, is_piece=True), WindowReceived):
                 yield event.array
         except (OSError, MessageError) as error:
             self._failure = error
             raise
 
-    async def _pass_on(self, channel: Channel, crossing: Crossing | Whole) -> Reply | None:
+    async def _pass_on(self, channel: PieceChannel, crossing: Crossing | Whole) -> Reply | None:
         """Ask the server behind, and send its answer; return the guard's own answer if there is none."""
         try:
             await self._exchange(channel, crossing)
@@ -279,11 +279,10 @@ class Link:
             return _no_answer(error)
         return None
 
-    async def _exchange(self, channel: Channel, crossing: Crossing | Whole) -> None:
+    async def _exchange(self, channel: PieceChannel, crossing: Crossing | Whole) -> None:
         parts: list[Part] = [crossing.beginning] if crossing.beginning else []
         if 0 < crossing.rest_bytes <= PIECE_BYTES:  # sent at once, without a task, and only after all was checked
-            rest = [bytes(piece.data) async for piece in self._pieces(channel)]
-            parts = [b"".join((crossing.beginning, *rest))]
+            parts += [bytes(piece.data) async for piece in self._pieces(channel)]
         elif crossing.rest_bytes:
             parts.append(Rows("UINT8", (crossing.rest_bytes,), self._pieces(channel)))
         elif crossing.has_header and not isinstance(crossing, Whole):
@@ -295,12 +294,12 @@ class Link:
             target = origin_form(head.target, address.prefix)
             fields = crossing.fields(address.authority, self._client)
             is_sent = isinstance(crossing, Whole)
-            async with held.exchanging(head.method, target, fields, parts, is_sent=is_sent) as (http, duplex):
-                await self._answer(channel, http, duplex)
+            async with held.exchanging(head.method, target, fields, parts, is_sent=is_sent) as duplex:
+                await self._answer(channel, held, duplex)
         # Only now nobody reads the request any more: the server behind may have answered before all of it had come.
         await channel.send([self._connection.end_response()])
 
-    async def _ask(self, channel: Channel, held: Held, request: Whole) -> bool:
+    async def _ask(self, channel: PieceChannel, held: Held, request: Whole) -> bool:
         """Ask the server behind in the short way, and send its answer; return whether that was possible."""
         answer = await self._while_client_waits(channel, held.ask(request.outgoing, self._answers))
         if answer is None:
@@ -310,7 +309,7 @@ class Link:
         await channel.send(self._connection.send_response(answer.status, fields, [answer.body]))
         return True
 
-    async def _end_of_body(self, channel: Channel) -> None:
+    async def _end_of_body(self, channel: PieceChannel) -> None:
         """Wait for the end of a body without tensors: only then it was accepted as a whole."""
         try:
             while not isinstance(await self._pull(channel), EndOfMessage):
@@ -319,25 +318,26 @@ class Link:
             self._failure = error
             raise
 
-    async def _answer(self, channel: Channel, http: ClientConnection, duplex: AsyncDuplex[HttpEvent]) -> None:
+    async def _answer(self, channel: PieceChannel, held: Held, duplex: AsyncDuplex[HttpEvent]) -> None:
         """Send the answer of the server behind, while it comes."""
         # The head is the first event of a request.
         answer = cast("ResponseHead", await self._while_client_waits(channel, duplex.next_event()))
         length = answer.content_length
         chunks = Chunks(self._limits) if length is None and answer.fields.is_chunked else None
         # An answer whose length is not known may be a stream of events, and the client waits for each of them.
+        http = held.connection.http
         http.incoming.read_body(Pieces(length), content_length=length, chunks=chunks, is_prompt=length is None)
         connection = self._connection
         fields = response_fields(answer, is_last=not self._keeps())
         self._begins_answer(answer.status)
-        unsent: list[Part] = [connection.begin_response(answer.status, fields)]
-        while not isinstance(event := await duplex.next_event(), EndOfMessage):
+        unsent: list[bytes | memoryview] = [connection.begin_response(answer.status, fields)]
+        while not isinstance(event := await held.next_piece(duplex), EndOfMessage):
             if isinstance(event, WindowReceived):
-                await channel.send([*unsent, *connection.response_piece(event.array.data)])
+                await channel.send_buffers([*unsent, *connection.response_piece(event.array.data)])
                 unsent = []
-        await channel.send(unsent)
+        await channel.send_buffers(unsent)
 
-    async def _while_client_waits(self, channel: Channel, answer: Awaitable[_T]) -> _T:
+    async def _while_client_waits(self, channel: PieceChannel, answer: Awaitable[_T]) -> _T:
         """Wait for an answer, and look from time to time whether the client still waits for it.
 
         Raises:

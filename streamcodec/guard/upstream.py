@@ -12,8 +12,11 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
+
+import anyio
 
 from streamcodec.client.address import Address
 from streamcodec.client.awaiting import Awaiting
@@ -21,13 +24,15 @@ from streamcodec.client.common import Common
 from streamcodec.client.connection import Connection
 from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.events import NEED_TURN, NeedTurn
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
+from streamcodec.guard.arrived import next_arrived
 from streamcodec.guard.whole import Answer, Answers, Asked
-from streamcodec.http.client import ClientConnection
 from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
+from streamcodec.transports.tls import TlsSocket
 
 
 class Upstream:
@@ -130,6 +135,16 @@ class Held:
         self.is_good = isinstance(answer, Answer)
         return answer if isinstance(answer, Answer) else None
 
+    async def next_piece(self, duplex: AsyncDuplex[HttpEvent]) -> HttpEvent:
+        """Return the next event of the body of an answer; the errors are those of `AsyncDuplex.next_event`."""
+        sock = self.connection.socket
+        if duplex.is_sent and not isinstance(sock, TlsSocket):
+            wait = partial(aio.ProgressLimit(self._timeout.read).wait, anyio.wait_readable, sock)
+            event: HttpEvent | NeedTurn = await next_arrived(sock, self.connection.http, wait)
+            if event is not NEED_TURN:
+                return event
+        return await duplex.next_event()
+
     @asynccontextmanager
     async def exchanging(
         self,
@@ -139,7 +154,7 @@ class Held:
         parts: list[Part],
         *,
         is_sent: bool = False,
-    ) -> AsyncIterator[tuple[ClientConnection, AsyncDuplex[HttpEvent]]]:
+    ) -> AsyncIterator[AsyncDuplex[HttpEvent]]:
         """Send a request, and yield what reads the answer. The block must read the answer to its end, or raise.
 
         Args:
@@ -165,5 +180,5 @@ class Held:
         )
         connection.sending = duplex
         async with duplex.sending():
-            yield connection.http, duplex
+            yield duplex
         self.is_good = duplex.is_sent and connection.http.is_reusable

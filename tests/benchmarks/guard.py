@@ -60,7 +60,7 @@ def main() -> None:
     with ExitStack() as stack:
         process, url = stack.enter_context(_running("serve", "tests.benchmarks.models:models", "--no-access-log"))
         url = sys.argv[1] if sys.argv[1:] else url
-        guard, guarded_url = stack.enter_context(_running("guard", "--upstream", url))
+        guard, guarded_url = stack.enter_context(_running("guard", "--upstream", url, "--no-access-log"))
         direct = stack.enter_context(_connected(url, process.pid))
         guarded = stack.enter_context(_connected(guarded_url, guard.pid))
         for case, (model, nbytes, count, rounds) in CASES.items():

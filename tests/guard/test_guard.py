@@ -277,9 +277,9 @@ def test_raw_requests_pass_and_are_limited() -> None:
 
 
 def test_a_body_that_ends_too_early() -> None:
-    whole = infer_request(count=100_000)
+    whole = infer_request(count=200_000)
     with scripted([_read]) as server, guarding(server.url) as guard, Wire(guard) as wire:
-        wire.send(whole[:200_000])
+        wire.send(whole[:700_000])
         wire.sock.shutdown(socket.SHUT_WR)
         assert wire.response().status == 400
         assert server.has_closed()
