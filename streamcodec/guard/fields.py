@@ -36,6 +36,8 @@ _HOPS: Final = frozenset(
 )
 _HEADER_LENGTH: Final = HEADER_LENGTH_FIELD.encode()
 _ANEW: Final = frozenset({b"host", b"expect", b"content-length", b"x-forwarded-for", b"x-forwarded-host"})
+MEANT: Final = _HOPS | _ANEW | {_HEADER_LENGTH.lower(), b"content-encoding", b"content-type"}
+"""Names of all fields that mean something here, in lower case. The others are passed on as they are."""
 _FORWARDED_FOR: Final = b"x-forwarded-for"
 
 

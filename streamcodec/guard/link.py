@@ -207,6 +207,7 @@ class Link:
                 return unavailable_reply("the guard has the maximum number of connections", retry_after=1)
             if isinstance(head, Whole):
                 self._crossing = head
+                await self._receive(channel, head)
                 return await self._pass_on(channel, head)
             self._crossing = crossing = Crossing(head, self._limits)
             if interim := crossing.open(self._connection):
@@ -235,7 +236,10 @@ class Link:
         self.request_count += 1
         if not isinstance(event, RequestHead | Whole):
             return None
-        self._observed_head(event if isinstance(event, RequestHead) else event.head)
+        if isinstance(event, RequestHead):
+            self._observed_head(event)
+        else:
+            self._observed_head(event.head, event.text)
         return event
 
     async def _pull(self, channel: PieceChannel, *, is_piece: bool = False) -> HttpEvent:
@@ -253,6 +257,18 @@ class Link:
             raise self._too_slow() from None
         finally:
             self._patience.pause(anyio.current_time())
+
+    async def _receive(self, channel: PieceChannel, request: Whole) -> None:
+        """Receive and check the rest of the tensors.
+
+        Raises:
+            RemoteProtocolError: the body breaks a rule, or comes too slowly.
+            OSError: the client has left.
+        """
+        if request.missing:
+            await self._pull(channel, is_piece=True)
+            for _ in request.check():
+                await anyio.lowlevel.checkpoint()
 
     async def _pieces(self, channel: PieceChannel) -> AsyncGenerator[np.ndarray[Any, Any], None]:
         """Yield the bytes of the tensors; the generator ends when the whole body was accepted."""
@@ -293,8 +309,8 @@ class Link:
             head, address = crossing.head, self._upstream.address
             target = origin_form(head.target, address.prefix)
             fields = crossing.fields(address.authority, self._client)
-            is_sent = isinstance(crossing, Whole)
-            async with held.exchanging(head.method, target, fields, parts, is_sent=is_sent) as duplex:
+            is_asked = isinstance(crossing, Whole)
+            async with held.exchanging(head.method, target, fields, parts, is_asked=is_asked) as duplex:
                 await self._answer(channel, held, duplex)
         # Only now nobody reads the request any more: the server behind may have answered before all of it had come.
         await channel.send([self._connection.end_response()])
@@ -361,12 +377,17 @@ class Link:
             self._observation.status = status
             self._observation.enter(SENDING)
 
-    def _observed_head(self, head: RequestHead | None) -> Observation | None:
-        """Return the observation of a request, if there are observers; `head` is None if it was refused."""
+    def _observed_head(self, head: RequestHead | None, text: bytes = b"") -> Observation | None:
+        """Return the observation of a request, if there are observers.
+
+        Args:
+            head: None if it was refused.
+            text: its bytes, if `head` has not all of its fields.
+        """
         if self._observation is None and self._observe is not None:
             self._observation = self._observe(0)
             if head is not None:
-                self._observation.begin(head)
+                self._observation.begin(head, text)
                 with suppress(MessageError):  # of another protocol
                     route = find_route(head.target)
                     self._observation.model, self._observation.version = route.model or None, route.version

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -32,6 +32,7 @@ from streamcodec.guard.whole import Answer, Answers, Asked
 from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
+from streamcodec.transports.system import send_some
 from streamcodec.transports.tls import TlsSocket
 
 
@@ -120,9 +121,10 @@ class Held:
         """Begin before the request."""
         self.connection = connection
         self._timeout = timeout
+        self._unsent: list[memoryview] = []
         self.is_good: bool = False
 
-    async def ask(self, request: bytes, answers: Answers) -> Answer | None:
+    async def ask(self, request: list[memoryview], answers: Answers) -> Answer | None:
         """Send a small request, and wait for its answer; None if the answer goes the ordinary way, by `exchanging`.
 
         Raises:
@@ -130,7 +132,14 @@ class Held:
             OSError: the server has broken off.
         """
         sock, http = self.connection.socket, self.connection.http
-        await aio.send_batch(sock, [memoryview(request)], aio.ProgressLimit(self._timeout.write))
+        sent = 0
+        with suppress(BlockingIOError):
+            sent = send_some(sock, request)
+        if sent < sum(
+            map(len, request)
+        ):  # the server may answer before it has taken all, and that is what `exchanging` is for
+            self._unsent = _after(sent, request)
+            return None
         answer = await aio.next_event(sock, Asked(http, answers), timeout=self._timeout.read)
         self.is_good = isinstance(answer, Answer)
         return answer if isinstance(answer, Answer) else None
@@ -153,7 +162,7 @@ class Held:
         fields: Iterable[tuple[bytes, bytes]],
         parts: list[Part],
         *,
-        is_sent: bool = False,
+        is_asked: bool = False,
     ) -> AsyncIterator[AsyncDuplex[HttpEvent]]:
         """Send a request, and yield what reads the answer. The block must read the answer to its end, or raise.
 
@@ -162,19 +171,19 @@ class Held:
             target: with the path before it, if the URL has one.
             fields: of the request.
             parts: its body.
-            is_sent: whether `ask` has sent it.
+            is_asked: whether `ask` has begun to send it.
 
         Raises:
             TimeoutError: nothing has moved for too long.
             OSError: the server has broken off.
         """
         connection = self.connection
-        begin = connection.http.resume if is_sent else connection.http.send_request
+        begin = connection.http.resume if is_asked else connection.http.send_request
         sent = begin(method, target, fields, parts)
         duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(
             connection.socket,
             connection.http,
-            [] if is_sent else sent,
+            self._unsent if is_asked else sent,
             read_timeout=self._timeout.read,
             write_timeout=self._timeout.write,
         )
@@ -182,3 +191,12 @@ class Held:
         async with duplex.sending():
             yield duplex
         self.is_good = duplex.is_sent and connection.http.is_reusable
+
+
+def _after(sent: int, buffers: list[memoryview]) -> list[memoryview]:
+    """Return the rest of some buffers, of which so many bytes have been sent."""
+    rest = []
+    for buffer in buffers:
+        rest.append(buffer[sent:])
+        sent = max(0, sent - len(buffer))
+    return rest

@@ -6,21 +6,24 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
+import numpy as np
 import pytest
 
-from streamcodec import DATATYPES, NEED_DATA, EndOfMessage, MessageError, WindowReceived
+from streamcodec import DATATYPES, NEED_DATA, EndOfMessage, Limits, MessageError, Tensor, WindowReceived, encode_request
 from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.mutations import mutation, names
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import NotApplicableError, Target
 from streamcodec.client.timeouts import Timeout
-from streamcodec.engine.events import NEED_TURN
-from streamcodec.guard import GUARD_LIMITS
+from streamcodec.engine.events import NEED_TURN, NeedData
+from streamcodec.engine.record import replaced
+from streamcodec.guard import GUARD_LIMITS, upstream, whole
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.routing import origin_form
 from streamcodec.guard.whole import Answer, Answers, Asked, Incoming, Requests, Whole
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.server import ServerOptions
+from streamcodec.server.express import plain_head
 from streamcodec.testing.chunkings import bytewise
 from tests.client.scripted import scripted
 from tests.guard.serving import guarding, nobody
@@ -79,16 +82,42 @@ def _ordinary(data: bytes) -> bytes | None:
     return b"".join(bytes(part) for part in sent)
 
 
+def _find(requests: Requests, data: bytes) -> Whole | NeedData | None:
+    """Recognize a request among bytes that have come, and receive its rest, as far as it has come, too."""
+    connection = ServerConnection(GUARD_LIMITS, paced=True)
+    taken = connection.feed(data)
+    found = requests.find(connection.incoming, CLIENT)
+    if isinstance(found, Whole) and found.missing:
+        come = data[taken:][: len(found.missing)]
+        found.missing[: len(come)] = come
+        if len(come) < len(found.missing):
+            return NEED_DATA
+        try:
+            assert [*found.check()]
+        except MessageError:
+            return None
+    return found
+
+
+def _fields(sent: bytes | None) -> tuple[bytes, list[bytes], bytes]:
+    """Return the first line of a request, its fields without their order, and its body."""
+    assert sent is not None
+    text, _, body = sent.partition(b"\r\n\r\n")
+    line, *fields = text.split(b"\r\n")
+    parts = (field.partition(b":") for field in fields)
+    return line, sorted(name.lower() + value for name, _, value in parts), body
+
+
 @pytest.mark.slow
 def test_what_is_whole_is_what_the_ordinary_way_accepts_and_sends() -> None:
     requests = Requests(GUARD_LIMITS, HOST, "/v")
     count = 0
     for data in _requests():
         for _ in range(2):  # the second time it is known
-            found = requests.find(data, CLIENT)
+            found = _find(requests, data)
             if isinstance(found, Whole):
                 count += 1
-                assert found.outgoing == _ordinary(found.text + found.beginning)
+                assert _fields(b"".join(found.outgoing)) == _fields(_ordinary(found.text + found.beginning))
             elif data.startswith(b"POST /v2/models/identity/infer"):
                 assert _ordinary(data) is None
     assert count > 60
@@ -105,11 +134,17 @@ def test_requests_in_pieces() -> None:
         assert (found.text + found.beginning, found.has_header, found.rest_bytes) == (data, True, 0)
         connection.send_response(200)
     assert incoming.next_event() is NEED_DATA
-    connection.feed(data[:-1])
+    begun = data.index(b"}]}") + 2  # within the JSON header
+    connection.feed(data[:begun])
     assert incoming.next_event() is NEED_DATA
     assert incoming.awaits_rest
+    connection.feed(data[begun:-1])
+    assert isinstance(found := incoming.next_event(), Whole)
+    assert incoming.next_event() is NEED_DATA
     connection.feed(data[-1:])
-    assert isinstance(incoming.next_event(), Whole)
+    assert isinstance(incoming.next_event(), EndOfMessage)
+    assert [*found.check()]
+    assert found.text + found.beginning == data
     connection.send_response(200)
     for piece in bytewise(data)[:-1]:  # the ordinary way, after one more read
         connection.feed(piece)
@@ -125,7 +160,7 @@ def test_requests_in_pieces() -> None:
         infer_request().replace(b"HTTP/1.1", b"HTTP/1.0"),
         infer_request("identity", "Expect: 100-continue"),
         infer_request("identity", "Connection: close"),
-        infer_request(count=1 << 15),
+        infer_request(count=1 << 17),
         head("/v2/models/m/infer", "Content-Length: 8", "Inference-Header-Content-Length: 0") + bytes(8),
         head("/v2/repository/index", "Content-Length: 2") + b"{}",
         head("/v2//models/m/infer", "Content-Length: 2") + b"{}",
@@ -133,29 +168,52 @@ def test_requests_in_pieces() -> None:
     ],
 )
 def test_requests_that_are_not_short_cut(request_: bytes) -> None:
-    assert Requests(GUARD_LIMITS, HOST, "").find(request_, CLIENT) is None
+    assert _find(Requests(GUARD_LIMITS, HOST, ""), request_) is None
 
 
 SHORT = OK + b"Content-Length: 3\r\nKeep-Alive: timeout=5\r\nX: y\r\n\r\nabc"
+LONG = SHORT.replace(b"3", b"70000", 1).replace(b"abc", 70_000 * b"x")
+
+
+def _event(
+    asked: Asked, http: ClientConnection, came: bytes, *, ends: bool = False
+) -> Answer | ConnectionClosed | NeedData:
+    """Return what is said of an answer of which some bytes have come, and perhaps the end of the connection."""
+    rest = memoryview(came)
+    while (event := asked.next_event()) is NEED_DATA and rest:
+        rest = rest[http.feed(rest) :]
+    if event is NEED_DATA and ends:
+        http.receive_eof()
+        return asked.next_event()
+    return event
 
 
 def test_short_answers() -> None:
     answers = Answers(GUARD_LIMITS)
-    for _ in range(2):
-        found = answers.find(SHORT)
+    for answer in (SHORT, SHORT, LONG):
+        body = answer.partition(b"\r\n\r\n")[2]
+        http = ClientConnection(GUARD_LIMITS)
+        found = _event(Asked(http, answers), http, answer)
         assert isinstance(found, Answer)
-        assert (found.status, found.fields, found.body) == (200, [("content-length", "3"), ("x", "y")], b"abc")
-        assert answers.find(SHORT[:-1]) is NEED_DATA
-        assert answers.find(SHORT + b"x") is None
-    assert answers.find(b"") is NEED_DATA
-    assert answers.find(SHORT[:20]) is None
+        length = str(len(body))
+        assert (found.status, found.fields) == (200, [("content-length", length), ("x", "y")])
+        assert bytes(found.body) == body
+        assert http.is_reusable
+        asked = Asked(http, answers)
+        assert _event(asked, http, answer[:-1]) is NEED_DATA
+        assert isinstance(_event(asked, http, answer[-1:]), Answer)
+        with pytest.raises(MessageError):
+            _event(Asked(http, answers), http, answer[:-1], ends=True)
+    http = ClientConnection(GUARD_LIMITS)
+    assert _event(Asked(http, answers), http, b"") is NEED_DATA
+    assert isinstance(_event(Asked(http, answers), http, SHORT + b"x"), ConnectionClosed)
 
 
 OTHERS = [
     OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
     OK + b"Connection: close\r\nContent-Length: 3\r\n\r\nabc",
     b"HTTP/1.1 100 Continue\r\n\r\n" + SHORT,
-    OK + b"Content-Length: 70000\r\n\r\n" + 70_000 * b"x",
+    OK + b"Content-Length: 300000\r\n\r\n" + 300_000 * b"x",
     b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc",
     OK + b"\r\nabc",
     b"HTTP/1.1 204 No Content\r\n\r\n",
@@ -166,7 +224,8 @@ BROKEN = [b"nonsense\r\n\r\n", OK + b"Content-Length: 3\r\nTransfer-Encoding: ch
 
 @pytest.mark.parametrize("answer", [*OTHERS, *BROKEN, OK + b"Padding: " + 70_000 * b"x" + b"\r\n\r\n"])
 def test_answers_that_are_not_short_cut(answer: bytes) -> None:
-    assert Answers(GUARD_LIMITS).find(answer) is None
+    http = ClientConnection(GUARD_LIMITS)
+    assert isinstance(_event(Asked(http, Answers(GUARD_LIMITS)), http, answer), ConnectionClosed)
 
 
 def test_an_answer_with_the_end_of_its_connection_goes_the_ordinary_way() -> None:
@@ -196,7 +255,7 @@ def test_whole_requests_get_every_answer(answer: bytes) -> None:
     with scripted([_once(answer)]) as server, guarding(server.url) as guard, Wire(guard) as wire:
         wire.send(infer_request())
         came = b""
-        end = b"x" * 70_000 if b"70000" in answer else b"abc" if b"abc" in answer else b"\r\n\r\n"
+        end = b"x" * 300_000 if b"300000" in answer else b"abc" if b"abc" in answer else b"\r\n\r\n"
         while end not in came:
             came += wire.sock.recv(1 << 16)
         assert came.startswith(b"HTTP/1.1 20")
@@ -219,10 +278,39 @@ def test_a_whole_request_to_a_server_that_is_slow() -> None:
         assert wire.send(infer_request()).response().status == 504
 
 
+def test_fields_that_change_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[bytes] = []
+
+    def counted(text: bytes, limits: Limits) -> RequestHead | None:
+        learned.append(text)
+        return plain_head(text, limits)
+
+    monkeypatch.setattr(whole, "plain_head", counted)
+    requests = Requests(GUARD_LIMITS, HOST, "/v")
+    for number in range(3):
+        data = infer_request("identity", f"Id: {number}", "traceparent: 00-a-b")
+        for _ in range(2):
+            found = _find(requests, data)
+            assert isinstance(found, Whole)
+            assert _fields(b"".join(found.outgoing)) == _fields(_ordinary(data))
+    assert len(learned) == 1
+    for fields in (["Id:1", "id: 2"], ["Keep-Alive: 5", "X-Forwarded-For: 192.0.2.7"]):  # looked up as they are
+        found = _find(requests, data := infer_request("identity", *fields))
+        assert isinstance(found, Whole)
+        assert b"".join(found.outgoing) == _ordinary(data)
+    assert len(learned) == 3
+    many = [f"X-{number}: y" for number in range(GUARD_LIMITS.max_head_fields)]
+    assert _find(requests, infer_request("identity", *many)) is None
+    small = Requests(replaced(GUARD_LIMITS, max_head_bytes=300), HOST, "")
+    assert _find(small, infer_request("identity", "Id: " + "x" * 200)) is None
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_many_in_all_ways(backend: str) -> None:
-    data = infer_request()
+@pytest.mark.parametrize("count", [4, 1 << 14, 1 << 16])
+def test_many_in_all_ways(backend: str, count: int) -> None:
+    data = infer_request(count=count)
     end = data.index(b"\r\n\r\n") + 4
+    values = np.arange(count, dtype=np.float32).tolist()
     options = ServerOptions(max_requests_per_connection=9)
     with (
         server_here(models()) as (_, (host, port)),
@@ -231,12 +319,12 @@ def test_many_in_all_ways(backend: str) -> None:
     ):
         wire.send(data * 3)
         for _ in range(3):
-            assert floats(wire.response()) == [0.0, 1.0, 2.0, 3.0]
+            assert floats(wire.response()) == values
         for cut in (end, end + 10, end - 2, 20, len(data) - 1):
             wire.send(data[:cut]).send(data[cut:])
-            assert floats(wire.response()) == [0.0, 1.0, 2.0, 3.0]
+            assert floats(wire.response()) == values
         answer = wire.send(data).response()
-        assert floats(answer) == [0.0, 1.0, 2.0, 3.0]
+        assert floats(answer) == values
         assert answer.is_last
 
 
@@ -246,3 +334,38 @@ def test_a_short_request_whose_rest_does_not_come() -> None:
         for end in (30, 230):
             with Wire(guard) as wire:
                 assert wire.send(infer_request()[:end]).response().status == 408
+
+
+def _booleans(count: int, last: int) -> bytes:
+    message = encode_request([Tensor(name="x", array=np.ones(count, bool))])
+    fields = [f"{name}: {value}" for name, value in message.headers]
+    request = bytearray(b"".join((head("/v2/models/identity/infer", *fields), *message.buffers)))
+    request[-1] = last
+    return bytes(request)
+
+
+def test_long_requests_are_checked_before_anything_is_sent() -> None:
+    wrong = _booleans(200_000, 2)
+    with guarding(nobody()) as guard, Wire(guard) as wire:
+        for cut in (2_000, 100_000, 199_999):
+            answer = wire.send(wrong[:cut]).send(wrong[cut:]).response()
+            assert (answer.status, b"BOOL" in answer.body) == (400, True)
+        assert wire.send(_booleans(200_000, 1)).response().status == 502
+    with guarding(nobody()) as guard, Wire(guard) as wire:
+        wire.send(wrong[:100_000])
+        wire.sock.shutdown(socket.SHUT_WR)
+        assert wire.response().status == 400
+
+
+@pytest.mark.parametrize("most", [0, 100, 1000])
+def test_a_server_that_takes_a_request_slowly(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    def little(sock: socket.socket, buffers: list[memoryview]) -> int:
+        if not most:
+            raise BlockingIOError
+        return sock.send(b"".join(buffers)[:most])
+
+    monkeypatch.setattr(upstream, "send_some", little)
+    values = np.arange(1000, dtype=np.float32).tolist()
+    with server_here(models()) as (_, (host, port)), guarding(f"http://{host}:{port}") as guard, Wire(guard) as wire:
+        for _ in range(2):
+            assert floats(wire.send(infer_request(count=1000)).response()) == values
