@@ -27,7 +27,7 @@ from streamcodec.engine.rows import Rows
 from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import response_fields
-from streamcodec.guard.pieces import PIECE_BYTES, Pieces
+from streamcodec.guard.pieces import Pieces
 from streamcodec.guard.routing import origin_form
 from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.guard.whole import Answers, Incoming, Requests, Whole
@@ -50,6 +50,7 @@ from streamcodec.transports.duplex import AsyncDuplex
 
 _T = TypeVar("_T")
 
+_AT_ONCE_BYTES: Final = 256 << 10
 _CLOSE: Final = ("Connection", "close")
 
 
@@ -297,7 +298,7 @@ class Link:
 
     async def _exchange(self, channel: PieceChannel, crossing: Crossing | Whole) -> None:
         parts: list[Part] = [crossing.beginning] if crossing.beginning else []
-        if 0 < crossing.rest_bytes <= PIECE_BYTES:  # sent at once, without a task, and only after all was checked
+        if 0 < crossing.rest_bytes <= _AT_ONCE_BYTES:  # sent at once, without a task, and only after all was checked
             parts += [bytes(piece.data) async for piece in self._pieces(channel)]
         elif crossing.rest_bytes:
             parts.append(Rows("UINT8", (crossing.rest_bytes,), self._pieces(channel)))
@@ -322,7 +323,7 @@ class Link:
             return False
         self._begins_answer(answer.status)
         fields = answer.fields if self._keeps() else [*answer.fields, _CLOSE]
-        await channel.send(self._connection.send_response(answer.status, fields, [answer.body]))
+        await channel.send_buffers(self._connection.send_response(answer.status, fields, [answer.body]))
         return True
 
     async def _end_of_body(self, channel: PieceChannel) -> None:

@@ -127,6 +127,8 @@ class Screening:
     def _begin_tensors(self, header: RequestHeader) -> None:
         contents = Contents(header.tensors, len(self.text), self._limits)
         self.tensor_bytes = contents.nbytes
-        self._receiver = Pieces(contents.nbytes, start=len(self.text), check=contents.check)
+        self._receiver = Pieces(
+            contents.nbytes, start=len(self.text), check=contents.check, piece_bytes=contents.piece_bytes
+        )
         if self._has_ended:
             self._receiver.receive_eof()
