@@ -6,10 +6,10 @@ as on the ordinary way, by the same functions; only results that are known alrea
 are checked each time.
 
 A request is *whole* if its head is plain (`ServerConnection.take_head`), if it is an inference with a JSON header, and
-if this header has come and is correct. Then its tensors are received into memory, checked, and sent with one call.
-Everything else goes the ordinary way: longer requests, other heads, and what is refused for its head or its JSON
-header. So the ordinary way makes these refusals. The same holds for an answer that is long, in chunks, or the last one
-of its connection.
+if this header has come and is correct. Then its tensors are received into memory, checked, and sent with one call. A
+GET without a body is whole too; health checks are. Everything else goes the ordinary way: longer requests, other heads,
+and what is refused for its head or its JSON header. So the ordinary way makes these refusals. The same holds for an
+answer that is long, in chunks, or the last one of its connection.
 
 Most clients send head and body by two calls. So after a head that is known, one more read is awaited.
 
@@ -46,7 +46,7 @@ from streamcodec.http.server import ServerConnection
 from streamcodec.server.express import plain_head
 
 _HEAD_END: Final = b"\r\n\r\n"
-_POST: Final = b"POST "
+_METHODS: Final = (b"POST ", b"GET ")
 _MAX_ENTRIES: Final = 256
 _MAX_HEAD_BYTES: Final = 2 << 10
 _MAX_CLIENT_BYTES: Final = 64
@@ -172,7 +172,7 @@ class Requests:
             way.
         """
         data = incoming.peek(_MAX_HEAD_BYTES)
-        if not data.startswith(_POST) or (end := data.find(_HEAD_END) + len(_HEAD_END)) < len(_HEAD_END):
+        if not data.startswith(_METHODS) or (end := data.find(_HEAD_END) + len(_HEAD_END)) < len(_HEAD_END):
             return None
         text = data[:end]
         known = self._head(text, client)
@@ -182,7 +182,8 @@ class Requests:
         if len(header) < known.header_length:
             return NEED_DATA
         try:
-            contents = Contents(self._tensors(known, header), len(header), self._limits)
+            tensors = self._tensors(known, header) if known.length else ()
+            contents = Contents(tensors, len(header), self._limits)
             whole = Whole(known, text, incoming.peek_from(end, end + known.length), contents)
             if not whole.missing:
                 deque(whole.check(), 0)
@@ -219,17 +220,20 @@ class Requests:
             return None
         length = head.content_length or 0
         try:
-            if not Crossing(head, self._limits).is_screened or not 0 < length <= _MAX_WHOLE_BYTES:
-                return None
+            is_inference = Crossing(head, self._limits).is_screened
         except MessageError:
+            return None
+        is_empty = head.method == "GET" and not length  # a health check, or another question
+        if not ((is_inference and 0 < length <= _MAX_WHOLE_BYTES) or is_empty):
             return None
         declared = head.fields.header_length
         header_length = length if declared is None else declared
         if header_length > _MAX_HEADER_BYTES:
             return None
-        fields = request_fields(head, host=self._authority, client=client, length=length)
+        has_body = bool(head.fields.values(b"content-length"))
+        fields = request_fields(head, host=self._authority, client=client, length=length if has_body else None)
         target = origin_form(head.target, self._prefix)
-        outgoing = ClientConnection().send_request(head.method, target, fields, [zeros(length)])[0]
+        outgoing = ClientConnection().send_request(head.method, target, fields, [zeros(length)] if length else [])[0]
         return _Known(head, length, header_length, bytes(outgoing))
 
     def _tensors(self, known: _Known, header: bytes) -> Sequence[TensorSpec]:

@@ -185,10 +185,19 @@ def test_servers_that_do_not_answer(step: bytes | float, status: int) -> None:
         assert "server behind" in answer.error
 
 
+def test_a_short_answer_that_breaks_off_is_not_passed_on() -> None:
+    with (
+        scripted([ANSWER + b"Content-Length: 9\r\n\r\nabc"]) as server,
+        guarding(server.url) as guard,
+        Wire(guard) as wire,
+    ):
+        assert wire.send(GET_LIVE).response().status == 502
+
+
 @pytest.mark.parametrize(
     "answer",
     [
-        ANSWER + b"Content-Length: 9\r\n\r\nabc",
+        ANSWER + b"Content-Length: 300000\r\n\r\nabc",
         ANSWER + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
     ],
 )

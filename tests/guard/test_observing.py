@@ -59,7 +59,7 @@ def test_each_request_has_a_record() -> None:
 def test_answers_that_break_off_have_records() -> None:
     def answer(sock: socket.socket) -> None:
         sock.recv(1 << 16)
-        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\nabc")
 
     records = Records()
     with scripted([answer]) as server, guarding(server.url, observer=[records]) as guard, Wire(guard) as wire:
