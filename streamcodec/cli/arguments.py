@@ -9,6 +9,9 @@ import threading
 from typing import Final
 
 _UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
+_SIZE: Final = re.compile("([0-9]+)(|[KMGT](?:iB?)?)", re.ASCII | re.IGNORECASE)
+UNITS: Final = "K, M, G or T (as 4G or 4GiB)"
+"""How messages and help name the units of a size."""
 _MAX_DIGITS: Final = 12
 _ALL_PERMISSIONS: Final = 0o777
 _LOWEST_RATE: Final = 0.001
@@ -46,16 +49,19 @@ def number(text: str) -> int:
 def size(text: str) -> int:
     """Read a number of bytes, in units of 1024."""
     if not (nbytes := size_or_0(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer above 0, optionally with K, M, G or T")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer above 0, optionally with {UNITS}")
     return nbytes
 
 
 def size_or_0(text: str) -> int:
-    """Read a number of bytes that may be 0, in units of 1024."""
-    digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in _UNITS else (text, "")
-    if not _is_number(digits):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer, optionally with K, M, G or T")
-    return int(digits) << _UNITS.get(unit, 0)
+    """Read a number of bytes that may be 0, in units of 1024; `4G`, `4Gi` and `4GiB` are the same.
+
+    `4GB` is refused: to some people it is 4,000,000,000 bytes.
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None or not _is_number(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: an integer, optionally with {UNITS}")
+    return int(found[1]) << _UNITS.get(found[2][:1].upper(), 0)
 
 
 def size_text(nbytes: int) -> str:

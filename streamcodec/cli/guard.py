@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from streamcodec.cli.arguments import count, permissions, port, seconds, size, size_text
+from streamcodec.cli.arguments import UNITS, count, permissions, port, seconds, size, size_text
 from streamcodec.cli.encryption import add_encryption, context_of
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.output import drop, say
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("limits", "SIZE is a number of bytes, optionally with K, M, G or T.")
+    group = parser.add_argument_group("limits", f"SIZE is a number of bytes, optionally with {UNITS}.")
     for name, text in _LIMITS.items():
         shown = size_text(getattr(GUARD_LIMITS, name))
         flag = "--" + name.removesuffix("_bytes").replace("_", "-")

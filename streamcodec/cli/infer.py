@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from streamcodec.cli.arguments import count, seconds, size, size_text
+from streamcodec.cli.arguments import UNITS, count, seconds, size, size_text
 from streamcodec.cli.asking import add_asking, add_compression, compression_of, media_type_of, parameters_of
 from streamcodec.cli.files import check_free
 from streamcodec.cli.inputs import add_inputs, given_inputs, made_inputs
@@ -84,8 +84,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         type=size,
         default=_MAX_PADDED_BYTES,
         metavar="SIZE",
-        help="most bytes of one BYTES output, with each element padded to the longest; optionally with K, M, G "
-        f"or T (default: {size_text(_MAX_PADDED_BYTES)})",
+        help="most bytes of one BYTES output, with each element padded to the longest; optionally with "
+        f"{UNITS} (default: {size_text(_MAX_PADDED_BYTES)})",
     )
 
 

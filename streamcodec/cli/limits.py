@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from streamcodec.cli.arguments import count, rate_or_0, seconds, seconds_or_0, size, size_or_0, size_text
+from streamcodec.cli.arguments import UNITS, count, rate_or_0, seconds, seconds_or_0, size, size_or_0, size_text
 from streamcodec.engine.limits import Limits
 from streamcodec.server import ServerOptions
 from streamcodec.server.options import SLOW_LINKS
@@ -59,7 +59,8 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "limits",
         "How much one client may take from the others. All limits are finite without these options too;\nthese "
-        "depend on the machine, its models and its clients. SIZE is a number of bytes,\noptionally with K, M, G or T.",
+        "depend on the machine, its models and its clients. SIZE is a number of bytes,\n"
+        f"optionally with {UNITS}.",
     )
     for kind, metavar, options in (
         (size, "SIZE", _SIZES),

@@ -175,6 +175,14 @@ def test_sizes(text: str, nbytes: int) -> None:
     assert (size(text), size(text.lower()), size_text(nbytes)) == (nbytes, nbytes, text)
 
 
+def test_units_of_sizes() -> None:
+    """As in these pages and in Kubernetes; what may mean 1000 is refused."""
+    assert {size(text) for text in ("4G", "4Gi", "4GiB", "4gib", "4096MiB")} == {4 << 30}
+    for text in ("4GB", "4B", "4i", "4iB", "4 GiB", "4.5G", "-4G", "4G\n", "\u0664G"):
+        with pytest.raises(argparse.ArgumentTypeError, match="as 4G or 4GiB"):
+            size(text)
+
+
 @pytest.mark.slow
 def test_allowed_host() -> None:
     """Also by the short cut, which knows heads again."""
