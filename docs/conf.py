@@ -41,6 +41,8 @@ version = release = streamcodec.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "examples", "figures"]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"streamcodec {version}"
 html_show_copyright = False
 html_show_sourcelink = False
