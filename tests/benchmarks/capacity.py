@@ -46,7 +46,7 @@ _NODE_BITS: Final = 25e9
 """A common machine of a cloud."""
 _NETWORK_FULL: Final = 0.7
 """Of a node's network: bursts are lost in switches, and sent again, if there is no room."""
-_CONNECTION_BYTES: Final = 64 << 10
+_CONNECTION_BYTES: Final = 72 << 10
 """Scratch memory, see `ServerOptions.max_connections`."""
 _HEADER_BYTES: Final = 16 << 10
 """`Limits.max_header_bytes` for requests of one tensor: a name, a datatype, a shape."""
