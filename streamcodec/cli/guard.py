@@ -117,6 +117,13 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-connections", type=count, metavar="N", help="of clients at once, and to the server behind (default: 512)"
     )
+    group.add_argument(
+        "--max-memory",
+        dest="max_memory_bytes",
+        type=size,
+        metavar="SIZE",
+        help="what all requests take together of headers and buffers, then 503 (default: half of what there is)",
+    )
     for name, text in _TIMES.items():
         flag, default = "--" + name.replace("_", "-"), getattr(ServerOptions(), name)
         group.add_argument(flag, type=seconds, metavar="SECONDS", help=f"{text} (default: {default:g})")

@@ -13,9 +13,9 @@ from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProto
 from streamcodec.engine.events import EndOfMessage, HeaderReceived
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.fields import RawFields, request_fields
-from streamcodec.guard.pieces import Pieces
+from streamcodec.guard.pieces import PIECE_BYTES, Pieces
 from streamcodec.guard.routing import is_inference
-from streamcodec.guard.screening import Screening
+from streamcodec.guard.screening import HasRoom, Screening, no_room
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.collector import Collector
 from streamcodec.http.messages import HttpEvent, RequestHead
@@ -31,11 +31,17 @@ class Crossing:
         head: of the request.
     """
 
-    def __init__(self, head: RequestHead, limits: Limits) -> None:
+    def __init__(self, head: RequestHead, limits: Limits, has_room: HasRoom = lambda _: True) -> None:
         """Decide by the head.
+
+        Args:
+            head: of the request.
+            limits: of requests.
+            has_room: is asked for memory, with all that the request takes, before more is taken.
 
         Raises:
             RemoteProtocolError: the request is refused by its head alone.
+            OutOfMemoryError: there is no room for it now.
         """
         self.head = head
         self._limits = limits
@@ -44,11 +50,16 @@ class Crossing:
         if not is_inference(head):
             if (head.content_length or 0) > limits.max_document_bytes:
                 raise _too_long(limits)
+            length = limits.max_document_bytes if head.content_length is None else head.content_length
+            if not has_room(length):
+                raise no_room()
             self._collector = Collector(limits.max_document_bytes, max_dropped_bytes=0)
         elif head.fields.header_length == 0:
             _check_raw(head, limits)
+            if not has_room(2 * PIECE_BYTES):
+                raise no_room()
         else:
-            self._screening = Screening(head, limits)
+            self._screening = Screening(head, limits, has_room)
 
     def open(self, connection: ServerConnection) -> bytes:
         """Have the connection read the body; return the bytes to send to the client now.

@@ -72,7 +72,8 @@ class Guard:
 
         Args:
             upstream: URL of the server behind, as for `Client`.
-            options: of the side of the clients. Those about models and memory have no effect.
+            options: of the side of the clients. Those about models have no effect. `max_memory_bytes` is what requests
+                take together of JSON headers and buffers: one beyond it is answered 503, with `Retry-After`.
             limits: of requests and heads. `max_document_bytes` bounds the body of a request that is not an inference.
             timeout: of the server behind.
             ssl_context: of a server, to serve https; None to serve plain HTTP.

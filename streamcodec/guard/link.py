@@ -27,13 +27,15 @@ from streamcodec.engine.rows import Rows
 from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import response_fields
-from streamcodec.guard.pieces import Pieces
+from streamcodec.guard.pieces import PIECE_BYTES, Pieces
 from streamcodec.guard.routing import origin_form
+from streamcodec.guard.screening import no_room
 from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.guard.whole import Answers, Incoming, Requests, Whole
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
 from streamcodec.server.dates import Dates
@@ -59,7 +61,7 @@ class Link:
 
     Attributes:
         request_count: requests whose head has come.
-        reservation: of memory; a link needs none beyond its buffers.
+        reservation: of the memory of its current request, if that is more than the buffers of every link.
         taking: says how long its channel waits for the client to read.
         has_lost: never: there is no memory that others could wait for.
     """
@@ -186,6 +188,9 @@ class Link:
         except BaseException as error:
             self._observed(channel.given - given, error)
             raise
+        finally:
+            if self.reservation.nbytes:
+                self.reservation.release()
         self._observed(channel.given - given)
         self.taking.has_all()
         return not self._is_leaving and self._connection.incoming.state is not State.CLOSED
@@ -210,7 +215,7 @@ class Link:
                 self._crossing = head
                 await self._receive(channel, head)
                 return await self._pass_on(channel, head)
-            self._crossing = crossing = Crossing(head, self._limits)
+            self._crossing = crossing = Crossing(head, self._limits, self._has_room)
             if interim := crossing.open(self._connection):
                 await channel.send([interim])
             event: HttpEvent | None = None
@@ -235,13 +240,12 @@ class Link:
         if isinstance(event, ConnectionClosed) or self._is_leaving:
             return None
         self.request_count += 1
-        if not isinstance(event, RequestHead | Whole):
-            return None
-        if isinstance(event, RequestHead):
-            self._observed_head(event)
-        else:
+        if isinstance(event, Whole):
             self._observed_head(event.head, event.text)
-        return event
+            return event
+        head = cast("RequestHead", event)  # the first event of a request
+        self._observed_head(head)
+        return head
 
     async def _pull(self, channel: PieceChannel, *, is_piece: bool = False) -> HttpEvent:
         """Wait for the next event of the body, which is a piece of it or its end, or anything.
@@ -264,9 +268,12 @@ class Link:
 
         Raises:
             RemoteProtocolError: the body breaks a rule, or comes too slowly.
+            OutOfMemoryError: there is no room for it now.
             OSError: the client has left.
         """
         if request.missing:
+            if not self._has_room(len(request.beginning)):
+                raise no_room()
             await self._pull(channel, is_piece=True)
             for _ in request.check():
                 await anyio.lowlevel.checkpoint()
@@ -343,7 +350,10 @@ class Link:
         chunks = Chunks(self._limits) if length is None and answer.fields.is_chunked else None
         # An answer whose length is not known may be a stream of events, and the client waits for each of them.
         http = held.connection.http
-        http.incoming.read_body(Pieces(length), content_length=length, chunks=chunks, is_prompt=length is None)
+        piece_bytes = PIECE_BYTES if self._has_room(2 * PIECE_BYTES) else SCRATCH_BYTES
+        http.incoming.read_body(
+            Pieces(length, piece_bytes=piece_bytes), content_length=length, chunks=chunks, is_prompt=length is None
+        )
         connection = self._connection
         fields = response_fields(answer, is_last=not self._keeps())
         self._begins_answer(answer.status)
@@ -407,6 +417,12 @@ class Link:
             observation.end()
         else:
             observation.break_off(error)
+
+    def _has_room(self, nbytes: int) -> bool:
+        """Whether the current request may take so much memory in all. The first bytes are in the scratch memory."""
+        if nbytes <= max(self.reservation.nbytes, SCRATCH_BYTES):
+            return True
+        return self.reservation.ask_at_once(nbytes + SCRATCH_BYTES)
 
     def _keeps(self) -> bool:
         return self._admission.keeps(self)

@@ -1,8 +1,8 @@
 """Screening: reads the JSON header of an inference request, and then checks its tensors while they pass. Sans-IO.
 
 The header goes through the decoder of requests, which is paused behind it. So it is checked by exactly the rules of the
-server. Its text is kept, because it is passed on unchanged. Nothing else is kept: from there on, `Pieces` take the
-bytes of the tensors, and `Contents` check them.
+server. Its text is kept, because it is passed on unchanged. While it comes, memory is asked for. Nothing else is kept:
+from there on, `Pieces` take the bytes of the tensors, and `Contents` check them.
 
 The length of the whole message is known when the header has come, even if the body came in chunks or compressed. So it
 can be passed on with an exact `Content-Length`.
@@ -10,7 +10,11 @@ can be passed on with an exact `Content-Length`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from streamcodec.engine.decoder import Buffer
+from streamcodec.engine.errors import MessageError, OutOfMemoryError
 from streamcodec.engine.events import HeaderReceived, NeedData, NeedTurn
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.decoder import request_decoder
@@ -18,6 +22,17 @@ from streamcodec.formats.v2.model import Event, RequestHeader
 from streamcodec.guard.contents import Contents
 from streamcodec.guard.pieces import Pieces
 from streamcodec.http.messages import RequestHead
+
+HasRoom = Callable[[int], bool]
+"""Whether so many bytes of memory may be taken."""
+
+_HEADER_COPIES: Final = 4
+"""Memory for a JSON header, in its own length: its text, what the decoder keeps of it, and JSON tensors as arrays."""
+
+
+def no_room() -> OutOfMemoryError:
+    """Return the error for a request that must come again later."""
+    return OutOfMemoryError("the guard has no memory for another request now")
 
 
 class Screening:
@@ -28,13 +43,20 @@ class Screening:
         tensor_bytes: bytes after the header; None until it has arrived.
     """
 
-    def __init__(self, head: RequestHead, limits: Limits) -> None:
+    def __init__(self, head: RequestHead, limits: Limits, has_room: HasRoom) -> None:
         """Begin before the body.
+
+        Args:
+            head: of the request.
+            limits: of its header and its tensors.
+            has_room: is asked for memory, with all that this takes, before more is taken.
 
         Raises:
             RemoteProtocolError: the head is refused.
         """
         self._limits = limits
+        self._has_room = has_room
+        self._failure: MessageError | None = None
         self._target = memoryview(b"")
         self._receiver: Pieces | None = None
         self._has_ended = False
@@ -56,7 +78,7 @@ class Screening:
     @property
     def needs_data(self) -> bool:
         """Whether there is a buffer to fill."""
-        return (self._receiver or self._decoder).needs_data
+        return self._failure is None and (self._receiver or self._decoder).needs_data
 
     @property
     def is_paused(self) -> bool:
@@ -92,6 +114,7 @@ class Screening:
         self.text += self._target[:nbytes]
         self._target = memoryview(b"")
         self._decoder.buffer_updated(nbytes)
+        self._ask()
 
     def feed(self, chunk: Buffer) -> int:
         """Take bytes from elsewhere; return how many."""
@@ -99,6 +122,7 @@ class Screening:
             return self._receiver.feed(chunk)
         taken = self._decoder.feed(chunk)
         self.text += memoryview(chunk)[:taken]
+        self._ask()
         return taken
 
     def work(self) -> None:
@@ -116,16 +140,28 @@ class Screening:
 
         Raises:
             RemoteProtocolError: the message breaks a rule.
+            OutOfMemoryError: there is no room for it now.
         """
+        if self._failure is not None:
+            raise self._failure
         if self._receiver is not None:
             return self._receiver.next_event()
         event = self._decoder.next_event()
         if isinstance(event, HeaderReceived):
             self._begin_tensors(event.header)
+            if self._failure is not None:
+                raise self._failure
         return event
+
+    def _ask(self) -> None:
+        """Ask for memory for the header."""
+        if not self._has_room(_HEADER_COPIES * len(self.text)):
+            self._failure = no_room()
 
     def _begin_tensors(self, header: RequestHeader) -> None:
         contents = Contents(header.tensors, len(self.text), self._limits)
+        if not self._has_room(len(self.text) + 2 * min(contents.nbytes, contents.piece_bytes)):
+            self._failure = no_room()
         self.tensor_bytes = contents.nbytes
         self._receiver = Pieces(
             contents.nbytes, start=len(self.text), check=contents.check, piece_bytes=contents.piece_bytes

@@ -23,7 +23,7 @@ from tests.client.scripted import hung_up, scripted
 from tests.guard.serving import guarding, nobody
 from tests.server.models import models
 from tests.server.programs import server_here
-from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request
+from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request, post
 from tests.transports.certificates import client_side, server_side
 
 ANSWER = b"HTTP/1.1 200 OK\r\n"
@@ -160,3 +160,37 @@ def test_unix_sockets_on_both_sides(tmp_path: Path) -> None:
         Wire(str(tmp_path / "g")) as wire,
     ):
         assert floats(wire.send(infer_request()).response()) == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        infer_request(count=1 << 15),
+        infer_request(count=1 << 17),
+        infer_request("identity", "Expect: 100-continue", count=1 << 17),
+        head("/v2/repository/index", "Content-Length: 300000") + bytes(300_000),
+        head("/v2/models/m/infer", "Content-Length: 70000", "Inference-Header-Content-Length: 0") + bytes(70_000),
+        post(b'{"inputs":[],"parameters":{"a":"' + 70_000 * b"x" + b'"}}'),
+    ],
+)
+def test_a_guard_without_memory_lets_clients_come_again(request_: bytes) -> None:
+    options = ServerOptions(max_memory_bytes=100_000)
+    with guarding(nobody(), options=options) as guard:
+        for _ in range(2):
+            with Wire(guard) as wire:
+                answer = wire.send(request_).response()
+                assert (answer.status, answer.fields["retry-after"]) == (503, "1")
+                assert "no memory" in answer.error
+        with Wire(guard) as wire:
+            assert wire.send(infer_request()).response().status == 502
+
+
+def test_memory_is_given_back() -> None:
+    options = ServerOptions(max_memory_bytes=5 << 20)
+    with (
+        server_here(models()) as (_, (host, port)),
+        guarding(f"http://{host}:{port}", options=options) as guard,
+        Wire(guard) as wire,
+    ):
+        for count in (1 << 15, 1 << 19, 1 << 19, 1 << 15, 4):
+            assert len(floats(wire.send(infer_request(count=count)).response())) == count

@@ -44,7 +44,7 @@ def _screened(chunks: list[bytes], limits: Limits = Limits()) -> tuple[bytes, in
             left = left[connection.feed(left) :]
             event = connection.next_event()
             if isinstance(event, RequestHead):
-                screening = Screening(event, limits)
+                screening = Screening(event, limits, lambda _: True)
                 connection.receive_body(screening)
             elif isinstance(event, WindowReceived):
                 passed += event.array.tobytes()
@@ -99,7 +99,7 @@ def test_tensors_are_not_kept() -> None:
     connection.feed(head(PATH, *fields))
     request = connection.next_event()
     assert isinstance(request, RequestHead)
-    connection.receive_body(Screening(request, Limits()))
+    connection.receive_body(Screening(request, Limits(), lambda _: True))
     connection.feed(text)
     assert isinstance(connection.next_event(), HeaderReceived)
     tracemalloc.start()
