@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 
 import anyio
 
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.server.channels import Look, SocketChannel
-from streamcodec.transports import aio
-from streamcodec.transports.source import EventSource
+from streamcodec.transports import aio, turns
+from streamcodec.transports.source import READ_BYTES, EventSource
 from streamcodec.transports.sync import received
 from streamcodec.transports.tls import TlsSocket
 
@@ -33,8 +33,8 @@ _TURN_READS: Final = 16
 
 async def next_arrived(
     sock: socket.socket, source: EventSource[_EventT], wait: Callable[[], Awaitable[None]], *, waits_first: bool = False
-) -> _EventT | NeedTurn:
-    """Return the source's next event, or `NEED_TURN`.
+) -> _EventT:
+    """Return the source's next event.
 
     Args:
         sock: non-blocking, without TLS.
@@ -47,22 +47,31 @@ async def next_arrived(
         TimeoutError: raised by `wait`.
         OSError: the connection is broken.
     """
-    reads = 0
-    while (event := source.next_event()) is NEED_DATA:
-        if waits_first and not reads:
-            await wait()
-        try:
-            nbytes = sock.recv_into(source.get_buffer())
-        except BlockingIOError:
-            if not waits_first:
-                await wait()
-            reads = 0
+    reads, is_dry = 0, waits_first
+    while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
+        if event is NEED_TURN:
+            await turns.work(source)
             continue
+        nbytes = await _read(sock, source, wait, is_dry=is_dry)
         received(source, nbytes)
+        is_dry = waits_first and nbytes < READ_BYTES
         reads += 1
         if reads % _TURN_READS == 0:
             await anyio.lowlevel.checkpoint()
     return event
+
+
+async def _read(
+    sock: socket.socket, source: EventSource[object], wait: Callable[[], Awaitable[None]], *, is_dry: bool
+) -> int:
+    """Read once; return how many bytes, 0 at the end. Memory is taken only after the wait, because others share it."""
+    while True:
+        if is_dry:
+            await wait()
+        try:
+            return sock.recv_into(source.get_buffer())
+        except BlockingIOError:
+            is_dry = True
 
 
 class PieceChannel(SocketChannel):
@@ -70,18 +79,15 @@ class PieceChannel(SocketChannel):
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Read until there is an event."""
-        if not isinstance(self._socket, TlsSocket):
-            event = await next_arrived(self._socket, source, partial(self._wait, look), waits_first=True)
-            if event is not NEED_TURN:
-                return event
-        return await super().next_event(source, look)
+        if isinstance(self._socket, TlsSocket):
+            return await super().next_event(source, look)
+        return await next_arrived(self._socket, source, partial(self._wait, look), waits_first=True)
 
     async def next_piece(self, source: EventSource[_EventT], look: Look) -> _EventT:
         """Return the next event of a body; arguments and errors are those of `next_event`."""
         if isinstance(self._socket, TlsSocket):
             return await super().next_event(source, look)
-        event = await next_arrived(self._socket, source, partial(self._wait, look))
-        return await super().next_event(source, look) if event is NEED_TURN else event
+        return await next_arrived(self._socket, source, partial(self._wait, look))
 
     async def _wait(self, look: Look) -> None:
         with anyio.move_on_after(look(anyio.current_time())) as self._reading:

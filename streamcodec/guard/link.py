@@ -171,7 +171,7 @@ class Link:
             if self._connection.has_unread_body and not self._is_leaving:
                 channel.end()
                 with anyio.move_on_after(self._options.linger_timeout), suppress(TimeoutError):
-                    await channel.next_event(Rest(), self._look_at_rest)
+                    await channel.next_event(Rest(), lambda _: self._options.linger_timeout)
         finally:
             self._channel = None
 
@@ -336,8 +336,7 @@ class Link:
     async def _end_of_body(self, channel: PieceChannel) -> None:
         """Wait for the end of a body without tensors: only then it was accepted as a whole."""
         try:
-            while not isinstance(await self._pull(channel), EndOfMessage):
-                pass
+            await self._pull(channel)
         except (OSError, MessageError) as error:
             self._failure = error
             raise
@@ -359,9 +358,9 @@ class Link:
         self._begins_answer(answer.status)
         unsent: list[bytes | memoryview] = [connection.begin_response(answer.status, fields)]
         while not isinstance(event := await held.next_piece(duplex), EndOfMessage):
-            if isinstance(event, WindowReceived):
-                await channel.send_buffers([*unsent, *connection.response_piece(event.array.data)])
-                unsent = []
+            piece = cast("WindowReceived", event).array.data
+            await channel.send_buffers([*unsent, *connection.response_piece(piece)])
+            unsent = []
         await channel.send_buffers(unsent)
 
     async def _while_client_waits(self, channel: PieceChannel, answer: Awaitable[_T]) -> _T:
@@ -437,11 +436,6 @@ class Link:
         if self._is_leaving:
             raise TimeoutError
         return self._patience.look(now)
-
-    def _look_at_rest(self, _: float) -> float:
-        if self._is_leaving:
-            raise TimeoutError
-        return self._options.linger_timeout
 
     def _look_again(self) -> None:
         if self._channel is not None and self._is_waiting:

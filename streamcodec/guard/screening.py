@@ -127,8 +127,7 @@ class Screening:
 
     def work(self) -> None:
         """Do one piece of the work on the header."""
-        if self._receiver is None:
-            self._decoder.work()
+        self._decoder.work()
 
     def receive_eof(self) -> None:
         """Report that no more bytes will come."""

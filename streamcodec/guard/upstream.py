@@ -24,7 +24,6 @@ from streamcodec.client.common import Common
 from streamcodec.client.connection import Connection
 from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.engine.events import NEED_TURN, NeedTurn
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
 from streamcodec.guard.arrived import next_arrived
@@ -149,9 +148,7 @@ class Held:
         sock = self.connection.socket
         if duplex.is_sent and not isinstance(sock, TlsSocket):
             wait = partial(aio.ProgressLimit(self._timeout.read).wait, anyio.wait_readable, sock)
-            event: HttpEvent | NeedTurn = await next_arrived(sock, self.connection.http, wait)
-            if event is not NEED_TURN:
-                return event
+            return await next_arrived(sock, self.connection.http, wait)
         return await duplex.next_event()
 
     @asynccontextmanager

@@ -228,7 +228,7 @@ class Requests:
             return None
         declared = head.fields.header_length
         header_length = length if declared is None else declared
-        if header_length > _MAX_HEADER_BYTES:
+        if header_length > min(_MAX_HEADER_BYTES, length):
             return None
         has_body = bool(head.fields.values(b"content-length"))
         fields = request_fields(head, host=self._authority, client=client, length=length if has_body else None)

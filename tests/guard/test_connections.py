@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +18,9 @@ import pytest
 
 from streamcodec.client import Client
 from streamcodec.client.timeouts import Timeout
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.guard import Guard
+from streamcodec.guard import guarding as guarding_module
 from streamcodec.guard.link import Link
 from streamcodec.server import ServerOptions, open_listener, open_unix_listener
 from streamcodec.server.admission import Admission
@@ -194,3 +199,67 @@ def test_memory_is_given_back() -> None:
     ):
         for count in (1 << 15, 1 << 19, 1 << 19, 1 << 15, 4):
             assert len(floats(wire.send(infer_request(count=count)).response())) == count
+
+
+def test_a_connection_that_is_gone_and_one_that_comes_while_the_guard_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = Guard(nobody(), options=ServerOptions(idle_timeout=60))
+    ours, theirs = socket.socketpair()
+
+    async def accept(_listener: socket.socket, start: Callable[[socket.socket], None], *_: object) -> None:
+        ours.setblocking(False)
+        start(ours)
+        start(socket.socket())  # it has no peer
+        guard.stop()
+        await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(guarding_module, "accept_connections", accept)
+    with theirs:
+        anyio.run(guard.serve, open_listener("127.0.0.1", 0))
+        assert theirs.recv(1) == b""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_stop_ends_requests_that_take_too_long(backend: str) -> None:
+    def wait(sock: socket.socket) -> None:
+        sock.recv(1 << 16)
+        hung_up(sock)
+
+    slow = Timeout(connect=1, read=20, write=1, pool=1)
+    options = ServerOptions(shutdown_timeout=0.1)
+    with scripted([wait]) as server:
+        with guarding(server.url, timeout=slow, options=options, backend=backend) as guard, Wire(guard) as wire:
+            wire.send(infer_request())
+            time.sleep(0.1)
+        assert server.has_closed()
+
+
+def test_the_url_of_the_server_behind_has_no_password() -> None:
+    with pytest.raises(LocalProtocolError, match="no user and password"):
+        Guard("http://user:secret@127.0.0.1:1")
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_long_work_is_done_in_turns(backend: str) -> None:
+    values = [0.5] * 100_000
+    text = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(values)], "data": values}]}).encode()
+    with (
+        server_here(models()) as (_, (host, port)),
+        guarding(f"http://{host}:{port}", backend=backend) as guard,
+        Wire(guard) as wire,
+    ):
+        answer = wire.send(post(text)).response()
+        assert json.loads(answer.body)["outputs"][0]["data"] == values
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_answer_in_very_short_chunks(backend: str) -> None:
+    def answer(sock: socket.socket) -> None:
+        sock.recv(1 << 16)
+        sock.sendall(ANSWER + b"Transfer-Encoding: chunked\r\n\r\n" + 500 * b"1;x\r\nz\r\n" + b"0\r\n\r\n")
+
+    with scripted([answer]) as server, guarding(server.url, backend=backend) as guard, Wire(guard) as wire:
+        wire.send(GET_LIVE)
+        came = b""
+        while not came.endswith(b"0\r\n\r\n"):
+            came += wire.sock.recv(1 << 16)
+        assert came.count(b"z") == 500
