@@ -62,6 +62,14 @@ class InferResult:
         """Return the output with that name."""
         return self.tensors[name].array
 
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the outputs, as a mapping does."""
+        return iter(self.tensors)  # without this method, Python would ask for the outputs 0, 1, ...
+
+    def __len__(self) -> int:
+        """Return the number of outputs."""
+        return len(self.tensors)
+
     def elements(self, name: str) -> Elements:
         """Return an output of BYTES without an object for each element.
 

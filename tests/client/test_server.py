@@ -87,6 +87,8 @@ def test_what_is_asked_for_is_answered(kind: Kind, url: str) -> None:
             "identity", inputs, outputs=["c", RequestedOutput(name="a", binary_data=False)], request_id="7\n"
         )
         assert {name: int(array[0]) for name, array in result.outputs.items()} == {"c": 3, "a": 1}
+        assert ([int(result[name][0]) for name in result], len(result)) == ([3, 1], 2)
+        assert ("a" in result, "b" in result) == (True, False)
         assert [tensor.is_binary for tensor in result.header.tensors] == [True, False]
         assert (result.header.id, result.header.model_name, result.header.model_version) == ("7\n", "identity", "1")
         assert list(client.infer("identity", inputs, version="1").outputs) == ["a", "b", "c"]
