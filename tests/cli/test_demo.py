@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from streamcodec.http.scratch import SCRATCH_BYTES
+
 pytestmark = pytest.mark.slow
 
 MEMORY_SLACK = 2.0
@@ -33,7 +35,7 @@ def test_a_batch_of_images_and_256_mib_make_the_round_trip(rows: list[list[str]]
 
 def test_only_what_came_with_the_head_is_copied(rows: list[list[str]]) -> None:
     for _, nbytes, _, _, copies, *_ in rows:
-        assert 0 <= float(copies) * int(nbytes.replace(",", "")) <= (64 << 10) * 1.5
+        assert 0 <= float(copies) * int(nbytes.replace(",", "")) <= SCRATCH_BYTES * 1.5
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the memory of another process is read from /proc")

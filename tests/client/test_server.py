@@ -13,6 +13,7 @@ import pytest
 
 from streamcodec import DATATYPES, LocalProtocolError, RequestedOutput
 from streamcodec.client import AsyncClient, Client, ServerError
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.server import ServerOptions
 from tests.client.drivers import KINDS, Kind
 from tests.server.models import models
@@ -233,7 +234,7 @@ def test_a_full_server(kind: Kind) -> None:
 def test_tensors_are_received_in_place(kind: Kind, url: str) -> None:
     with kind.client(url) as client:
         client.infer("identity", {"x": np.zeros(16 << 20, np.uint8)})
-        assert client.client.received_copied <= 64 << 10
+        assert client.client.received_copied <= SCRATCH_BYTES
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

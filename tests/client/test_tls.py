@@ -17,6 +17,7 @@ import trustme
 
 from streamcodec import HeaderReceived, LocalProtocolError, RemoteProtocolError, Rows, WindowReceived, Windows
 from streamcodec.client import AsyncClient, Client, ServerError
+from streamcodec.http.scratch import SCRATCH_BYTES
 from tests.client.drivers import KINDS as PLAIN_KINDS
 from tests.client.drivers import Kind
 from tests.client.encrypted import encrypted
@@ -66,7 +67,7 @@ def test_tensors_of_all_sizes_there_and_back(kind: Kind, url: str, ca: Path) -> 
 def test_a_large_tensor_is_decrypted_into_its_own_memory(kind: Kind, url: str, ca: Path) -> None:
     with kind.client(url, verify=ca) as client:
         client.infer("identity", {"x": np.zeros(16 << 20, np.uint8)})
-        assert client.client.received_copied <= 64 << 10
+        assert client.client.received_copied <= SCRATCH_BYTES
 
 
 @KINDS

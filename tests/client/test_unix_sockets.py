@@ -21,6 +21,7 @@ import pytest
 from streamcodec import LocalProtocolError, RemoteProtocolError
 from streamcodec.client import AsyncClient, Client, ServerError, Timeout
 from streamcodec.client.address import Address
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.server import open_unix_listener
 from streamcodec.transports.unix import MAX_PATH_BYTES
 from tests.client.drivers import Kind
@@ -66,7 +67,7 @@ def test_tensors_of_several_sizes(kind: Kind, url: str) -> None:
 def test_a_large_tensor_comes_into_its_own_memory(kind: Kind, url: str) -> None:
     with kind.client(url) as client:
         client.infer("identity", {"x": np.zeros(4 << 20, np.uint8)})
-        assert client.client.received_copied <= 64 << 10
+        assert client.client.received_copied <= SCRATCH_BYTES
 
 
 # URLs
