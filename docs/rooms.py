@@ -19,6 +19,8 @@ FACE = "streamcodec"
 
 _ROW, _TOP, _BOX = 34, 12, 22
 _LEFT, _NAME, _WIDTH = 130, 150, 1000
+_REACH = 150
+"""How far an arrow may bend. A curve goes three quarters of its way to the point that bends it; the edge is at 0."""
 
 _START = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="sans-serif"
  font-size="12" fill="currentColor"><title>The rooms of streamcodec, and which of them use which</title>
@@ -93,7 +95,7 @@ def _box(room: str, line: str, middle: int) -> str:
 
 def _arrow(room: str, other: str, middles: dict[str, int]) -> str:
     start, end = middles[room] + 4, middles[other] - 4
-    bend = _LEFT - 16 - (end - start) // 3
+    bend = _LEFT - 16 - min((end - start) // 3, _REACH)
     return (
         f'<path d="M{_LEFT} {start}C{bend} {start} {bend} {end} {_LEFT} {end}" fill="none" stroke="currentColor" '
         f'opacity=".55" marker-end="url(#tip)"><title>{escape(room)} uses {escape(other)}</title></path>'

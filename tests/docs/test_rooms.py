@@ -41,6 +41,9 @@ def test_every_use_is_drawn_from_top_to_bottom(rooms: ModuleType) -> None:
     arrows = {tuple((title.text or "").split(" uses ")) for title in figure.iterfind(f"{_SVG}path/{_SVG}title")}
     assert arrows == {(room, other) for room, used in rooms.reduced(rooms.uses()).items() for other in used}
     assert all(names.index(room) < names.index(other) for room, other in arrows)
+    for path in figure.iterfind(f"{_SVG}path"):
+        begin, bend = (int(number) for number in re.findall(r"[MC](\d+|-\d+) ", path.get("d") or ""))
+        assert (begin + 3 * bend) / 4 > 0, "an arrow leaves the drawing at its left edge"
 
 
 def test_what_several_arrows_imply_is_left_out(rooms: ModuleType) -> None:
