@@ -13,6 +13,7 @@ from urllib.parse import quote
 from streamcodec.cli.arguments import UNITS, count, permissions, port, seconds, size, size_text
 from streamcodec.cli.encryption import add_encryption, context_of
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
+from streamcodec.cli.metrics import add_guard_metrics, guard_counters
 from streamcodec.cli.output import drop, say
 from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.record import replaced
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_encryption(parser)
     _add_limits(parser)
     add_logging(parser, has_statistics=False)
+    add_guard_metrics(parser)
     parser.set_defaults(run=run, fail=parser.error)
 
 
@@ -79,6 +81,7 @@ def run(options: argparse.Namespace) -> None:
     set_up_logging(options)
     ssl_context = context_of(options)
     refuse_tls(options.uds, ssl_context)
+    counters, pages = guard_counters(options)
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
     make = partial(
         Guard,
@@ -89,6 +92,7 @@ def run(options: argparse.Namespace) -> None:
             connect=options.connect_timeout, read=options.answer_timeout, write=ANSWER_TIMEOUT.write, pool=10.0
         ),
         ssl_context=ssl_context,
+        pages=pages,
     )
     make()  # an invalid URL is reported before anything is opened
     collect_seldom()
@@ -105,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
             drop(sys.stdout)
 
     with listener, access_log(options) as logs:
-        serve_until_signal(make(observer=logs), listener, announce, server_options.shutdown_timeout)
+        serve_until_signal(make(observer=[*logs, *counters]), listener, announce, server_options.shutdown_timeout)
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:

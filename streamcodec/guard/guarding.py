@@ -10,7 +10,7 @@ import logging
 import math
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from time import monotonic
 from typing import Final, cast
@@ -67,6 +67,7 @@ class Guard:
         ssl_context: ssl.SSLContext | None = None,
         upstream_ssl_context: ssl.SSLContext | None = None,
         observer: Observer | Iterable[Observer] = (),
+        pages: Mapping[str, Callable[[], Reply]] | None = None,
     ) -> None:
         """Prepare; nothing happens before `serve`.
 
@@ -80,6 +81,7 @@ class Guard:
             upstream_ssl_context: of a client, for a server behind that has https.
             observer: called for each request; or several observers, called in turn. In their records, the time of the
                 model is that of the server behind, until its answer begins. There are no calls of models, and no load.
+            pages: makes the answer to a GET of each path, which is not passed on, as `/metrics`; on the event loop.
 
         Raises:
             LocalProtocolError: the URL is invalid, or has credentials.
@@ -103,7 +105,8 @@ class Guard:
         self._observers = Observers(observers) if observers else None
         self._departures = Departures()
         address = self._upstream.address
-        self._requests = Requests(limits, address.authority, address.prefix)
+        self._pages = dict(pages or {})
+        self._requests = Requests(limits, address.authority, address.prefix, excluded=frozenset(self._pages))
         self._answers = Answers(limits)
         self._links: set[Link] = set()
         self._lingering = 0
@@ -167,6 +170,7 @@ class Guard:
             observe=None if self._observers is None else self._observers.of(client_of(sock)),
             requests=self._requests,
             answers=self._answers,
+            pages=self._pages,
         )
         with closing(sock):
             if not self._admission.enter(link, link):

@@ -12,7 +12,7 @@ moment the server behind has less than the declared length: the last byte is kep
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
@@ -81,6 +81,7 @@ class Link:
         client: str,
         requests: Requests,
         answers: Answers,
+        pages: Mapping[str, Callable[[], Reply]],
         observe: Observe | None = None,
     ) -> None:
         """Prepare to serve.
@@ -96,6 +97,7 @@ class Link:
             client: its address without a port; empty if it is not known.
             requests: recognizes small ones.
             answers: recognizes small ones.
+            pages: of the guard's own.
             observe: begins the observation of a request.
         """
         self._upstream = upstream
@@ -107,6 +109,7 @@ class Link:
         self._departures = departures
         self._client = client
         self._answers = answers
+        self._pages = pages
         self._observe = observe
         self._observation: Observation | None = None
         self._counted = 0
@@ -215,6 +218,8 @@ class Link:
                 self._crossing = head
                 await self._receive(channel, head)
                 return await self._pass_on(channel, head)
+            if head.method == "GET" and (page := self._pages.get(head.target)) is not None:
+                return page()
             self._crossing = crossing = Crossing(head, self._limits, self._has_room)
             if interim := crossing.open(self._connection):
                 await channel.send([interim])

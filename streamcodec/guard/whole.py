@@ -146,14 +146,16 @@ class _Known:
 class Requests:
     """Recognizes whole requests; one for all connections of a guard."""
 
-    def __init__(self, limits: Limits, authority: str, prefix: str) -> None:
+    def __init__(self, limits: Limits, authority: str, prefix: str, *, excluded: frozenset[str] = frozenset()) -> None:
         """Begin with empty caches.
 
         Args:
             limits: of requests.
             authority: of the server behind.
             prefix: of the paths in the URL of the server behind.
+            excluded: targets of requests that go the ordinary way.
         """
+        self._excluded = excluded
         self._limits = limits
         self._authority = authority
         self._prefix = prefix
@@ -216,7 +218,7 @@ class Requests:
     def _learn(self, text: bytes, client: str) -> _Known | None:
         """Read a head."""
         head = plain_head(text, self._limits)
-        if head is None:
+        if head is None or head.target in self._excluded:
             return None
         length = head.content_length or 0
         try:

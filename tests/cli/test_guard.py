@@ -18,7 +18,7 @@ from streamcodec.guard import Guard
 from tests.processes import announced
 from tests.server.models import models
 from tests.server.programs import ROOT, server_here
-from tests.server.wire import Wire, floats, infer_request, post
+from tests.server.wire import Wire, floats, head, infer_request, post
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,10 @@ def test_where_it_listens(
 
 @pytest.mark.slow
 def test_as_a_process() -> None:
+    pytest.importorskip("prometheus_client")
     with server_here(models()) as (_, (host, port)):
-        command_line = f"-W error -m streamcodec guard --port 0 --no-access-log --upstream http://{host}:{port}".split()
+        options = f"--port 0 --no-access-log --metrics --upstream http://{host}:{port}"
+        command_line = f"-W error -m streamcodec guard {options}".split()
         with subprocess.Popen(
             [sys.executable, *command_line], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
@@ -82,6 +84,9 @@ def test_as_a_process() -> None:
                 with Wire((address[0], int(address[1]))) as wire:
                     assert floats(wire.send(infer_request()).response()) == [0.0, 1.0, 2.0, 3.0]
                     assert wire.send(post(b"{}")).response().status == 400
+                    page = wire.send(head("/metrics", method="GET")).response().body
+                    assert b'status="200",version=""} 1.0' in page
+                    assert b'status="400",version=""} 1.0' in page
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(20) == 0
                 assert process.stderr.read() == ""

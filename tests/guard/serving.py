@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
@@ -15,6 +15,7 @@ from streamcodec.engine.limits import Limits
 from streamcodec.guard import GUARD_LIMITS, Guard
 from streamcodec.server import ServerOptions, open_listener
 from streamcodec.service.observing import Observer
+from streamcodec.service.replies import Reply
 
 _SECONDS = 20
 QUICK = Timeout(connect=1.0, read=0.3, write=0.3, pool=0.3)
@@ -32,12 +33,13 @@ def guarding(
     upstream_ssl_context: ssl.SSLContext | None = None,
     listener: socket.socket | None = None,
     observer: Observer | Iterable[Observer] = (),
+    pages: Mapping[str, Callable[[], Reply]] | None = None,
 ) -> Iterator[tuple[str, int]]:
     """Run a guard in a thread of this process; stop it, and wait for it, when the block ends."""
     listener = listener or open_listener("127.0.0.1", 0)
     address = listener.getsockname()
     with start_blocking_portal(backend) as portal:
-        make = partial(Guard, upstream, options=options, limits=limits, timeout=timeout, observer=observer)
+        make = partial(Guard, upstream, options=options, limits=limits, timeout=timeout, observer=observer, pages=pages)
         guard = portal.call(partial(make, ssl_context=ssl_context, upstream_ssl_context=upstream_ssl_context))
         task = portal.start_task_soon(guard.serve, listener)
         try:

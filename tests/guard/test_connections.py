@@ -240,7 +240,7 @@ def test_the_url_of_the_server_behind_has_no_password() -> None:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_long_work_is_done_in_turns(backend: str) -> None:
-    values = [0.5] * 100_000
+    values = [0.5] * 40_000
     text = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(values)], "data": values}]}).encode()
     with (
         server_here(models()) as (_, (host, port)),

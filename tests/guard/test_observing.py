@@ -10,6 +10,7 @@ from streamcodec.engine.errors import ErrorCode
 from streamcodec.server.admission import Admission
 from streamcodec.service import Ending, RequestRecord
 from streamcodec.service.observing import Observer
+from streamcodec.service.replies import Reply
 from tests.client.scripted import scripted
 from tests.guard.serving import guarding, nobody
 from tests.server.models import models
@@ -85,3 +86,13 @@ def test_a_client_without_a_place_has_a_record(monkeypatch: pytest.MonkeyPatch) 
         assert wire.response().status == 503
     (record,) = records.ended
     assert (record.status, record.head) == (503, None)
+
+
+def test_pages_of_the_guard_are_not_passed_on() -> None:
+    page = Reply(status=200, headers=(("Content-Type", "text/plain"),), buffers=(b"counted",), body_length=7)
+    with guarding(nobody(), pages={"/metrics": lambda: page}) as guard, Wire(guard) as wire:
+        for _ in range(2):
+            answer = wire.send(head("/metrics", method="GET")).response()
+            assert (answer.status, answer.body) == (200, b"counted")
+        assert wire.send(head("/metrics", "Content-Length: 0")).response().status == 502
+        assert wire.send(head("/metrics?x", method="GET")).response().status == 502
