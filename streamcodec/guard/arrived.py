@@ -39,7 +39,7 @@ async def next_arrived(
     Args:
         sock: non-blocking, without TLS.
         source: of the events.
-        wait: waits until the socket is readable, or for a part of that time.
+        wait: waits until the socket is readable.
         waits_first: whether it is likely that nothing has come yet.
 
     Raises:
@@ -90,8 +90,10 @@ class PieceChannel(SocketChannel):
         return await next_arrived(self._socket, source, partial(self._wait, look))
 
     async def _wait(self, look: Look) -> None:
-        with anyio.move_on_after(look(anyio.current_time())) as self._reading:
-            await anyio.wait_readable(self._socket)
+        while True:
+            with anyio.move_on_after(look(anyio.current_time())) as self._reading:
+                await anyio.wait_readable(self._socket)
+                return
 
     async def send_buffers(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Send parts that exist already; they are not empty. The errors are those of `send`."""

@@ -21,9 +21,12 @@ from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.guard import Guard
 from streamcodec.guard import guarding as guarding_module
+from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.link import Link
+from streamcodec.http.server import ServerConnection
 from streamcodec.server import ServerOptions, open_listener, open_unix_listener
 from streamcodec.server.admission import Admission
+from streamcodec.server.patience import Taking
 from tests.client.scripted import hung_up, scripted
 from tests.guard.serving import guarding, nobody
 from tests.server.models import models
@@ -231,6 +234,29 @@ def test_a_stop_ends_requests_that_take_too_long(backend: str) -> None:
             wire.send(infer_request())
             time.sleep(0.1)
         assert server.has_closed()
+
+
+def test_a_connection_takes_no_memory_while_it_waits() -> None:
+    looks = iter((0.01, 0.01))
+
+    def look(_: float) -> float:
+        if (seconds := next(looks, None)) is None:
+            raise TimeoutError
+        return seconds
+
+    def borrow(sizehint: int = -1) -> memoryview:
+        pytest.fail(f"it has taken memory: {sizehint}")
+
+    async def wait(sock: socket.socket) -> None:
+        connection = ServerConnection()
+        connection.get_buffer = borrow
+        await PieceChannel(sock, Taking(ServerOptions())).next_event(connection, look)
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        with pytest.raises(TimeoutError):
+            anyio.run(wait, ours)
 
 
 def test_the_url_of_the_server_behind_has_no_password() -> None:
