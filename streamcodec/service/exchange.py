@@ -29,6 +29,7 @@ from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import HttpEvent, RequestHead
 from streamcodec.service.budget import Reservation
 from streamcodec.service.inference import Inference, ResolvedHead
+from streamcodec.service.lane import LaneInference, SharedMemory
 from streamcodec.service.listing import Listing
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.plan import Plan
@@ -108,6 +109,7 @@ class Exchange:
         is_answered: whether there is a reply.
         arrival: the source of bodies; the owner sets it.
         watch: receives the events of the current request; None if nobody observes it.
+        memory: what the connection shares with its client; None without a memory lane.
     """
 
     def __init__(self, service: Service, reservation: Reservation) -> None:
@@ -128,6 +130,7 @@ class Exchange:
         self.is_answered: bool = False
         self.arrival: Arrival | None = None
         self.watch: RequestWatch | None = None
+        self.memory: SharedMemory | None = None
 
     @property
     def decoder(self) -> Decoder[RequestHeader] | Collector:
@@ -176,6 +179,8 @@ class Exchange:
             outcome = resolved.begin(pause_after_header=True, paced=True)
         if isinstance(outcome, Reply):
             return self.answer(outcome)
+        if self.memory is not None and isinstance(outcome, Inference) and outcome.resolved.in_memory:
+            outcome = LaneInference(outcome.resolved, self.memory, paced=True)
         self._request = outcome
         if isinstance(outcome, Listing):
             return ExchangeStep.RECEIVE

@@ -35,6 +35,7 @@ from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_response
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
+from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import HttpEvent, RequestHead
@@ -60,6 +61,9 @@ _WHOLE_BYTES: Final = 64 << 10
 
 _MIN_COMPRESSED_BYTES: Final = 1 << 10
 """A smaller answer fits into one packet anyway."""
+
+
+_TENSOR_NAME: Final = TENSOR_FIELD.lower().encode()
 
 
 class ResolvedHead:
@@ -103,9 +107,10 @@ class ResolvedHead:
         self.key: bytes = names.encode("utf-8", "surrogatepass")
         self.place: Place = place if (windows := model.windows) is None else lambda _: windows
         self.encoding: str | None = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
-        self.is_planned: bool = is_planned and self.encoding is None
+        self.in_memory: bool = bool(head.fields.values(_TENSOR_NAME))
+        self.is_planned: bool = is_planned and self.encoding is None and not self.in_memory
         self.is_async: bool = model.is_async
-        is_plain = self.encoding is None and model.windows is None and not self.is_async
+        is_plain = self.encoding is None and model.windows is None and not self.is_async and not self.in_memory
         self._max_inline_bytes = _MAX_INLINE_BYTES if model.is_inline and is_plain else -1
 
     def is_inline(self, nbytes: int) -> bool:
@@ -418,8 +423,11 @@ class Inference:
             msg = "the model is an async def: await streamcodec.server.call_model(inference)"
             raise LocalProtocolError(msg)
         windows = None if pull is None else partial(windows_of, pull=pull)
-        reply = self.resolved.reply if self.plan is None else self.plan.reply
-        return self.resolved.call(self.request(windows), reply, self.watch)
+        return self.resolved.call(self.request(windows), self.reply, self.watch)
+
+    def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
+        """Make the reply from the model's outputs."""
+        return self.resolved.reply(outputs, header) if self.plan is None else self.plan.reply(outputs, header)
 
 
 class _Check:

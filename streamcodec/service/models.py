@@ -143,6 +143,11 @@ class Model:
     arrays. A model with windows is called when the header has arrived. If it answers with `Rows` made from its inputs,
     results are sent while the rest of the input arrives. The client must then read while it sends, as ours do. Other
     clients first send everything; this works if the answer is short."""
+    shared_inputs: bool = False
+    """Whether the model copes with inputs that their client can change while it computes. Then inputs that come by a
+    memory lane are not copied: they are read-only arrays of the client's own memory, valid until the model returns. Say
+    so only if wrong values harm nobody but that client. Code that checks a value and then uses it, as an index into
+    an array, must copy it before. Without effect for BYTES and BOOL, which are always copied."""
     labels: Mapping[str, Sequence[str]] | None = field(default=None, hash=False)
     """Names of the classes of an output, by the output's name, for `Service(classifies=True)`; None if there are
     none."""
