@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 from urllib.parse import quote
 
-from streamcodec.cli.arguments import count, permissions, port
+from streamcodec.cli.arguments import count, permissions, port, size
 from streamcodec.cli.description import describe
 from streamcodec.cli.encryption import add_encryption, context_of
 from streamcodec.cli.limits import add_limits, flag_of
@@ -119,6 +119,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODE",
         help="permissions of that file, in octal: who may write to it may connect, as 660 for a group (default: "
         f"{PERMISSIONS:o})",
+    )
+    parser.add_argument(
+        "--memory-lane",
+        dest="max_lane_bytes",
+        type=size,
+        default=argparse.SUPPRESS,
+        metavar="SIZE",
+        help="let clients of that socket share memory with this server, so that tensors are not sent: this much for "
+        "all of them, as a part of --max-memory; Linux only (default: none)",
     )
     parser.add_argument(
         "--reload",
@@ -224,6 +233,8 @@ def _check_place(options: argparse.Namespace) -> None:
     if options.uds is None:
         if options.uds_permissions is not None:
             options.fail("--uds-permissions: there is no Unix socket without --uds")
+        if "max_lane_bytes" in options:
+            options.fail("--memory-lane: memory is shared by a Unix socket only; add --uds")
     elif options.host is not None or options.port is not None:
         options.fail("--uds: not together with --host and --port")
     elif options.ssl_certfile is not None:

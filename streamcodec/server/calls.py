@@ -33,6 +33,7 @@ from streamcodec.server.pace import run
 from streamcodec.server.workers import NoThreadError, Work, Workers
 from streamcodec.service import Inference, InferenceRequest, Reply, failure_reply, unavailable_reply
 from streamcodec.service.budget import Budget, Reservation
+from streamcodec.service.lane import LaneInference
 from streamcodec.service.models import Outputs
 from streamcodec.service.windows import check_end, checked
 
@@ -138,6 +139,11 @@ class Caller:
 
     async def _await(self, inference: Inference, pull: AsyncPull, client: Departure | None) -> Reply:
         resolved = inference.resolved
+        if isinstance(inference, LaneInference):
+            try:
+                await self._in_thread(inference.gather)
+            except (MessageError, MemoryError) as error:
+                return resolved.failure(error, inference.request_id)
         request = inference.request(lambda spec, header: _windows_of(spec, header, pull))
         header = request.header
         try:
@@ -147,6 +153,8 @@ class Caller:
                 if client is not None:
                     client.forget()
             outputs = {name: await _synchronous(value, name, header) for name, value in outputs.items()}
+            if isinstance(inference, LaneInference):
+                return await self._in_thread(partial(inference.reply, outputs, header))
             if resolved.is_quick(outputs, header):
                 return resolved.reply(outputs, header)
             return await self._in_thread(partial(resolved.reply, outputs, header))

@@ -40,7 +40,8 @@ _MAX_HEAD_BYTES: Final = 4 << 10
 """Longer heads go the ordinary way."""
 _OPAQUE_FIELD: Final = re.compile(
     rb"\r\n(?!(?:host|connection|expect|upgrade|origin|transfer-encoding|accept-encoding|content-length|content-encoding"
-    rb"|content-type|inference-header-content-length|access-control-request-[a-z]+):)"
+    rb"|content-type|inference-header-content-length|access-control-request-[a-z]+"
+    rb"|tensor-memory|answer-memory):)"
     rb"[a-z][a-z0-9-]*: [!-~]+(?: [!-~]+)*(?=\r\n[^ \t])",
     re.ASCII | re.IGNORECASE,
 )

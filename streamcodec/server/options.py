@@ -64,6 +64,10 @@ class ServerOptions:
     does not fit waits for `budget_timeout` before its tensors are read; one that never fits is answered 413. Small
     requests that are answered at once are not counted: they are limited by `max_connections` times their scratch
     memory."""
+    max_lane_bytes: int = 0
+    """Bytes of all memory that clients of a Unix socket may share with the server at once, by its memory lane. It is a
+    part of `max_memory_bytes`, from the opening of a lane until nothing refers to its memory. A client that gets none
+    sends its tensors over the socket. 0 for no memory lane. Linux only."""
     budget_timeout: float = 10.0
     """Waiting for memory that other requests have, before 503 with `Retry-After`: less than clients usually wait."""
     idle_timeout: float = 75.0
@@ -124,7 +128,9 @@ class ServerOptions:
         """Refuse invalid values."""
         for name in (option.name for option in fields(self)):
             value = getattr(self, name)
-            if name.startswith("max_"):
+            if name == "max_lane_bytes":
+                fits, wanted = type(value) is int and value >= 0, "an integer from 0 on"
+            elif name.startswith("max_"):
                 fits, wanted = type(value) is int and value > 0, "an integer above 0"
             elif name in _MAY_BE_ZERO:
                 fits, wanted = _is_number(value) and value >= 0, "a number from 0 on"

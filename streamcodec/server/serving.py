@@ -38,6 +38,7 @@ from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
 from streamcodec.server.driver import Driver
 from streamcodec.server.express import Express, response_head
+from streamcodec.server.lanes import Lanes
 from streamcodec.server.lingering import refuse
 from streamcodec.server.loads import load_of
 from streamcodec.server.observation import Observers, client_of
@@ -51,6 +52,7 @@ from streamcodec.service import Reply, Service, error_reply, unavailable_reply
 from streamcodec.service.observing import Observer, ServerLoad
 from streamcodec.transports.tls import TlsSocket
 from streamcodec.transports.tlstransport import TlsTransport
+from streamcodec.transports.unix import AF_UNIX
 
 logger: Final = logging.getLogger(__name__)
 
@@ -83,6 +85,9 @@ class Server:
             options: settings of the server.
             observer: called for each request; or several observers, called in turn.
             ssl_context: of a server, to serve https; see `server_context`. None to serve plain HTTP.
+
+        Raises:
+            LocalProtocolError: there is a `max_lane_bytes`, and this system has no memory files.
         """
         find_parser()  # imported now: an import during the first request that needs it would block all others
         find_bfloat16()
@@ -105,6 +110,7 @@ class Server:
         self._securing = (
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
         )
+        self._lanes = Lanes(options, self._admission.budget, service.limits) if options.max_lane_bytes else None
         self._lingering = 0
         for each in observers:
             each.server_begun(self.load)
@@ -155,6 +161,8 @@ class Server:
         if self.is_stopping:
             self._accepting.cancel()
         async with open_tasks() as watchers:
+            if self._lanes is not None:
+                watchers.start_soon(self._lanes.watch)
             self._workers.watchers = self._departures.tasks = self._watchers = watchers
             async with open_tasks() as connections:
                 with listener, self._accepting:
@@ -284,6 +292,8 @@ class Server:
 
     async def _open_channel(self, sock: socket.socket, driver: Driver, outbox: Outbox | None) -> Channel:
         most = self._options.max_pipelined_bytes
+        if self._lanes is not None and sock.family == AF_UNIX:
+            driver.session.share(await driver.prepare(partial(self._lanes.open, sock)))
         if self._securing is None:
             return await _open_plain_channel(sock, driver, outbox, most)
         secured = await driver.prepare(partial(self._securing.secure, sock, client_of(sock)))
@@ -293,6 +303,7 @@ class Server:
         driver.session.observed(is_whole=False)
         driver.close()
         self._admission.forget(driver.session)
+        driver.session.share(None)
 
 
 def _outbox(busy_poll: float) -> Outbox | None:

@@ -36,6 +36,7 @@ from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, ResolvedHead, Service, unavailable_reply
 from streamcodec.service.budget import Reservation
 from streamcodec.service.exchange import Exchange, ExchangeStep, name_model
+from streamcodec.service.lane import SharedMemory
 from streamcodec.service.plan import Plan
 from streamcodec.service.routes import Resource, find_route
 
@@ -125,6 +126,10 @@ class Session:
         self.buffer_updated: BufferUpdated = self.connection.buffer_updated
         self.receive_eof: Callable[[], None] = self.connection.receive_eof
         self.work: Callable[[], bool] = self.connection.work
+
+    def share(self, memory: SharedMemory | None) -> None:
+        """Let requests have their tensors in this memory from now on; None to end that."""
+        self._exchange.memory = memory
 
     @property
     def inference(self) -> Inference | None:

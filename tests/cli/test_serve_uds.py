@@ -130,6 +130,8 @@ def test_a_path_that_cannot_be_had_is_one_line(tmp_path: Path, capsys: pytest.Ca
         (("--uds", "s", "--host", "127.0.0.1"), "--uds: not together with --host and --port"),
         (("--uds", "s", "--ssl-certfile", "c"), "there is no TLS on a Unix socket"),
         (("--uds-permissions", "600"), "there is no Unix socket without --uds"),
+        (("--memory-lane", "1G"), "--memory-lane: memory is shared by a Unix socket only; add --uds"),
+        (("--uds", "s", "--memory-lane", "0"), "is not a size"),
         (("--uds", "s", "--uds-permissions", "8"), "three octal digits"),
     ],
 )

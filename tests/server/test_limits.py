@@ -57,6 +57,7 @@ SHOWN_BY = {
     "max_workers": "test_limits::test_as_many_models_run_at_once_as_there_are_workers",
     "max_windowed_requests": "test_workers::test_so_many_requests_may_send_windows_and_no_more",
     "max_memory_bytes": "test_budget::test_a_request_as_large_as_the_budget_is_served_and_a_larger_one_is_not",
+    "max_lane_bytes": "test_memory_lane::test_room_for_lanes_is_bounded",
     "budget_timeout": "test_budget::test_who_has_waited_in_vain_is_told_to_come_back",
     "idle_timeout": "test_patience::test_an_idle_connection_is_closed_without_a_word",
     "handshake_timeout": "test_tls::test_a_handshake_that_does_not_go_on",
@@ -107,7 +108,7 @@ def test_every_limit_has_its_reason_beside_it(kind: type) -> None:
 
 def test_every_option_is_finite_by_default() -> None:
     for name in OPTION_FIELDS:
-        if name != "drain_delay":  # a part of another, and 0 by default
+        if name not in {"drain_delay", "max_lane_bytes"}:  # a part of another, and 0 by default
             assert 0 < getattr(ServerOptions(), name) < math.inf, name
 
 
@@ -118,7 +119,7 @@ def _options(name: str, value: Any) -> ServerOptions:  # noqa: ANN401 - anything
     return ServerOptions(**{name: value})
 
 
-COUNTS = [name for name in OPTION_FIELDS if name.startswith("max_")]
+COUNTS = [name for name in OPTION_FIELDS if name.startswith("max_") and name != "max_lane_bytes"]
 TIMES = [name for name in OPTION_FIELDS if name.endswith(("_timeout", "_poll", "_rate", "_delay"))]
 FROM_ZERO = {"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "drain_delay", "busy_poll"}
 
@@ -141,7 +142,7 @@ def test_times_are_numbers(name: str, value: Any) -> None:  # noqa: ANN401 - any
 
 
 def test_some_times_may_be_0() -> None:
-    assert set(OPTION_FIELDS) == {*COUNTS, *TIMES}
+    assert set(OPTION_FIELDS) == {*COUNTS, *TIMES, "max_lane_bytes"}
     for name in TIMES:
         if name in FROM_ZERO:
             assert getattr(_options(name, 0), name) == 0
