@@ -3,7 +3,8 @@
 from streamcodec.client.aio import AsyncClient
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import InferResult
+from streamcodec.client.lane import MemoryLane
 from streamcodec.client.sync import Client
 from streamcodec.client.timeouts import Timeout
 
-__all__ = ["AsyncClient", "Client", "InferResult", "ServerError", "Timeout"]
+__all__ = ["AsyncClient", "Client", "InferResult", "MemoryLane", "ServerError", "Timeout"]

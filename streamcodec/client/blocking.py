@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 from streamcodec.client.address import Address
 from streamcodec.client.common import Common
 from streamcodec.client.connecting import connect
 from streamcodec.client.connection import Connection
 from streamcodec.client.exchange import Exchange
+from streamcodec.client.lane import MemoryLane
 from streamcodec.client.reaching import reaching, tls_over
 from streamcodec.client.timeouts import Times
 from streamcodec.engine.errors import MessageError
@@ -20,6 +23,7 @@ from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import unix
 from streamcodec.transports.duplex import Duplex
+from streamcodec.transports.memfd import send_descriptors
 from streamcodec.transports.system import new_poll
 from streamcodec.transports.tls import TlsSocket
 
@@ -92,11 +96,52 @@ class Blocking:
         kept = self._common.take_kept()
         if kept is not None:
             yield kept
+        connection = self._new_connection(times)
+        if self._common.memory_lane is not None and not self._opened(connection, self._common.memory_lane, times):
+            connection = self._new_connection(times)
+        yield connection
+
+    def _new_connection(self, times: Times) -> Connection:
         address, context = self._common.address, self._common.context
         with reaching(address, times):
             sock = _connect(address, times)
             secured = sock if context is None else _secure(sock, context, address.host, times)
-        yield self._common.connection(secured)
+        return self._common.connection(secured)
+
+    def _opened(self, connection: Connection, memory: MemoryLane, times: Times) -> bool:
+        """Open the memory lane of a new connection; return whether the connection can be used afterwards.
+
+        Raises:
+            OSError: the connection is broken, or there is no memory.
+        """
+        try:
+            descriptors, own, lane = memory.new_answers()
+            exchange = self._common.calls.open_lane()
+            try:
+                opening = b"".join(cast("list[bytes]", connection.start(exchange)))
+                if send_descriptors(cast("socket.socket", connection.socket), opening, descriptors) < len(opening):
+                    raise ConnectionAbortedError("the server does not read")
+            finally:
+                os.close(own)
+            duplex: Duplex[HttpEvent] = Duplex(
+                connection.socket,
+                connection.http,
+                [],
+                read_timeout=times.timeout.read,
+                write_timeout=times.timeout.write,
+                limit=times.limit,
+            )
+            while not exchange.has_ended:
+                exchange.receive(connection.http, duplex.next_event())
+        except BaseException:
+            self._common.drop(connection)
+            raise
+        if exchange.is_success:
+            connection.lane = lane
+        is_usable = connection.is_usable
+        if not is_usable:
+            self._common.drop(connection)
+        return is_usable
 
 
 def _connect(address: Address, times: Times) -> socket.socket:

@@ -23,6 +23,7 @@ from streamcodec.engine.message import Values
 from streamcodec.engine.record import replaced
 from streamcodec.engine.rows import Rows
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
+from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
 from streamcodec.formats.v2.model import RequestedOutput
 
 
@@ -56,6 +57,11 @@ class Calls:
     def get(self, path: str, headers: Headers | None) -> Exchange:
         """Ask for a document, or only for a status."""
         return Exchange("GET", self._prefix + path, self._fields.of_call(headers), None, self._limits)
+
+    def open_lane(self) -> Exchange:
+        """Offer memory to the server, with the descriptors that are sent with it."""
+        fields = [*self._fields.of_call(None), (LANE_FIELD, LANE_VERSION)]
+        return Exchange("POST", self._prefix + LANE_PATH, fields, None, self._limits)
 
     def infer(
         self,

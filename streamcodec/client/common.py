@@ -12,6 +12,7 @@ from streamcodec.client.calls import Calls
 from streamcodec.client.connection import Connection
 from streamcodec.client.exchange import Compression, Exchange
 from streamcodec.client.fields import Auth, Headers, RequestFields
+from streamcodec.client.lane import MemoryLane
 from streamcodec.client.pool import Pool
 from streamcodec.client.timeouts import Timeout, Times
 from streamcodec.engine.errors import LocalProtocolError
@@ -30,6 +31,7 @@ class Common:
         calls: makes exchanges with the server.
         pool: the connections.
         compresses: whether to compress requests.
+        memory_lane: the memory to share with the server.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Common:
         response_compression: str | None,
         media_type: str | None,
         is_paced: bool,
+        memory_lane: MemoryLane | None = None,
     ) -> None:
         """Prepare; nothing is sent yet.
 
@@ -63,6 +66,9 @@ class Common:
         self.calls: Calls = Calls(self.address, fields, limits, compression, checked)
         self.pool: Pool = Pool(max_connections, math.inf if keepalive_expiry is None else keepalive_expiry)
         self.compresses: bool = request_compression is not None
+        if memory_lane is not None and self.address.socket_path is None:
+            raise LocalProtocolError("memory_lane: only the server of a Unix socket shares memory: http+unix://PATH")
+        self.memory_lane: MemoryLane | None = memory_lane
         self._timeout = Timeout.of(timeout)
         self._total_timeout = total_timeout
         self._limits = limits
@@ -92,6 +98,10 @@ class Common:
     def give_back(self, connection: Connection, exchange: Exchange, *, is_sent: bool) -> None:
         """Take a connection back after an exchange, which may have ended early."""
         self.pool.give_back(connection, monotonic(), is_good=exchange.is_answered and is_sent)
+
+    def drop(self, connection: Connection) -> None:
+        """Close a connection that cannot be used."""
+        self.pool.give_back(connection, monotonic(), is_good=False)
 
     def no_place(self, times: Times) -> TimeoutError:
         """Return the error for a call that has waited too long for a free connection."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from streamcodec.client.exchange import Exchange
+from streamcodec.client.lane import Lane
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
@@ -56,6 +57,7 @@ class Connection:
         http: the protocol.
         is_kept: whether an exchange has ended well here before.
         sending: sends the request of the current exchange.
+        lane: the memory that is shared with the server; None if there is none.
     """
 
     def __init__(self, sock: Socket, limits: Limits, *, is_paced: bool) -> None:
@@ -64,6 +66,7 @@ class Connection:
         self.http: ClientConnection = ClientConnection(limits, paced=is_paced)
         self.is_kept = False
         self.sending: Sending | None = None
+        self.lane: Lane | None = None
         self._is_paced = is_paced
         self._received = 0
         self._sent = 0
@@ -71,7 +74,7 @@ class Connection:
     def start(self, exchange: Exchange) -> list[Part]:
         """Begin an exchange; return the parts to send."""
         self._received = self.http.incoming.received
-        return exchange.start(self.http, paced=self._is_paced)
+        return exchange.start(self.http, paced=self._is_paced, lane=self.lane)
 
     @property
     def is_usable(self) -> bool:

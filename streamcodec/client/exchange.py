@@ -15,6 +15,7 @@ import numpy as np
 from streamcodec.client.documents import MAX_QUICK_BYTES, read_object
 from streamcodec.client.errors import Headers, ServerError
 from streamcodec.client.fields import Field
+from streamcodec.client.lane import Lane, LaneCall
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import (
     ErrorCode,
@@ -33,6 +34,7 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage
+from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import Event, ResponseHeader
 from streamcodec.http.body import Receiver
 from streamcodec.http.client import ClientConnection
@@ -40,6 +42,7 @@ from streamcodec.http.collector import Collector
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 
 _MAX_ERROR_TEXT = 500
+_TENSOR_NAME = TENSOR_FIELD.lower().encode()
 _SUCCESS = range(200, 300)
 _FAILURE = range(500, 600)
 
@@ -112,6 +115,11 @@ class Placing:
         array = self._out.get(spec.name)
         return self._others(spec) if array is None else Into(array)
 
+    @property
+    def place_elsewhere(self) -> Place | None:
+        """The placement of outputs that are in shared memory; None if they may stay there."""
+        return None if not self._out and self._others is new_array else self.place
+
     def check(self, header: ResponseHeader) -> None:
         """Refuse an answer that would not fill an array of `out`.
 
@@ -158,6 +166,9 @@ class Exchange:
         self._header: ResponseHeader | None = None
         self._outputs: dict[str, TensorReceived] = {}
         self._paced = False
+        self._uses_lane = False
+        self._lane: Lane | None = None
+        self._lane_call: LaneCall | None = None
         self.has_ended: bool = False
 
     def compress(self) -> None:
@@ -168,28 +179,37 @@ class Exchange:
         if self._message is not None and self._compression.request is not None and self._message.is_compressible:
             self._message = compress_message(self._message, self._compression.request)
 
+    def use_lane(self) -> None:
+        """Put tensors into the memory lane of the connection, if it has one; call it before `start`."""
+        self._uses_lane = True
+
     @property
     def is_repeatable(self) -> bool:
         """Whether it can be started again: not if some parts can be made only once, such as a generator's windows."""
         parts = () if self._message is None else self._message.parts
         return not any(isinstance(part, Rows) and isinstance(part.windows, Iterator | AsyncIterator) for part in parts)
 
-    def start(self, connection: ClientConnection, *, paced: bool = False) -> list[Part]:
+    def start(self, connection: ClientConnection, *, paced: bool = False, lane: Lane | None = None) -> list[Part]:
         """Begin on a connection on which nothing has been received yet; return the parts to send.
 
         Args:
             connection: without another exchange in progress.
             paced: whether to decode the answer in turns; the connection should then be paced too.
+            lane: of the connection.
         """
         self._paced = paced
+        self._lane, self._lane_call = lane, None
         fields = [*self._fields]
         parts: tuple[Part, ...] = ()
         if self._message is not None:
             message, media_type = self._message, self._media_type
+            if lane is not None and self._uses_lane and (call := lane.begin(message)) is not None:
+                self._lane_call, message = call, call.message
+                fields += call.fields
             fields += message.headers if media_type is None else message.headers_with(media_type)
             if self._compression.response is not None:
                 fields.append(("Accept-Encoding", self._compression.response))
-            parts = self._message.parts
+            parts = message.parts
         return connection.send_request(self._method, self._target, fields, parts)
 
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
@@ -203,6 +223,7 @@ class Exchange:
                 self._header = header
                 self._placing.check(header)
             case EndOfMessage():
+                self._take_from_lane()
                 self.has_ended = True
             case _:
                 pass
@@ -276,7 +297,7 @@ class Exchange:
             raise self._error(head, f"no text that can be read: {error.message}") from None
 
     def _receiver(self, head: ResponseHead) -> Receiver:
-        if self._message is not None and head.status in _SUCCESS:
+        if self._message is not None and head.status in _SUCCESS and not self._is_in_lane(head):
             return response_decoder(
                 header_length=head.fields.header_length,
                 body_length=head.body_length,
@@ -284,9 +305,36 @@ class Exchange:
                 place=self._placing.place,
                 paced=self._paced,
             )
+        if self._is_in_lane(head):
+            most = self._limits.max_header_bytes
+            self._collector = Collector(most, max_dropped_bytes=0)
+            return self._collector
         most = self._limits.max_document_bytes if head.status in _SUCCESS else MAX_QUICK_BYTES
         self._collector = Collector(most, max_dropped_bytes=self._limits.max_drain_bytes)
         return self._collector
+
+    def _is_in_lane(self, head: ResponseHead) -> bool:
+        """Whether the tensors of the answer are in shared memory."""
+        return self._lane_call is not None and head.status in _SUCCESS and bool(head.fields.values(_TENSOR_NAME))
+
+    def _take_from_lane(self) -> None:
+        """Take the outputs from shared memory, if they are there.
+
+        Raises:
+            RemoteProtocolError: the answer breaks a rule.
+        """
+        call, head, collector, lane = self._lane_call, self._head, self._collector, self._lane
+        self._lane_call = None
+        if call is None or head is None or lane is None:
+            return
+        if self.is_success:
+            lane.answered()
+        if collector is None or not self.is_success:
+            return
+        self._header, self._outputs = call.finish(
+            bytes(collector.data), head.fields.values(_TENSOR_NAME), self._limits, self._placing.place_elsewhere
+        )
+        self._placing.check(self._header)
 
     def check_status(self) -> None:
         """Raise the server's answer if it is an error.

@@ -17,6 +17,7 @@ from streamcodec.client.common import Common
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import Exchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
+from streamcodec.client.lane import MemoryLane
 from streamcodec.client.timeouts import SECONDS, Timeout, Times
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.message import Values
@@ -54,6 +55,7 @@ class Client:
         request_compression: str | None = None,
         response_compression: str | None = None,
         media_type: str | None = None,
+        memory_lane: MemoryLane | None = None,
     ) -> None:
         """Prepare to talk to a server; nothing is sent yet.
 
@@ -86,10 +88,12 @@ class Client:
             media_type: `SAGEMAKER_MEDIA_TYPE` or `VERTEX_AI_MEDIA_TYPE`, to give the length of a request's JSON header
                 in `Content-Type`, for gateways that pass on no other field; None for `Inference-Header-Content-Length`.
                 The client reads answers in both forms.
+            memory_lane: memory to share with the server of a Unix socket, so that the tensors of `infer` are not sent;
+                see `MemoryLane`. A server that offers no memory lane gets them as usual.
 
         Raises:
             LocalProtocolError: the URL is not that of an HTTP server, a field cannot be sent, there is no such
-                compression or media type, or no certificates can be read.
+                compression or media type, no certificates can be read, or there is a memory lane for TCP.
         """
         self._common = Common(
             url,
@@ -106,6 +110,7 @@ class Client:
             response_compression=response_compression,
             media_type=media_type,
             is_paced=False,
+            memory_lane=memory_lane,
         )
         self._blocking = Blocking(self._common)
 
@@ -171,6 +176,7 @@ class Client:
             headers=headers,
         )
         exchange.compress()
+        exchange.use_lane()
         return self._call(exchange, times).infer_result()
 
     @contextmanager
