@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -249,6 +250,71 @@ def test_the_same_memory_again(path: str) -> None:
     for descriptor in (first, *answers):
         os.close(descriptor)
     assert len(requests) == MIB
+
+
+# Clients that cheat
+
+
+@pytest.mark.parametrize("model", ["identity", "shared"])
+@pytest.mark.parametrize("array", [np.array([b"abc", b"de"] * 500, object), np.ones(5000, bool)], ids=["BYTES", "BOOL"])
+def test_values_that_change_while_they_are_read(path: str, model: str, array: np.ndarray[Any, Any]) -> None:
+    """Each verdict is one of the two that a copy of some moment gets, and an accepted answer is valid."""
+    with LaneWire(path) as wire:
+        text = wire.request(model, array)
+        good = np.frombuffer(wire.requests, np.uint8)[:8192].copy()
+        memory = np.frombuffer(wire.requests, np.uint8)[:8192]
+        is_over = threading.Event()
+
+        def change() -> None:
+            while not is_over.is_set():
+                memory[:4000] = 255
+                memory[:4000] = good[:4000]
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        try:
+            statuses = set()
+            for _ in range(200):
+                found = wire.send(text).response()
+                statuses.add(found.status)
+                if found.status == 200 and array.dtype == bool:
+                    assert max(wire.answers[: array.size]) <= 1
+                elif found.status == 200:
+                    assert wire.answers[:4] == b"\x03\0\0\0"
+        finally:
+            is_over.set()
+            thread.join()
+        assert statuses <= {200, 400}
+        assert wire.send(text).response().status == 200
+
+
+def test_random_clients(path: str) -> None:
+    """Whatever descriptors and fields come, in whatever order, the server stays, and is left as it was before."""
+    chance = random.Random(5)  # noqa: S311 - the same each time
+    before = _of_server()
+    kinds = [make for make, _ in WRONG.values()]
+    kinds += [lambda: new_memory(MIB, seals_writing=True)[0], lambda: new_memory(MIB, seals_writing=False)[0]] * 9
+    numbers = ["0", "64", "1048512", "1048576", "-1", "9" * 19, "9" * 30, "x", ""]
+    statuses = []
+    for _ in range(150):
+        with Wire(path) as wire:
+            descriptors = [chance.choice(kinds)() for _ in range(chance.choice([0, 1, 2, 2, 2, 2, 3]))]
+            statuses.append(offered(wire, descriptors).status)
+            for _ in range(3):
+                names = ", ".join(chance.choice(numbers) for _ in range(chance.randrange(1, 4)))
+                room = f"{chance.choice(numbers)}, {chance.choice(numbers)}"
+                nbytes = chance.choice([0, 1, 64, MIB, MIB + 1, 1 << 40, -1])
+                text = b'{"inputs":[{"name":"x0","datatype":"UINT8","shape":[%d],"parameters":' % nbytes
+                text += b'{"binary_data_size":%d}}],"parameters":{"binary_data_output":true}}' % nbytes
+                request = head(chance.choice(["identity", "shared"]), text, names, room)
+                send_descriptors(wire.sock, request, descriptors[: chance.randrange(3)])
+                statuses.append(wire.response().status)
+                if chance.random() < 0.2:
+                    break
+            for descriptor in descriptors:
+                os.close(descriptor)
+    assert {200, 400} <= set(statuses) <= {200, 400, 413, 503}
+    assert eventually(lambda: _of_server() == before)
 
 
 # The budget
