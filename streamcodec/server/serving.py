@@ -303,7 +303,9 @@ class Server:
         driver.session.observed(is_whole=False)
         driver.close()
         self._admission.forget(driver.session)
-        driver.session.share(None)
+        memory = driver.session.share(None)
+        if self._lanes is not None and memory is not None:
+            self._lanes.end(memory)
 
 
 def _outbox(busy_poll: float) -> Outbox | None:

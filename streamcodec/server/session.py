@@ -127,9 +127,10 @@ class Session:
         self.receive_eof: Callable[[], None] = self.connection.receive_eof
         self.work: Callable[[], bool] = self.connection.work
 
-    def share(self, memory: SharedMemory | None) -> None:
-        """Let requests have their tensors in this memory from now on; None to end that."""
-        self._exchange.memory = memory
+    def share(self, memory: SharedMemory | None) -> SharedMemory | None:
+        """Let requests have their tensors in this memory from now on; None to end that. Return the memory before."""
+        before, self._exchange.memory = self._exchange.memory, memory
+        return before
 
     @property
     def inference(self) -> Inference | None:

@@ -156,10 +156,8 @@ def send_descriptors(sock: socket.socket, data: bytes, descriptors: Iterable[int
     return sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
 
-def receive_descriptors(sock: socket.socket, nbytes: int, count: int) -> tuple[bytes, list[int]]:
-    """Receive bytes, and the descriptors that came with them.
-
-    The system closes descriptors for which there is no room. If there are more or fewer than expected, all are closed.
+def receive_descriptors(sock: socket.socket, nbytes: int, count: int) -> tuple[bytes, list[int], bool]:
+    """Receive bytes, and the descriptors that came with them. The system closes those for which there is no room.
 
     Args:
         sock: a Unix socket.
@@ -167,7 +165,7 @@ def receive_descriptors(sock: socket.socket, nbytes: int, count: int) -> tuple[b
         count: how many descriptors are expected.
 
     Returns:
-        The bytes, and the descriptors, which the caller closes; no descriptors if not exactly `count` have come.
+        The bytes; the descriptors, which the caller closes; and whether exactly `count` have come.
 
     Raises:
         OSError: the connection is broken, or this process has no free descriptors.
@@ -178,10 +176,19 @@ def receive_descriptors(sock: socket.socket, nbytes: int, count: int) -> tuple[b
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             descriptors.frombytes(content[: len(content) // _FD_BYTES * _FD_BYTES])
-    if flags & socket.MSG_CTRUNC or len(descriptors) != count:
-        close_all(descriptors)
-        return data, []
-    return data, descriptors.tolist()
+    return data, descriptors.tolist(), len(descriptors) == count and not flags & socket.MSG_CTRUNC
+
+
+def is_memory_file(descriptor: int) -> bool:
+    """Whether a descriptor is that of a file which can have seals. To close it takes no time.
+
+    To close another one can take for ever: the server of a FUSE file is asked, and answers when it likes.
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:
+        return False
+    return True
 
 
 def close_all(descriptors: Iterable[int]) -> None:

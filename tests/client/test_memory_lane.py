@@ -242,7 +242,7 @@ def cheating(answer: bytes, act: Callable[[np.ndarray[Any, Any]], object] = lamb
         def serve() -> None:
             sock, _ = listener.accept()
             with sock:
-                _, descriptors = receive_descriptors(sock, 4096, 2)
+                _, descriptors, _ = receive_descriptors(sock, 4096, 2)
                 octets = map_memory(descriptors[1], os.fstat(descriptors[1]).st_size, is_written=True)[1]
                 close_all(descriptors)
                 sock.sendall(_OPENED)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 from streamcodec import LocalProtocolError
 from streamcodec.server import Server, ServerOptions, lanes, open_listener, open_unix_listener
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
-from streamcodec.transports.memfd import new_memory, send_descriptors
+from streamcodec.transports.memfd import close_all, new_memory, send_descriptors
 from tests.processes import announced
 from tests.server.lanes import MIB, OPENING, LaneWire, eventually, head, mapped_bytes, offered, open_descriptors
 from tests.server.programs import server_here
@@ -150,7 +150,7 @@ def test_memory_that_is_refused(path: str, kind: str, place: int) -> None:
     with Wire(path) as wire:
         wire.send(GET_LIVE)
         wire.response()
-        before = _of_server()
+        before = _at_rest()
         with Wire(path) as other:
             found = offered(other, descriptors)
             if kind == "may have holes" and place == 1:  # as it must be
@@ -166,6 +166,12 @@ def test_memory_that_is_refused(path: str, kind: str, place: int) -> None:
         assert eventually(lambda: _of_server() == before)
 
 
+def _at_rest() -> list[str]:
+    """The descriptors of the server when no lane is left."""
+    assert eventually(lambda: mapped_bytes(_Process.pid) == 0)
+    return _of_server()
+
+
 def _of_server() -> list[str]:
     """The descriptors of the server, without its connections."""
     return [name for name in open_descriptors(_Process.pid) if not name.startswith("socket")]
@@ -173,7 +179,7 @@ def _of_server() -> list[str]:
 
 @pytest.mark.parametrize("count", [0, 1, 3, 253])
 def test_a_lane_has_two_descriptors(path: str, count: int) -> None:
-    before = _of_server()
+    before = _at_rest()
     descriptors = [new_memory(MIB, seals_writing=True)[0] for _ in range(count)]
     with Wire(path) as wire:
         found = offered(wire, descriptors)
@@ -189,7 +195,7 @@ def test_a_lane_has_two_descriptors(path: str, count: int) -> None:
 
 def test_descriptors_anywhere_else_are_closed_by_the_system(path: str) -> None:
     """With each byte of a request, and of one after a lane has been opened."""
-    before = _of_server()
+    before = _at_rest()
     null = os.open("/dev/null", os.O_RDONLY)
     for opens in (False, True):
         with LaneWire(path) if opens else Wire(path) as wire:
@@ -215,7 +221,7 @@ def test_descriptors_anywhere_else_are_closed_by_the_system(path: str) -> None:
     ],
 )
 def test_what_is_no_opening_is_an_ordinary_request(path: str, opening: bytes) -> None:
-    before = _of_server()
+    before = _at_rest()
     descriptors = [new_memory(MIB, seals_writing=True)[0], new_memory(MIB, seals_writing=False)[0]]
     with Wire(path) as wire:
         assert offered(wire, descriptors, opening).status in {400, 404}
@@ -288,10 +294,36 @@ def test_values_that_change_while_they_are_read(path: str, model: str, array: np
         assert wire.send(text).response().status == 200
 
 
+def test_files_that_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of FUSE whose server does not answer: it holds up a thread, and after eight of them no lane is opened."""
+    is_over = threading.Event()
+
+    def close(descriptors: Iterable[int]) -> None:
+        if threading.current_thread().name == "streamcodec closing":
+            is_over.wait(10)
+        close_all(descriptors)
+
+    monkeypatch.setattr(lanes, "close_all", close)
+    null = os.open("/dev/null", os.O_RDONLY)
+    with _served() as (_, place):
+        statuses = []
+        for _ in range(10):
+            with Wire(place) as wire:
+                statuses.append(offered(wire, [null, null]).status)
+                assert wire.send(GET_LIVE).response().status == 200
+        assert statuses == [400] * 8 + [404] * 2
+        is_over.set()
+        with LaneWire(place) as wire:
+            assert eventually(lambda: not any(each.name == "streamcodec closing" for each in threading.enumerate()))
+        with LaneWire(place) as wire:
+            assert wire.opened.status == 200
+    os.close(null)
+
+
 def test_random_clients(path: str) -> None:
     """Whatever descriptors and fields come, in whatever order, the server stays, and is left as it was before."""
     chance = random.Random(5)  # noqa: S311 - the same each time
-    before = _of_server()
+    before = _at_rest()
     kinds = [make for make, _ in WRONG.values()]
     kinds += [lambda: new_memory(MIB, seals_writing=True)[0], lambda: new_memory(MIB, seals_writing=False)[0]] * 9
     numbers = ["0", "64", "1048512", "1048576", "-1", "9" * 19, "9" * 30, "x", ""]
