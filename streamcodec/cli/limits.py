@@ -26,6 +26,7 @@ _COUNTS: Final = {
     "max_connections": "connections served at once; further ones get 503",
     "max_workers": "models called at once in threads",
     "max_windowed_requests": "requests at once to models that take windows in threads; further ones get 503",
+    "resumable_uploads": "uploads at once whose clients may go on after their connection broke; not with --workers",
     "max_compression_ratio": "decompressed bytes for each byte of a compressed request; more get 413; tensors of "
     "zeros reach 1032, the most that gzip and deflate can do",
 }
@@ -41,6 +42,7 @@ _TIMES: Final = {
     "header_timeout": "for the whole JSON header, then it gets 408",
     "handshake_timeout": "for the whole handshake of TLS, then the connection is closed",
     "idle_timeout": "before a connection without a request is closed",
+    "upload_timeout": "for the client of an interrupted upload to come back, with --resumable-uploads",
     "budget_timeout": "for a request that waits for memory, then it gets 503",
     "shutdown_timeout": "for requests in progress when the server is stopped",
 }

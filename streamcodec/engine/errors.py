@@ -116,6 +116,8 @@ class ErrorCode(StrEnum):
     """The route exists, but not for this method."""
     NOT_OFFERED = "not-offered"
     """The request asks for an extension of the protocol that this server does not offer, or does not offer now."""
+    UPLOAD_MISMATCH = "upload-mismatch"
+    """The request does not fit the upload that it names, or lacks what a request for an upload needs."""
     MODEL_MISMATCH = "model-mismatch"
     """The request is well formed, but not for this model: its tensors have other names, datatypes or shapes."""
     ERROR_RESPONSE = "error-response"

@@ -344,6 +344,33 @@ class ServerConnection:
             return b""
         return self._h11.send(_CONTINUE) or b""
 
+    def resumption_supported(self, headers: Iterable[tuple[str, str]]) -> bytes:
+        """Return `104 Upload Resumption Supported` (draft-ietf-httpbis-resumable-upload, section 5).
+
+        Args:
+            headers: its fields: `Location` and others.
+
+        Returns:
+            Bytes to be sent before the response; none for a client of HTTP/1.0.
+        """
+        if self._h11.their_http_version != b"1.1":
+            return b""
+        fields = cast("list[tuple[bytes, bytes]]", [*headers])  # h11 takes text, too
+        interim = h11.InformationalResponse(status_code=104, headers=fields, reason=b"Upload Resumption Supported")
+        return self._h11.send(interim) or b""
+
+    def drop_body(self) -> None:
+        """Drop the rest of the request's body from now on: its receiver goes on with another connection.
+
+        All bytes that have arrived have been reported to the receiver before. The request has no answer.
+
+        Raises:
+            LocalProtocolError: there is no current request, or the callbacks of the receiver are running.
+        """
+        unread = self._unread()
+        self.incoming.next_cycle()
+        self.incoming.read_body(Collector(0), content_length=unread)
+
     def give_up(self, failure: MessageError) -> None:
         """Refuse the request for the owner's reason, such as a timeout; `send_response` then closes the connection."""
         self._failure = failure

@@ -27,7 +27,7 @@ from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.metrics.counting import BOUNDS, is_inference
 from streamcodec.metrics.gauges import GAUGES
 from streamcodec.service import Ending, ModelRegistry, Observer, RequestRecord, ServerLoad
-from streamcodec.service.routes import find_route
+from streamcodec.service.routes import find_route, without_secret
 
 _SCOPE: Final = "streamcodec"
 _OTHER_METHOD: Final = "_OTHER"
@@ -205,7 +205,7 @@ def _details(request: RequestRecord) -> Mapping[str, str | int | float]:
         "streamcodec.send.duration": request.send_seconds,
     }
     if request.target is not None:
-        details["url.path"] = request.target.partition("?")[0]
+        details["url.path"] = without_secret(request.target.partition("?")[0])
     if host and port.isdecimal():
         details["client.address"] = host.strip("[]")
         details["client.port"] = int(port)

@@ -29,6 +29,7 @@ from streamcodec.ray.autoscaling import Meter
 from streamcodec.ray.memory import replica_options
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.server.accepting import shut_out
+from streamcodec.server.uploading import refuse_uploads
 from streamcodec.service import Observer, Service
 
 _ACCEPTING_SECONDS: Final = 2.0
@@ -72,10 +73,11 @@ class Replica:
             make_observers: makes those who are told about all requests.
 
         Raises:
-            LocalProtocolError: there are no options, and Ray has reserved no memory.
+            LocalProtocolError: there are no options, and Ray has reserved no memory; or `resumable_uploads` is on.
             OSError: the address cannot be had.
         """
         options = replica_options(options)
+        refuse_uploads(options, "the next connection of a client may reach another replica")
         service = make_service()
         self._server = Server(service, options, observer=make_observers(service))
         self._meter = Meter(self._server, options.max_memory_bytes)

@@ -24,6 +24,7 @@ from typing import Final, Literal
 
 from streamcodec.engine.errors import printable
 from streamcodec.service.observing import COMPLETE, Ending, Observer, RequestRecord
+from streamcodec.service.routes import without_secret
 
 _BATCH_SECONDS: Final = 0.05
 """Interval between two batches: long enough to cost nothing, and short enough for a person who reads the log live."""
@@ -194,7 +195,7 @@ def _text(lines: list[Line]) -> list[str]:
 def _columns(values: Columns) -> tuple[str, str]:
     """Return the columns between the time and the id, and those after the id."""
     client, method, path, model, version, status, bytes_in, bytes_out = values
-    texts = f"{_shown(method)} {_shown(path)} {_shown(model)} {_shown(version)}"
+    texts = f"{_shown(method)} {_shown(_safe(path))} {_shown(model)} {_shown(version)}"
     return f"{client or '-'} {texts}", f"{status or '-'} {bytes_in} {bytes_out}"
 
 
@@ -213,7 +214,7 @@ def _json(lines: list[Line]) -> list[str]:
 def _members(values: Columns) -> tuple[str, str]:
     """Return the members between the time and the id, and those after the id."""
     client, method, path, model, version, status, bytes_in, bytes_out = values
-    members = {"client": client, "method": method, "path": path, "model": model, "version": version}
+    members = {"client": client, "method": method, "path": _safe(path), "model": model, "version": version}
     end = {"status": status, "bytes_in": bytes_in, "bytes_out": bytes_out}
     return json.dumps(members)[1:-1], json.dumps(end)[1:-1]
 
@@ -240,6 +241,11 @@ def _seconds(microseconds: int) -> str:
 @lru_cache(maxsize=4)
 def _second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def _safe(path: str | None) -> str | None:
+    """Return a path without the id of an upload, which is a secret."""
+    return None if path is None else without_secret(path)
 
 
 def _column(text: str | None) -> str:

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 from streamcodec.engine.pool import Pool
 from streamcodec.server.options import ServerOptions
 from streamcodec.service.budget import Budget, Reservation
+from streamcodec.service.portion import UploadService
 
 RESERVED_PLACES: Final = 64
 """Most connections without a seat. A new connection loses its place only after this many others have come. Its first
@@ -54,6 +55,7 @@ class Admission:
 
     Attributes:
         budget: the memory of all their requests.
+        uploads: decides on uploads that can be resumed; None if there are none.
         is_stopping: whether each connection ends with its current request.
         is_closed: whether nobody is served any more who has no seat.
     """
@@ -65,6 +67,7 @@ class Admission:
         self._guests: OrderedDict[Conversation, Guest] = OrderedDict()
         self._served: set[Conversation] = set()
         self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
+        self.uploads: UploadService | None = None
         self.is_stopping = False
         self.is_closed: bool = False
 
@@ -116,6 +119,11 @@ class Admission:
         """Report that a request is over, so its connection is idle; after the last one it is the first to be closed."""
         if session in self._guests:
             self._guests.move_to_end(session, last=not is_last)
+
+    def dismiss(self, session: Conversation) -> None:
+        """Close a connection as soon as possible: another one goes on with its upload."""
+        if (guest := self._guests.get(session)) is not None:
+            guest.leave()
 
     def forget(self, session: Conversation) -> None:
         """Free the place and the memory of a connection that has ended."""

@@ -25,6 +25,7 @@ from streamcodec.server.observation import Observation, Observers
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.peer import Peer
 from streamcodec.server.tasks import open_tasks
+from streamcodec.server.uploading import refuse_uploads
 from streamcodec.server.workers import Workers
 from streamcodec.service import Observer, Reply, ServerLoad, Service
 from streamcodec.service.budget import Budget, Reservation
@@ -43,10 +44,15 @@ class Frontend:
     def __init__(
         self, service: Service, options: ServerOptions | None = None, *, observer: Observer | Iterable[Observer] = ()
     ) -> None:
-        """Prepare to serve; for the arguments see `Server`."""
+        """Prepare to serve; for the arguments see `Server`.
+
+        Raises:
+            LocalProtocolError: `resumable_uploads` is switched on.
+        """
         observers = list(observer) if isinstance(observer, Iterable) else [observer]
         self._observers = Observers(observers) if observers else None
         self._options = options or ServerOptions()
+        refuse_uploads(self._options, "the connections of a framework belong to the framework")
         self._workers: Workers | None = None
         self.service: Service = service
         self.known: KnownHeads = KnownHeads(service)

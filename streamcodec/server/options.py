@@ -109,6 +109,14 @@ class ServerOptions:
     kept connections are told `Connection: close`. So a load balancer that looks at readiness sends its requests
     elsewhere before this server takes no more. After it, requests on new connections are answered 503 with
     `Retry-After` until those in progress have ended. 0 to take no more connections at once."""
+    resumable_uploads: int = 0
+    """Most uploads at once that can be resumed after their connection broke; 0 for none. Each may hold as much memory
+    as one request, within `max_memory_bytes`. An interrupted one gives it up when another request would have to wait. A
+    further client that wants to begin one is served without it, or answered 503 if it cannot do without."""
+    upload_timeout: float = 300.0
+    """For the client of an interrupted upload to come back, before what has arrived is dropped: links that break are up
+    again by then, and a client that was restarted has begun again. In all, an upload has `request_timeout` to begin its
+    last message."""
     busy_poll: float = 50e-6
     """Waiting for more requests after small answers, before the event loop sleeps. Waking the loop takes longer than a
     client that waits for its answer takes to ask again. 0 to sleep at once, which saves power."""
@@ -128,7 +136,7 @@ class ServerOptions:
         """Refuse invalid values."""
         for name in (option.name for option in fields(self)):
             value = getattr(self, name)
-            if name == "max_lane_bytes":
+            if name in {"max_lane_bytes", "resumable_uploads"}:
                 fits, wanted = type(value) is int and value >= 0, "an integer from 0 on"
             elif name.startswith("max_"):
                 fits, wanted = type(value) is int and value > 0, "an integer above 0"

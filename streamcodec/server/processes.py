@@ -26,6 +26,7 @@ from streamcodec.server.running import open_listener, place_of, run_worker
 from streamcodec.server.serving import Server
 from streamcodec.server.supervising import Ready, supervise
 from streamcodec.server.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener, refuse_tls
+from streamcodec.server.uploading import refuse_uploads
 from streamcodec.service import Service
 from streamcodec.service.observing import Observer
 
@@ -78,7 +79,8 @@ def run_workers(
 
     Raises:
         LocalProtocolError: there are other threads, or the system cannot fork or share a port; the path is too long, or
-            there is TLS on a Unix socket.
+            there is TLS on a Unix socket; or `resumable_uploads` is switched on, because an upload lives in one
+            process.
         OSError: the address cannot be had.
     """
     refuse_tls(uds, ssl_context)
@@ -89,6 +91,7 @@ def run_workers(
         msg = "this system cannot share a port among processes (SO_REUSEPORT)"
         raise LocalProtocolError(msg)
     options = options or ServerOptions()
+    refuse_uploads(options, "the next connection of a client may reach another process")
     part = share_out(options, count)
     with reserve(host, port) if uds is None else open_unix_listener(uds, permissions=uds_permissions) as reserved:
         place = place_of(reserved, host)

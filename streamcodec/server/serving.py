@@ -47,6 +47,7 @@ from streamcodec.server.outbox import Outbox
 from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpError, Securing
 from streamcodec.server.session import Session
 from streamcodec.server.tasks import Tasks, open_tasks
+from streamcodec.server.uploading import drop_expired, uploads_of
 from streamcodec.server.workers import Workers
 from streamcodec.service import Reply, Service, error_reply, unavailable_reply
 from streamcodec.service.observing import Observer, ServerLoad
@@ -98,6 +99,7 @@ class Server:
         self._options = options = options or ServerOptions()
         self._express = Express(service)
         self._admission = Admission(options, service.pool)
+        self._uploads = self._admission.uploads = uploads_of(service, options, self._admission.budget)
         self._workers = Workers(options.max_workers, options.max_windowed_requests)
         self._departures = Departures()
         self._drivers: set[Driver] = set()
@@ -164,10 +166,14 @@ class Server:
             if self._lanes is not None:
                 watchers.start_soon(self._lanes.watch)
             self._workers.watchers = self._departures.tasks = self._watchers = watchers
+            if self._uploads is not None:
+                watchers.start_soon(drop_expired, self._uploads.uploads)
             async with open_tasks() as connections:
                 with listener, self._accepting:
                     await self._accept(listener, connections)
                 connections.end_within(max(0.0, self._end - monotonic()))
+            if self._uploads is not None:
+                self._uploads.uploads.close()
             watchers.end_within(0.0)
 
     def stop(self) -> None:
@@ -301,6 +307,7 @@ class Server:
 
     def _forget(self, driver: Driver) -> None:
         driver.session.observed(is_whole=False)
+        driver.session.let_go()
         driver.close()
         self._admission.forget(driver.session)
         memory = driver.session.share(None)

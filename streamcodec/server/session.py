@@ -113,7 +113,9 @@ class Session:
         self._tried = -1
         self._recognized: Recognized | None = None
         self._filling: KnownBody | None = None
-        self._exchange = Exchange(service, Reservation(admission.budget))
+        self._exchange = Exchange(service, Reservation(admission.budget), admission.uploads)
+        if admission.uploads is not None:
+            self._exchange.on_give_way = self._give_way
         self.reservation: Reservation = self._exchange.reservation
         self.observation: Observation | None = None
         self.request_count: int = 0
@@ -364,6 +366,19 @@ class Session:
             return Step.CLOSE
         return self._refuse(self.too_slow())
 
+    def let_go(self) -> None:
+        """Report that the connection has ended: an upload that came over it is kept."""
+        exchange = self._exchange
+        exchange.on_give_way = None  # it refers to this object
+        if exchange.portion is not None:
+            self.connection.drop_body()  # reports the bytes that have come
+            exchange.let_go()
+
+    def _give_way(self) -> None:
+        """End this connection: another one goes on with its upload, and no byte of this one may reach it any more."""
+        self.connection.drop_body()
+        self._admission.dismiss(self)
+
     def refuse_for_memory(self) -> Step:
         """Refuse a request that has waited long enough for memory."""
         self._exchange.refuse_for_memory()
@@ -466,7 +481,10 @@ class Session:
         """
         exchange = self._exchange
         while step is ExchangeStep.RECEIVE:
-            if interim := self.connection.receive_body(exchange.decoder):
+            interim = self.connection.receive_body(exchange.decoder)
+            if exchange.portion is not None and exchange.portion.interim:
+                interim += self.connection.resumption_supported(exchange.portion.interim)
+            if interim:
                 self.outgoing = [interim]
                 return Step.SEND
             step = exchange.go_on()

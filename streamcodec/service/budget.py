@@ -24,6 +24,8 @@ the model makes.
 The budget does not count memory that the number of connections bounds: scratch memory, one read beyond the room of a
 request, and small requests that are answered at once. A block of the pool may be a quarter larger than its tensor.
 
+Interrupted uploads (`uploads`) hold memory that nobody fills. They give it up as soon as somebody would have to wait.
+
 Time is an argument: there is no clock here.
 """
 
@@ -65,6 +67,8 @@ class Budget:
         max_bytes: how many bytes may be granted at once.
         reserved: how many bytes are reserved; more than `max_bytes` if requests hold more than they have asked for.
         min_rate: the fewest bytes a second that a request should bring.
+        give_back: frees memory that is held for nobody in particular, and returns whether there was some. It is called
+            before a request waits; None if there is no such memory.
     """
 
     def __init__(self, max_bytes: int, pool: Pool | None = None, *, min_rate: float = 0.0) -> None:
@@ -86,6 +90,7 @@ class Budget:
         self._waiting: deque[Reservation] = deque()
         self._looked = float("-inf")
         self._given_up = 0
+        self.give_back: Callable[[], bool] | None = None
 
     @property
     def waiting(self) -> int:
@@ -106,6 +111,12 @@ class Budget:
         """Put a reservation into its queue; it is granted now, or when its turn has come."""
         self._queue_of(reservation).append(reservation)
         self.go_on()
+        self.relieve()
+
+    def relieve(self) -> None:
+        """Have memory given back as long as somebody waits and there is such memory; see `give_back`."""
+        while self.waiting and self.give_back is not None and self.give_back():
+            self.go_on()
 
     def forget(self, reservation: Reservation) -> None:
         """Take a reservation out of its queue; those behind it may fit now."""
@@ -313,10 +324,17 @@ class Reservation:
     def handed_over(self) -> Reservation:
         """Move the bytes to a new reservation, and return it."""
         other = Reservation(self._budget)
+        self.hand_to(other)
+        return other
+
+    def hand_to(self, other: Reservation) -> None:
+        """Move the bytes to another reservation of the same budget. This one stops waiting."""
+        if self.missing:
+            self.missing = 0
+            self._budget.forget(self)
         nbytes = self.nbytes
         self._budget.count(self, 0)
-        self._budget.count(other, nbytes)
-        return other
+        self._budget.count(other, other.nbytes + nbytes)
 
     def _shrink(self, nbytes: int) -> None:
         if nbytes < self.nbytes:

@@ -10,6 +10,9 @@ other bodies when the JSON header is complete. A JSON header takes memory in ste
 answered at once takes no memory of its own, and asks for none. A request that arrives too slowly while others wait
 keeps only the memory that it really uses. The owner then asks after each read whether that is enough (`go_on`). A
 waiting request has only the memory that it uses. A refused request has none, because sending its answer may take long.
+
+A request may be one message of an upload that can be resumed (`portion`), if there are such uploads. Then its body goes
+to the inference of that upload, whose memory comes and goes with it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Final, Protocol
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, HeaderReceived
+from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.collector import Collector
 from streamcodec.http.known import KnownBody
@@ -33,6 +37,7 @@ from streamcodec.service.lane import LaneInference, SharedMemory
 from streamcodec.service.listing import Listing
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.plan import Plan
+from streamcodec.service.portion import Portion, UploadService
 from streamcodec.service.replies import Reply, error_reply, unavailable_reply
 from streamcodec.service.routes import find_route
 from streamcodec.service.service import Service
@@ -110,15 +115,21 @@ class Exchange:
         arrival: the source of bodies; the owner sets it.
         watch: receives the events of the current request; None if nobody observes it.
         memory: what the connection shares with its client; None without a memory lane.
+        portion: what the current request brings of an upload, until all of it has come; None for other requests.
+        on_give_way: called when another connection goes on with that upload. The owner then reports all bytes that have
+            come to the receiver, drops those that still come, and closes the connection.
     """
 
-    def __init__(self, service: Service, reservation: Reservation) -> None:
+    def __init__(self, service: Service, reservation: Reservation, uploads: UploadService | None = None) -> None:
         """Begin before the first request.
 
         Args:
             service: answers the requests.
             reservation: still empty.
+            uploads: decides on uploads that can be resumed; None if there are none.
         """
+        self._uploads = uploads
+        self._ends_upload = False
         self._service = service
         self._request: Inference | Listing | None = None
         self._once_granted: Callable[[], ExchangeStep | None] | None = None
@@ -131,15 +142,17 @@ class Exchange:
         self.arrival: Arrival | None = None
         self.watch: RequestWatch | None = None
         self.memory: SharedMemory | None = None
+        self.portion: Portion | None = None
+        self.on_give_way: Callable[[], object] | None = None
 
     @property
-    def decoder(self) -> Decoder[RequestHeader] | Collector:
+    def decoder(self) -> Decoder[RequestHeader] | Collector | Portion:
         """The receiver of the body, after `ExchangeStep.RECEIVE`.
 
         Raises:
             LocalProtocolError: there is no request, or it has been answered.
         """
-        return self._begun().decoder
+        return self._begun().decoder if self.portion is None else self.portion
 
     @property
     def known_body(self) -> KnownBody | None:
@@ -172,6 +185,8 @@ class Exchange:
         if self.watch is not None:
             self.watch.begin(head)
         if resolved is None:
+            if self._uploads is not None and (opened := self._uploads.open(head)) is not None:
+                return self.answer(opened) if isinstance(opened, Reply) else self._carry(opened, self._uploads)
             outcome = self._service.begin(head, pause_after_header=True, paced=True)
         elif planned is not None and self.reservation.ask_at_once(planned[0].body_length):
             return self._begin_planned(Inference(resolved, planned=planned))
@@ -216,6 +231,8 @@ class Exchange:
             return self._with_memory(request, _after_header)
         if not isinstance(event, EndOfMessage):
             return None
+        if self.portion is not None and self._uploads is not None and (step := self._end(self.portion, self._uploads)):
+            return step
         return self.answer(request.run()) if request.is_inline and request.plan is None else ExchangeStep.CALL
 
     @property
@@ -240,6 +257,8 @@ class Exchange:
 
     def answer(self, reply: Reply) -> ExchangeStep:
         """Answer the current request, even if it has not been received completely."""
+        if self._uploads is not None:
+            reply = self._leave(reply, self._uploads)
         self.reply = finished(self._service, reply, self.head)
         self.is_answered = True
         if self.watch is not None:
@@ -263,6 +282,20 @@ class Exchange:
         self.reservation.release()
         return self.answer(unavailable_reply("other requests use all of the server's memory", retry_after=1))
 
+    def let_go(self) -> None:
+        """Keep the upload of the current request, if there is one, because this connection brings no more of it."""
+        portion, self.portion = self.portion, None
+        if portion is not None and self._uploads is not None:
+            portion.upload.inference.watch = None
+            self._uploads.uploads.keep(portion.upload, self.reservation)
+            self.end()
+
+    def give_way(self) -> None:
+        """Let another connection go on with the upload of the current request."""
+        if self.on_give_way is not None:
+            self.on_give_way()
+        self.let_go()
+
     def end(self) -> None:
         """Report that the reply has been sent, or that nobody is left to receive it."""
         self.head = self.inference = self._request = self._once_granted = None
@@ -275,6 +308,51 @@ class Exchange:
             msg = "no request is being received: call begin() first, and nothing after ANSWER"
             raise LocalProtocolError(msg)
         return self._request
+
+    def _carry(self, portion: Portion, uploads: UploadService) -> ExchangeStep:
+        """Receive a message of an upload.
+
+        Raises:
+            LimitExceededError: the upload takes more memory than there is for all requests.
+        """
+        upload = portion.upload
+        self.portion = portion
+        self._request = self.inference = inference = upload.inference
+        uploads.uploads.carry(upload, self, self.reservation)
+        if self.watch is not None:
+            self.watch.asks(inference)
+        self.reservation.taken = self._brought
+        if inference.has_header or inference.resolved.is_whole:
+            return self._with_memory(inference, _receive) or ExchangeStep.RECEIVE
+        self.reservation.is_short = True
+        return self._with_little_memory(inference)
+
+    def _end(self, portion: Portion, uploads: UploadService) -> ExchangeStep | None:
+        """Answer a message of an upload that is not its last one; None if the model answers."""
+        if not portion.is_last:
+            reply = uploads.acknowledgement(portion)
+            head = self.head
+            self.let_go()
+            self.head = head
+            return self.answer(reply)
+        self.portion = None
+        self._ends_upload = True
+        uploads.uploads.end(portion.upload)
+        return None
+
+    def _leave(self, reply: Reply, uploads: UploadService) -> Reply:
+        """Say that an upload is complete; or keep one whose connection has failed, or drop one that is refused."""
+        portion, self.portion = self.portion, None
+        if self._ends_upload:
+            self._ends_upload = False
+            return replaced(reply, headers=[*reply.headers, ("Upload-Complete", "?1")])
+        if portion is not None:
+            portion.upload.inference.watch = None
+            if uploads.may_go_on(portion, reply.refusal):
+                uploads.uploads.keep(portion.upload, self.reservation)
+            else:
+                uploads.uploads.end(portion.upload)
+        return reply
 
     def _tell(self, reply: Reply, watch: RequestWatch) -> None:
         watch.answered(reply)
@@ -304,7 +382,7 @@ class Exchange:
         """
         self.reservation.check(inference.least_bytes)
         self._memory_bytes = inference.header_bytes
-        if self.reservation.has_room(0, self._memory_bytes):
+        if self.reservation.has_room(inference.taken_bytes, self._memory_bytes):
             return ExchangeStep.RECEIVE
         self._once_granted = partial(_receive, inference)
         return ExchangeStep.WAIT

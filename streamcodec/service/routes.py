@@ -89,6 +89,17 @@ _NOT_OFFERED: Final = {
 }
 """Extensions of Triton that are not offered: the first segment of their routes, and the reason."""
 
+UPLOADS: Final = "/v2/uploads/"
+"""Path of the uploads that can be resumed. The last segment is a secret: who knows it has the upload."""
+
+_SHOWN_CHARS: Final = 4
+
+
+def without_secret(target: str) -> str:
+    """Return a request target as it may be logged: the id of an upload is cut."""
+    before, path, rest = target.partition(UPLOADS)
+    return f"{before}{path}{rest[:_SHOWN_CHARS]}..." if rest else target
+
 
 def find_route(target: str) -> Route:
     """Return the route of a request target.

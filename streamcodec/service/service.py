@@ -175,6 +175,14 @@ class Service:
         except MessageError as error:
             return error_reply(error)
 
+    def check_host(self, head: RequestHead) -> None:
+        """Refuse a request for another host; `open` does this itself.
+
+        Raises:
+            RemoteProtocolError: `misdirected`, status 421; see `allowed_hosts`.
+        """
+        self._hosts.check(head)
+
     def finish(self, reply: Reply, head: RequestHead | None) -> Reply:
         """Add the fields that every reply of this service needs.
 

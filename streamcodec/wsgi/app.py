@@ -10,6 +10,7 @@ from streamcodec.server.failures import log_failure
 from streamcodec.server.observation import Observation, Observers
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.sharing import SharedBudget, SharedReservation
+from streamcodec.server.uploading import refuse_uploads
 from streamcodec.service import Observer, Reply, Service
 from streamcodec.service.exchange import Exchange
 from streamcodec.wsgi.answer import Answer, failure_to_send, pieces_of, start, whole_of
@@ -39,7 +40,7 @@ class App:
                 bodies.
 
         Raises:
-            LocalProtocolError: a model is an `async def`.
+            LocalProtocolError: a model is an `async def`, or `resumable_uploads` is switched on.
         """
         for model in service.models:
             if model.is_async:
@@ -48,6 +49,7 @@ class App:
         observers = list(observer) if isinstance(observer, Iterable) else [observer]
         self._observers = Observers(observers) if observers else None
         self._options = options or ServerOptions()
+        refuse_uploads(self._options, "the connections of a WSGI server belong to that server")
         self._service = service
         self._shortcut = Shortcut(service)
         self._shared = SharedBudget(self._options.max_memory_bytes, service.pool, min_rate=self._options.min_rate)

@@ -64,6 +64,7 @@ ABOVE = {
     ErrorCode.MISDIRECTED,
     ErrorCode.METHOD_NOT_ALLOWED,
     ErrorCode.NOT_OFFERED,
+    ErrorCode.UPLOAD_MISMATCH,
     ErrorCode.MODEL_MISMATCH,
     ErrorCode.ERROR_RESPONSE,
 }

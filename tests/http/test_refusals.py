@@ -7,6 +7,7 @@ import pytest
 from streamcodec import (
     DEFAULT_LIMITS,
     NEED_DATA,
+    EndOfMessage,
     ErrorCode,
     Limits,
     LocalProtocolError,
@@ -288,3 +289,34 @@ def test_http_1_0_knows_none() -> None:
 
 def test_nor_is_there_one_without_a_request() -> None:
     assert "no request" in raises_local(ServerConnection().interim)
+
+
+LOCATION = [("Location", "/v2/uploads/1")]
+
+
+def test_a_client_is_told_that_its_upload_can_be_resumed() -> None:
+    connection = asked(IHCL, length(BODY))
+    told = connection.resumption_supported(LOCATION)
+    assert told == b"HTTP/1.1 104 Upload Resumption Supported\r\nLocation: /v2/uploads/1\r\n\r\n"
+    assert connection.send_response(200)[0].startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_of_http_1_0_is_not() -> None:
+    connection = ServerConnection()
+    connection.feed(post(IHCL, length(BODY)).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    connection.next_event()
+    assert connection.resumption_supported(LOCATION) == b""
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_the_rest_of_a_body_can_be_dropped(*, has_begun: bool) -> None:
+    """All bytes that have come are in the memory of the receiver, and no other ever is."""
+    connection = asked(IHCL, length(BODY))
+    kept = Collector(1 << 20)
+    if has_begun:
+        connection.receive_body(kept)
+        connection.feed(BODY[:5])
+    connection.drop_body()
+    assert connection.feed(BODY[5 * has_begun :]) == len(BODY) - 5 * has_begun
+    assert isinstance(connection.next_event(), EndOfMessage)
+    assert kept.data == BODY[: 5 * has_begun]
