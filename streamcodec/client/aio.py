@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +25,8 @@ from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import Exchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
 from streamcodec.client.timeouts import SECONDS, Timeout, Times
+from streamcodec.client.uploading import Uploading
+from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.message import Values
 from streamcodec.engine.placement import Place
@@ -91,23 +94,26 @@ class AsyncClient:
         headers: Headers | None = None,
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
+        resumable: str | PathLike[str] | bool = False,
     ) -> InferResult:
         """Run a model's inference; arguments, result and errors are those of `Client.infer`.
 
-        The windows of `Rows` may be asynchronous. Otherwise they are made on the event loop, so each should be quick.
+        The windows of `Rows` may be asynchronous, unless the request is `resumable`. Otherwise they are made on the
+        event loop, so each should be quick.
         """
         times = self._common.times(timeout, total_timeout)
-        exchange = self._common.calls.infer(
-            model,
-            inputs,
-            outputs=outputs,
-            request_id=request_id,
-            parameters=parameters,
-            version=version,
-            is_binary=is_binary,
-            placing=Placing(out, place),
-            headers=headers,
-        )
+        arguments: dict[str, Any] = {
+            "outputs": outputs,
+            "request_id": request_id,
+            "parameters": parameters,
+            "version": version,
+            "is_binary": is_binary,
+            "placing": Placing(out, place),
+            "headers": headers,
+        }
+        if resumable is not False:
+            return await self._upload(self._common.calls.upload(model, inputs, resumable, **arguments), times)
+        exchange = self._common.calls.infer(model, inputs, **arguments)
         await self._compress(exchange, times)
         return (await self._call(exchange, times)).infer_result()
 
@@ -281,6 +287,18 @@ class AsyncClient:
         if self._common.compresses:  # this may take seconds; the event loop runs meanwhile
             with within(times.limit):
                 await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
+
+    async def _upload(self, uploading: Uploading, times: Times) -> InferResult:
+        while True:
+            exchange = uploading.next_exchange()
+            try:
+                await self._call(exchange, times)
+            except (OSError, MessageError) as error:
+                seconds = uploading.failed(exchange, error, is_over=times.limit.is_over)
+                await anyio.sleep(times.limit.at_most(seconds) or 0.0)
+                continue
+            if uploading.succeeded(exchange):
+                return exchange.infer_result()
 
     async def _call(self, exchange: Exchange, times: Times) -> Exchange:
         async with self._awaiting.exchanging(exchange, times) as events:

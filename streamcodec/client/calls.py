@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from typing import Any
+from os import PathLike, fspath
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from streamcodec.client.address import Address
 from streamcodec.client.exchange import Compression, Exchange, Placing
 from streamcodec.client.fields import Headers, RequestFields
+from streamcodec.client.uploading import Record, Uploading
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
@@ -25,6 +27,9 @@ from streamcodec.engine.rows import Rows
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
 from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
 from streamcodec.formats.v2.model import RequestedOutput
+
+_KEPT_ID: Final = "resumable"
+"""The id of a request that may go on after a restart of the client."""
 
 
 class Calls:
@@ -48,6 +53,7 @@ class Calls:
             media_type: for requests with tensors; None for the usual one.
         """
         self._prefix = address.prefix
+        self._origin = f"{'https' if address.is_secure else 'http'}://{address.authority}"
         self._fields = fields
         self._limits = limits
         self._compression = compression
@@ -77,15 +83,62 @@ class Calls:
         headers: Headers | None,
     ) -> Exchange:
         """Ask for inference; see `Client.infer` for the arguments."""
+        message = self._message(
+            inputs, outputs=outputs, request_id=request_id, parameters=parameters, is_binary=is_binary
+        )
+        return self._post(model, version, headers, message, placing)
+
+    def _message(
+        self,
+        inputs: Mapping[str, Values],
+        *,
+        outputs: Iterable[str | RequestedOutput] | None,
+        request_id: str | None,
+        parameters: Mapping[str, Any] | None,
+        is_binary: bool,
+    ) -> EncodedMessage:
         tensors = [Tensor(name=name, array=_array(value), is_binary=is_binary) for name, value in inputs.items()]
         requested = [_with_form(output, is_binary=is_binary) for output in outputs or ()]
-        message = encode_request(
+        return encode_request(
             tensors,
             outputs=requested or None,
             request_id=self._request_id if request_id is None else request_id,
             parameters={**(parameters or {}), "binary_data_output": is_binary},
         )
-        return self._post(model, version, headers, message, placing)
+
+    def upload(
+        self,
+        model: str,
+        inputs: Mapping[str, Values],
+        resumable: str | PathLike[str] | bool,  # noqa: FBT001 - True is one of its values
+        *,
+        request_id: str | None,
+        version: str | None,
+        headers: Headers | None,
+        placing: Placing,
+        **others: Any,  # noqa: ANN401 - those of `infer`
+    ) -> Uploading:
+        """Ask for inference by an upload that can be resumed; see `Client.infer` for the arguments.
+
+        Raises:
+            LocalProtocolError: the client compresses requests, or some windows can be made only once.
+        """
+        if self._compression.request is not None:
+            raise LocalProtocolError("a compressed request cannot be resumed; leave out request_compression")
+        path = None if resumable is True else fspath(cast("str", resumable))
+        # After a restart the client is another one, and the header has to be the same.
+        message = self._message(inputs, request_id=request_id or (None if path is None else _KEPT_ID), **others)
+        usual = message.headers if self._media_type is None else message.headers_with(self._media_type)
+        return Uploading(
+            origin=self._origin,
+            target=f"{self._prefix}{model_path(model, version)}/infer",
+            fields=self._fields.of_call(headers),
+            message_fields=[field for field in usual if field[0] != "Content-Length"],
+            message=message,
+            limits=self._limits,
+            placing=placing,
+            record=None if path is None else Record(path),
+        )
 
     def infer_raw(self, model: str, tensor: Values, *, version: str | None, headers: Headers | None) -> Exchange:
         """Ask for inference with a raw binary request; see `Client.infer_raw` for the arguments."""

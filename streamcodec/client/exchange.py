@@ -16,6 +16,7 @@ from streamcodec.client.documents import MAX_QUICK_BYTES, read_object
 from streamcodec.client.errors import Headers, ServerError
 from streamcodec.client.fields import Field
 from streamcodec.client.lane import Lane, LaneCall
+from streamcodec.client.rest import Rest
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import (
     ErrorCode,
@@ -151,8 +152,9 @@ class Exchange:
         compression: Compression | None = None,
         placing: Placing | None = None,
         media_type: str | None = None,
+        rest: Rest | None = None,
     ) -> None:
-        """Prepare a call; `fields` do not include those of the message."""
+        """Prepare a call; `fields` do not include those of the message. Only the `rest` of it is sent, if given."""
         self._method = method
         self._target = target
         self._fields = fields
@@ -161,6 +163,7 @@ class Exchange:
         self._compression = compression or Compression()
         self._placing = placing or Placing()
         self._media_type = media_type
+        self._rest = rest
         self._head: ResponseHead | None = None
         self._collector: Collector | None = None
         self._header: ResponseHeader | None = None
@@ -201,7 +204,10 @@ class Exchange:
         self._lane, self._lane_call = lane, None
         fields = [*self._fields]
         parts: tuple[Part, ...] = ()
-        if self._message is not None:
+        if self._rest is not None:
+            fields += self._rest.fields
+            parts = self._rest.parts()
+        elif self._message is not None:
             message, media_type = self._message, self._media_type
             if lane is not None and self._uses_lane and (call := lane.begin(message)) is not None:
                 self._lane_call, message = call, call.message
@@ -247,6 +253,16 @@ class Exchange:
     def is_answered(self) -> bool:
         """Whether the connection can be used again. After a status of 5xx, some servers close it without notice."""
         return self.has_ended and self._head is not None and self._head.status not in _FAILURE
+
+    @property
+    def status(self) -> int | None:
+        """The status of the answer; None before it."""
+        return None if self._head is None else self._head.status
+
+    def field(self, name: bytes) -> str | None:
+        """Return a field of the answer that is there once; `name` is in lower case."""
+        values = [] if self._head is None else self._head.fields.values(name)
+        return values[0].decode("latin-1") if len(values) == 1 else None
 
     @property
     def is_success(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from os import PathLike
 from pathlib import Path
+from time import sleep
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +21,8 @@ from streamcodec.client.exchange import Exchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
 from streamcodec.client.lane import MemoryLane
 from streamcodec.client.timeouts import SECONDS, Timeout, Times
+from streamcodec.client.uploading import Uploading
+from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.message import Values
 from streamcodec.engine.placement import Place
@@ -129,6 +133,7 @@ class Client:
         headers: Headers | None = None,
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
+        resumable: str | PathLike[str] | bool = False,
     ) -> InferResult:
         """Run a model's inference.
 
@@ -149,6 +154,10 @@ class Client:
             headers: fields for this request, in addition to the client's; those with the same names win.
             timeout: for this call; None for the client's own, `math.inf` for none.
             total_timeout: seconds for this call; None for the client's own limit, `math.inf` for none.
+            resumable: whether the request goes on at the byte where its connection broke, instead of failing. The
+                server has to offer this (`serve --resumable-uploads`). A path names a file that keeps the name of the
+                upload, which is a secret: then the same request goes on after a restart of this program, too. The
+                request fails after eight failures in a row without progress, or after `total_timeout`.
 
         Returns:
             The outputs. A server may answer in JSON although binary was requested; the arrays are the same.
@@ -164,17 +173,18 @@ class Client:
                 server may receive it twice. This is not done for `Rows` whose windows can be made only once.
         """
         times = self._common.times(timeout, total_timeout)
-        exchange = self._common.calls.infer(
-            model,
-            inputs,
-            outputs=outputs,
-            request_id=request_id,
-            parameters=parameters,
-            version=version,
-            is_binary=is_binary,
-            placing=Placing(out, place),
-            headers=headers,
-        )
+        arguments: dict[str, Any] = {
+            "outputs": outputs,
+            "request_id": request_id,
+            "parameters": parameters,
+            "version": version,
+            "is_binary": is_binary,
+            "placing": Placing(out, place),
+            "headers": headers,
+        }
+        if resumable is not False:
+            return self._upload(self._common.calls.upload(model, inputs, resumable, **arguments), times)
+        exchange = self._common.calls.infer(model, inputs, **arguments)
         exchange.compress()
         exchange.use_lane()
         return self._call(exchange, times).infer_result()
@@ -375,6 +385,18 @@ class Client:
         except ServerError:
             return False
         return True
+
+    def _upload(self, uploading: Uploading, times: Times) -> InferResult:
+        while True:
+            exchange = uploading.next_exchange()
+            try:
+                self._call(exchange, times)
+            except (OSError, MessageError) as error:
+                seconds = uploading.failed(exchange, error, is_over=times.limit.is_over)
+                sleep(times.limit.at_most(seconds) or 0.0)
+                continue
+            if uploading.succeeded(exchange):
+                return exchange.infer_result()
 
     def _call(self, exchange: Exchange, times: Times) -> Exchange:
         with closing(self._blocking.events(exchange, times)) as events:

@@ -1,0 +1,252 @@
+"""Both clients over a link that breaks: the request goes on at the right byte, or fails with what it has reached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcodec import SAGEMAKER_MEDIA_TYPE, LocalProtocolError, RemoteProtocolError, Rows, encode_response
+from streamcodec.client import Client, ServerError, uploading
+from streamcodec.server import Server, ServerOptions
+from tests.client.drivers import KINDS, Kind
+from tests.client.scripted import response, scripted
+from tests.server.breaking import breaking
+from tests.server.models import models
+from tests.server.programs import server_here
+from tests.server.wire import Wire, head
+
+X = np.random.default_rng(3).random(200_000)
+OPTIONS = ServerOptions(resumable_uploads=4, upload_timeout=20.0)
+Address = tuple[str, int]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Server, Address]]:
+    with server_here(models(), OPTIONS) as (server, address):
+        yield server, address
+
+
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses between attempts, which grow to ten seconds, are a thousandth here."""
+    monkeypatch.setattr(uploading, "_FIRST_PAUSE", 1e-4)
+
+
+def _rows(count: int = 50) -> Rows:
+    class Windows:
+        def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
+            return iter(np.split(X, count))
+
+    return Rows("FP64", X.shape, Windows())
+
+
+@KINDS
+@pytest.mark.parametrize("made", ["array", "windows"])
+def test_a_request_survives_many_breaks(served: tuple[Server, Address], kind: Kind, made: str) -> None:
+    server, address = served
+    cuts = [100, 900, 300_000, 1, 250_000, 2000, 600_000, 123_457]
+    with breaking(address, iter(cuts)) as link, kind.client(link.url) as driver:
+        result = driver.infer("identity", {"x": X if made == "array" else _rows()}, resumable=True)
+        assert np.array_equal(result["x"], X)
+        assert link.breaks == len(cuts)
+        assert link.passed < 1.5 * X.nbytes, "only what was lost on the way came twice"
+    assert server.reserved_bytes == 0
+
+
+@KINDS
+def test_a_link_that_never_works_ends_the_call_with_its_offset(served: tuple[Server, Address], kind: Kind) -> None:
+    def cuts() -> Iterator[int]:
+        yield from (2000, 400_000)
+        while True:
+            yield 1
+
+    with (
+        breaking(served[1], cuts()) as link,
+        kind.client(link.url) as driver,
+        pytest.raises(ConnectionError, match=r"gave up after 9 failures without progress, the server has \d+ of "),
+    ):
+        driver.infer("identity", {"x": X}, resumable=True)
+
+
+@KINDS
+def test_the_total_time_holds_for_all_attempts(
+    served: tuple[Server, Address], kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "_FIRST_PAUSE", 0.1)
+    with breaking(served[1], iter([1] * 100)) as link, kind.client(link.url) as driver, pytest.raises(TimeoutError):
+        driver.infer("identity", {"x": X}, resumable=True, total_timeout=0.2)
+
+
+@KINDS
+def test_the_words_of_the_server_are_raised_at_once(served: tuple[Server, Address], kind: Kind) -> None:
+    with kind.client("http://{}:{}".format(*served[1])) as driver:
+        for model, inputs, status in (("no", {"x": X}, 404), ("declared", {"y": X}, 400), ("break", {"x": X}, 500)):
+            with pytest.raises(ServerError) as caught:
+                driver.infer(model, inputs, resumable=True)
+            assert caught.value.status == status
+
+
+def test_a_server_that_does_not_offer_it_is_an_error() -> None:
+    with server_here(models()) as (_, (host, port)), Client(f"http://{host}:{port}") as client:
+        with pytest.raises(ServerError) as caught:
+            client.infer("identity", {"x": X}, resumable=True)
+        assert caught.value.__notes__ == ["resumable needs a server that offers uploads that can be resumed"]
+
+
+def test_a_restarted_client_goes_on(
+    served: tuple[Server, Address], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "_FIRST_PAUSE", 2e-3)  # so that the server has read what is on its way
+    path = tmp_path / "upload"
+    with breaking(served[1], iter([5000, 1_000_000, *[1] * 8])) as link:
+        with Client(link.url) as client, pytest.raises(ConnectionError):
+            client.infer("identity", {"x": X}, resumable=path)
+        assert path.stat().st_mode & 0o777 == 0o600
+        with Client(link.url) as client:
+            assert np.array_equal(client.infer("identity", {"x": X}, resumable=path)["x"], X)
+            assert client.sent_bytes < X.nbytes
+    assert not path.exists()
+
+
+def test_an_upload_that_the_server_has_dropped_begins_anew(served: tuple[Server, Address], tmp_path: Path) -> None:
+    path = tmp_path / "upload"
+    with breaking(served[1], iter([5000, 1_000_000, *[1] * 8])) as link:
+        with Client(link.url) as client, pytest.raises(ConnectionError):
+            client.infer("identity", {"x": X}, resumable=path)
+        location = json.loads(path.read_text())["location"]
+        with Wire(served[1]) as wire:
+            assert wire.send(head(location, method="DELETE")).response().status == 204
+        with Client(link.url) as client:
+            assert np.array_equal(client.infer("identity", {"x": X}, resumable=path)["x"], X)
+            assert client.sent_bytes > X.nbytes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"request": "another", "location": "/v2/uploads/x"}', '{"request": 1}']
+)
+def test_a_file_of_another_request_is_replaced(served: tuple[Server, Address], tmp_path: Path, text: str) -> None:
+    path = tmp_path / "upload"
+    path.write_text(text)
+    with Client("http://{}:{}".format(*served[1])) as client:
+        assert np.array_equal(client.infer("identity", {"x": X}, resumable=path)["x"], X)
+    assert not path.exists()
+
+
+def test_what_cannot_be_sent_twice_is_refused() -> None:
+    with Client("http://127.0.0.1:1") as client, pytest.raises(LocalProtocolError, match="an iterable"):
+        client.infer("identity", {"x": Rows("FP64", X.shape, iter([X]))}, resumable=True)
+    with (
+        Client("http://127.0.0.1:1", request_compression="gzip") as client,
+        pytest.raises(LocalProtocolError, match="request_compression"),
+    ):
+        client.infer("identity", {"x": X}, resumable=True)
+
+
+CREATED = response(b"", "Location: /v2/uploads/x", status="201 Created")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (response(b""), "has not begun an upload"),
+        (response(b"", status="201 Created"), "has not begun an upload"),
+        (response(b"", "Location: //evil.example/v2", status="201 Created"), "has not begun an upload"),
+        (response(b"", "Location: http://evil.example/v2", status="201 Created"), "has not begun an upload"),
+    ],
+)
+def test_a_server_that_begins_no_upload_is_refused(answer: bytes, words: str) -> None:
+    with (
+        scripted([answer]) as server,
+        Client(server.url) as client,
+        pytest.raises(RemoteProtocolError, match=words),
+    ):
+        client.infer("identity", {"x": X}, resumable=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ((), "does not say where"),
+        (("Upload-Offset: -1",), "does not say where"),
+        (("Upload-Offset: 1", "Upload-Offset: 1"), "does not say where"),
+        (("Upload-Offset: 9999999999",), "goes on at byte 9999999999"),
+    ],
+)
+def test_a_server_that_tells_no_offset_is_refused(fields: tuple[str, ...], words: str) -> None:
+    told = response(b"", *fields, status="204 No Content", is_counted=False)
+    with (
+        scripted([CREATED], [], [told]) as server,
+        Client(server.url) as client,
+        pytest.raises(RemoteProtocolError, match=words),
+    ):
+        client.infer("identity", {"x": X}, resumable=True)
+
+
+def test_the_offset_never_goes_back() -> None:
+    told = [response(b"", f"Upload-Offset: {at}", status="204 No Content", is_counted=False) for at in (500, 499)]
+    with (
+        scripted([CREATED], [], [told[0]], [], [told[1]]) as server,
+        Client(server.url) as client,
+        pytest.raises(RemoteProtocolError, match="goes on at byte 499; it had 500 of"),
+    ):
+        client.infer("identity", {"x": X}, resumable=True)
+
+
+def test_busy_servers_and_wrong_offsets_are_asked_again() -> None:
+    """The whole message is one small tensor, so that each request comes whole."""
+    answer = encode_response({"x": np.ones(1)}, model_name="m")
+    lines = [f"{name}: {value}" for name, value in answer.headers if name != "Content-Length"]
+    told = response(b"", "Upload-Offset: 5", status="204 No Content", is_counted=False)
+    steps = [
+        response(b"{}", status="503 Busy"),
+        CREATED,
+        response(b"{}", "Upload-Offset: 5", status="409 Conflict"),
+        response(b"{}", status="500 Oops"),
+        told,
+        response(b"".join(answer.buffers), "Upload-Complete: ?1", *lines),
+    ]
+    # After a status of 5xx the client opens a new connection.
+    with scripted(steps[:1], steps[1:4], steps[4:]) as server, Client(server.url) as client:
+        result = client.infer("m", {"x": np.ones(1)}, resumable=True)
+        assert result["x"].tolist() == [1.0]
+    heads = [request.split(b" HTTP")[0] for request in server.requests]
+    assert heads == [
+        b"POST /v2/models/m/infer",
+        b"POST /v2/models/m/infer",
+        b"PATCH /v2/uploads/x",
+        b"HEAD /v2/uploads/x",
+        b"HEAD /v2/uploads/x",
+        b"PATCH /v2/uploads/x",
+    ]
+    assert b"Upload-Offset: 5\r\n" in server.requests[-1]
+
+
+def test_an_error_of_the_model_is_not_asked_again() -> None:
+    refused = response(b'{"error": "no"}', "Upload-Complete: ?1", status="500 Oops")
+    with (
+        scripted([CREATED, refused]) as server,
+        Client(server.url) as client,
+        pytest.raises(ServerError, match="500: no"),
+    ):
+        client.infer("m", {"x": np.ones(1)}, resumable=True)
+
+
+def test_an_answer_that_breaks_off_has_the_request_sent_again() -> None:
+    answer = encode_response({"x": np.ones(1)}, model_name="m")
+    lines = [f"{name}: {value}" for name, value in answer.headers if name != "Content-Length"]
+    whole = response(b"".join(answer.buffers), "Upload-Complete: ?1", *lines)
+    gone = response(b"", status="404 Not Found", is_counted=False)
+    with scripted([CREATED, whole[:-5]], [gone], [CREATED, whole]) as server, Client(server.url) as client:
+        assert client.infer("m", {"x": np.ones(1)}, resumable=True)["x"].tolist() == [1.0]
+
+
+def test_other_forms_of_the_header_length_are_kept(served: tuple[Server, Address]) -> None:
+    with Client("http://{}:{}".format(*served[1]), media_type=SAGEMAKER_MEDIA_TYPE) as client:
+        assert np.array_equal(client.infer("identity", {"x": X}, resumable=True)["x"], X)
+        result = client.infer("identity", {"x": X[:3]}, resumable=True, is_binary=False)
+        assert result["x"].tolist() == X[:3].tolist()
