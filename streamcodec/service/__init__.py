@@ -14,11 +14,13 @@ from streamcodec.service.models import (
     TensorMetadata,
 )
 from streamcodec.service.observing import Ending, Observer, RequestRecord, ServerLoad
+from streamcodec.service.portion import Portion, UploadService
 from streamcodec.service.reception import ReceivedRequest, Reception
 from streamcodec.service.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
 from streamcodec.service.service import Service
 from streamcodec.service.statistics import ModelStatistics
+from streamcodec.service.uploads import Upload, Uploads
 
 __all__ = [
     "ANY_SIZE",
@@ -33,6 +35,7 @@ __all__ = [
     "ModelRegistry",
     "ModelStatistics",
     "Observer",
+    "Portion",
     "Predict",
     "ReceivedRequest",
     "Reception",
@@ -44,6 +47,9 @@ __all__ = [
     "Service",
     "StatisticsObserver",
     "TensorMetadata",
+    "Upload",
+    "UploadService",
+    "Uploads",
     "demo_models",
     "error_reply",
     "failure_reply",

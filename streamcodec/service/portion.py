@@ -47,9 +47,9 @@ class Portion:
 
     def __init__(self, upload: Upload, nbytes: int, *, is_last: bool, interim: Fields | None = None) -> None:
         """Begin with the first of `nbytes` bytes."""
-        self.upload = upload
-        self.is_last = is_last
-        self.interim = interim
+        self.upload: Upload = upload
+        self.is_last: bool = is_last
+        self.interim: Fields | None = interim
         self._decoder: Decoder[RequestHeader] = upload.inference.decoder
         self._reaches_end = upload.offset + nbytes == upload.length
         self._has_ended = False

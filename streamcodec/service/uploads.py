@@ -53,13 +53,14 @@ class Upload:
 
     def __init__(self, name: str, inference: Inference, length: int, reservation: Reservation, ends: float) -> None:
         """Begin before the first byte."""
-        self.id = name
-        self.inference = inference
-        self.length = length
-        self.reservation = reservation
+        self.id: str = name
+        self.inference: Inference = inference
+        self.length: int = length
+        self.reservation: Reservation = reservation
         self.carrier: Carrier | None = None
         self.is_whole: bool = False
-        self.ends = self.expires = ends
+        self.ends: float = ends
+        self.expires: float = ends
 
     @property
     def offset(self) -> int:

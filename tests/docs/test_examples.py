@@ -326,6 +326,21 @@ def test_an_upload_that_breaks_goes_on() -> None:
     assert second.endswith("['x.npy']")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process has had")
+def test_a_request_that_breaks_goes_on() -> None:
+    """50 MiB over HTTP, ten breaks and a killed client; a client that held them would need 20 MiB more."""
+    command = [sys.executable, str(_EXAMPLES / "resumed_request.py"), "50"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    first, second = result.stdout.splitlines()
+    assert first.startswith("52428800 bytes, 10 breaks, 1 restart, right: True, sent: ")
+    assert int(first.split()[-1]) < 2 * 52428800, "what was lost in the buffers of the link comes again, and no more"
+    _, peak, _, _, bare, *_ = second.split()
+    assert int(peak) - int(bare) <= 30
+    assert second.endswith("record: False")
+
+
 def test_all_examples_are_tested() -> None:
     """Those of servers and files in `test_embedding_examples`; those of KServe and Ray with their tests."""
     assert {path.name for path in _EXAMPLES.glob("*.py")} == {
@@ -345,6 +360,7 @@ def test_all_examples_are_tested() -> None:
         "kserve_model.py",
         "pipe_to_npy.py",
         "ray_replica.py",
+        "resumed_request.py",
         "resumed_upload.py",
         "test_your_decoder.py",
         "threaded_server.py",
