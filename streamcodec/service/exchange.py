@@ -284,10 +284,11 @@ class Exchange:
 
     def let_go(self) -> None:
         """Keep the upload of the current request, if there is one, because this connection brings no more of it."""
-        portion, self.portion = self.portion, None
+        portion = self.portion
         if portion is not None and self._uploads is not None:
             portion.upload.inference.watch = None
             self._uploads.uploads.keep(portion.upload, self.reservation)
+            self.portion = None  # only now: if there was no memory to keep it, this is called again
             self.end()
 
     def give_way(self) -> None:
@@ -342,7 +343,7 @@ class Exchange:
 
     def _leave(self, reply: Reply, uploads: UploadService) -> Reply:
         """Say that an upload is complete; or keep one whose connection has failed, or drop one that is refused."""
-        portion, self.portion = self.portion, None
+        portion = self.portion
         if self._ends_upload:
             self._ends_upload = False
             return replaced(reply, headers=[*reply.headers, ("Upload-Complete", "?1")])
@@ -352,6 +353,7 @@ class Exchange:
                 uploads.uploads.keep(portion.upload, self.reservation)
             else:
                 uploads.uploads.end(portion.upload)
+            self.portion = None
         return reply
 
     def _tell(self, reply: Reply, watch: RequestWatch) -> None:

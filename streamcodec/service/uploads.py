@@ -180,5 +180,8 @@ class Uploads:
         upload = next(iter(self._interrupted), None)
         if upload is None:
             return False
+        reservation, upload.reservation = upload.reservation, Reservation(self._budget)
         self.end(upload)
+        del upload  # its arrays are gone before somebody else gets their memory
+        reservation.release()
         return True

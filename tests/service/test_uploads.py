@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import partial
 from itertools import count, pairwise
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -485,6 +487,36 @@ def test_interrupted_uploads_make_room_before_anybody_waits() -> None:
     other = Reservation(site.budget)
     assert other.ask(300 * KIB)
     assert [offset(site, name) for name in "0123"] == [None, None, 5000, 5000], "the oldest first"
+
+
+def test_the_arrays_are_gone_before_others_get_their_memory() -> None:
+    site = Site(max_bytes=200 * KIB)
+    interrupted(site, 70_000)
+    gc.collect()  # a visit refers to itself
+    dropped = ref(site.uploads.find("0").inference)
+    other, alive = Reservation(site.budget), []
+    other.on_granted = lambda: alive.append(dropped())
+    assert other.ask(150 * KIB)
+    assert alive == [None]
+
+
+def test_want_of_memory_for_the_bookkeeping_loses_no_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner of the connection tries again then."""
+    site = Site()
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    for way in ("let go", "answer"):
+        visit = Visit(site)
+        visit.begin()
+        visit.bring(BODY[:5000])
+        with monkeypatch.context() as patch:
+            patch.setattr(site.uploads, "keep", fail)
+            with pytest.raises(MemoryError):
+                visit.exchange.let_go() if way == "let go" else visit.exchange.fail(BROKEN)
+        visit.exchange.let_go()
+    assert [offset(site, name) for name in "01"] == [5000, 5000]
 
 
 def test_an_upload_that_breaks_while_others_wait_is_dropped() -> None:
