@@ -132,10 +132,10 @@ class _Known:
     __slots__ = ("head", "header_length", "length", "outgoing")
 
     def __init__(self, head: RequestHead, length: int, header_length: int, outgoing: bytes) -> None:
-        self.head = head
-        self.length = length
-        self.header_length = header_length
-        self.outgoing = outgoing
+        self.head: RequestHead = head
+        self.length: int = length
+        self.header_length: int = header_length
+        self.outgoing: bytes = outgoing
 
     def followed_by(self, fields: bytes) -> _Known:
         """Return the same head with more fields, each after a line end."""

@@ -41,9 +41,10 @@ from streamcodec.formats.v2.lane import (
 from streamcodec.formats.v2.layout import Layout
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent
-from streamcodec.service.inference import Inference, ResolvedHead, as_values
+from streamcodec.service.inference import Inference, KnownCall, ResolvedHead, as_values
 from streamcodec.service.memory import bytes_beside, bytes_taken
 from streamcodec.service.models import Outputs
+from streamcodec.service.observing import CallWatch
 from streamcodec.service.replies import Reply, message_reply
 from streamcodec.service.windows import Pull
 
@@ -76,8 +77,8 @@ class LaneInference(Inference):
             RemoteProtocolError: `invalid-member`: the head does not fit the memory, or the model takes windows.
         """
         self.resolved = resolved
-        self.plan = None
-        self.watch = None
+        self.plan: KnownCall | None = None
+        self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
         self._received: dict[str, np.ndarray[Any, Any] | Elements] = {}
         self._values = self._received

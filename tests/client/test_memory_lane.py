@@ -216,7 +216,7 @@ def test_the_descriptor_is_closed() -> None:
     del lane
     gc.collect()
     assert gone() is None
-    assert open_descriptors(os.getpid()) == before
+    assert open_descriptors(os.getpid()) <= before  # those of other tests may be closed meanwhile
 
 
 # Servers that cheat

@@ -71,9 +71,14 @@ SHOWN_BY = {
     "linger_timeout": "test_limits::test_a_refused_client_that_never_stops_sending_is_cut_off",
     "shutdown_timeout": "test_patience::test_a_request_that_takes_too_long_to_end_is_given_up",
     "drain_delay": "test_draining::test_readiness_turns_first_and_everything_is_served",
+    "resumable_uploads": "test_uploads::test_ten_thousand_begun_uploads_are_bounded",
+    "upload_timeout": "test_uploads::test_an_upload_that_nobody_resumes_is_dropped_by_itself",
     "busy_poll": "test_limits::test_an_event_loop_stays_awake_for_so_long_and_no_longer",
 }
 """Where each limit is shown to hold: a file of this folder or another, and a function in it."""
+
+OFF = {"max_lane_bytes", "resumable_uploads"}
+"""What is 0 by default, and then not offered."""
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "trio"])
@@ -108,7 +113,7 @@ def test_every_limit_has_its_reason_beside_it(kind: type) -> None:
 
 def test_every_option_is_finite_by_default() -> None:
     for name in OPTION_FIELDS:
-        if name not in {"drain_delay", "max_lane_bytes"}:  # a part of another, and 0 by default
+        if name not in {"drain_delay", *OFF}:  # a part of another, and 0 by default
             assert 0 < getattr(ServerOptions(), name) < math.inf, name
 
 
@@ -119,7 +124,7 @@ def _options(name: str, value: Any) -> ServerOptions:  # noqa: ANN401 - anything
     return ServerOptions(**{name: value})
 
 
-COUNTS = [name for name in OPTION_FIELDS if name.startswith("max_") and name != "max_lane_bytes"]
+COUNTS = [name for name in OPTION_FIELDS if name.startswith("max_") and name not in OFF]
 TIMES = [name for name in OPTION_FIELDS if name.endswith(("_timeout", "_poll", "_rate", "_delay"))]
 FROM_ZERO = {"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "drain_delay", "busy_poll"}
 
@@ -142,7 +147,7 @@ def test_times_are_numbers(name: str, value: Any) -> None:  # noqa: ANN401 - any
 
 
 def test_some_times_may_be_0() -> None:
-    assert set(OPTION_FIELDS) == {*COUNTS, *TIMES, "max_lane_bytes"}
+    assert set(OPTION_FIELDS) == {*COUNTS, *TIMES, *OFF}
     for name in TIMES:
         if name in FROM_ZERO:
             assert getattr(_options(name, 0), name) == 0

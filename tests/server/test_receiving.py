@@ -98,7 +98,7 @@ def test_a_client_that_is_quick_enough_has_its_time(backend: str) -> None:
 
     async def main() -> None:
         client = Trickle(body, 20_000, 0.03)
-        received = await receive_request(scope, client.receive, timeout=0.1, min_rate=1e4)
+        received = await receive_request(scope, client.receive, timeout=0.4, min_rate=1e4)
         assert np.array_equal(received.inputs["x"], X)
 
     run(main, backend=backend)
