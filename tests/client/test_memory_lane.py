@@ -210,13 +210,19 @@ def test_what_is_refused() -> None:
 
 
 def test_the_descriptor_is_closed() -> None:
-    before = open_descriptors(os.getpid())
+    gc.collect()  # of other tests
+    before = _memory_files()
     lane = MemoryLane(request_bytes=MIB, answer_bytes=MIB)
+    assert _memory_files() == before + 1
     gone = weakref.ref(lane)
     del lane
     gc.collect()
     assert gone() is None
-    assert open_descriptors(os.getpid()) <= before  # those of other tests may be closed meanwhile
+    assert _memory_files() == before
+
+
+def _memory_files() -> int:
+    return sum(name.startswith("/memfd:") for name in open_descriptors(os.getpid()))
 
 
 # Servers that cheat
