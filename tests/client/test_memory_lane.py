@@ -213,7 +213,7 @@ def test_the_descriptor_is_closed() -> None:
     gc.collect()  # of other tests
     before = _memory_files()
     lane = MemoryLane(request_bytes=MIB, answer_bytes=MIB)
-    assert _memory_files() == before + 1
+    assert _memory_files() > before
     gone = weakref.ref(lane)
     del lane
     gc.collect()
