@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -43,6 +44,9 @@ from streamcodec.transports.memfd import (
 )
 
 logger: Final = logging.getLogger(__name__)
+
+SUPPORTS_LANES: Final = sys.version_info < (3, 13)
+"""Under Python 3.13, the memory of some lanes stays mapped after their end until the garbage collector comes."""
 
 _BEGINNING: Final = f"POST {LANE_PATH} ".encode()
 _HEAD_END: Final = b"\r\n\r\n"
@@ -74,6 +78,8 @@ class Lanes:
         """
         if not HAS_MEMORY_FILES:
             raise LocalProtocolError("max_lane_bytes: this system has no memory files, which a memory lane needs")
+        if not SUPPORTS_LANES:
+            raise LocalProtocolError("max_lane_bytes: a server offers memory lanes under Python 3.11 and 3.12 only")
         self._max_bytes = options.max_lane_bytes
         self._idle_timeout = options.idle_timeout
         self._budget = budget

@@ -27,7 +27,10 @@ from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, floats, infer_request
 from tests.transports.test_memfd import WRONG
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files exist on Linux only")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not lanes.SUPPORTS_LANES,
+    reason="servers have lanes on Linux, under Python 3.11 and 3.12",
+)
 
 X = np.arange(1000, dtype=np.float32)
 OPTIONS = ServerOptions(max_lane_bytes=16 * MIB, idle_timeout=5, read_timeout=5)
