@@ -203,15 +203,9 @@ class UploadService:
             error = _mismatch(f"the upload goes on at byte {upload.offset}, not at {offset}", 409)
             return _refusal(error, self._state(upload))
         end = offset + nbytes
-        if (
-            end > upload.length
-            or (last and end < upload.length)
-            or number(head, b"upload-length")
-            not in {
-                None,
-                upload.length,
-            }
-        ):
+        declared = number(head, b"upload-length")
+        ends_wrong = end > upload.length or (last and end < upload.length)
+        if ends_wrong or declared not in {None, upload.length}:
             msg = f"the upload has {upload.length} bytes; this piece ends at byte {end}"
             return _refusal(_mismatch(msg), self._state(upload))
         return Portion(upload, nbytes, is_last=last)
