@@ -35,7 +35,7 @@ class Program:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        host, _, port = self.url.partition("://")[2].rpartition(":")
         return host.strip("[]"), int(port)
 
     def kill(self, number: signal.Signals) -> None:
