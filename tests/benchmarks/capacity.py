@@ -88,7 +88,7 @@ MEASURED: Final = {
     "600 KB": Figures("600 KB", 600_000, 0.000_821),
     "64 MiB": Figures("64 MiB", 64 * MIB, 0.0335),
 }
-"""CPU time of the bundled server, model `sink`: the most of the rows of `measure`, as docs/scaling.md has them."""
+"""CPU time of the bundled server, model `sink`: the most that `measure` printed, on the slower machine of the page."""
 
 
 def limits_for(figures: Figures) -> Limits:
