@@ -19,6 +19,7 @@ from tests.server.breaking import breaking
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import Wire, head
+from tests.transports.certificates import client_side, server_side
 
 X = np.random.default_rng(3).random(200_000)
 OPTIONS = ServerOptions(resumable_uploads=4, upload_timeout=20.0)
@@ -56,6 +57,21 @@ def test_a_request_survives_many_breaks(served: tuple[Server, Address], kind: Ki
         assert link.breaks >= len(cuts) - 2, "the server may end a connection before its cut"
         assert link.passed < 1.5 * X.nbytes, "only what was lost on the way came twice"
     assert server.reserved_bytes == 0
+
+
+@KINDS
+def test_a_request_survives_breaks_under_tls(kind: Kind) -> None:
+    """A cut ends the connection without TLS's own end, in the middle of a record."""
+    cuts = [3000, 300_000, 250_000, 5000]
+    with (
+        server_here(models(), OPTIONS, ssl_context=server_side()) as (server, address),
+        breaking(address, iter(cuts)) as link,
+        kind.client(link.url.replace("http://", "https://"), ssl_context=client_side()) as driver,
+    ):
+        assert np.array_equal(driver.infer("identity", {"x": X}, resumable=True)["x"], X)
+        assert link.breaks >= len(cuts) - 2, "the server may end a connection before its cut"
+        assert link.passed < 2 * X.nbytes, "only what was lost on the way came twice"
+        assert server.reserved_bytes == 0
 
 
 @KINDS
