@@ -138,7 +138,7 @@ class Conversation:
         """
         reply = self._exchange.reply
         if reply.cause is not None:
-            log_failure(reply.cause, reply.call)
+            log_failure(reply.cause, reply.call, is_observed=self._observation is not None)
         headers = complete_headers(reply)
         if self._peer.can_close and self._leaves_much():
             headers.append(("Connection", "close"))

@@ -13,23 +13,27 @@ from types import TracebackType
 from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.service.replies import drop_tracebacks
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 
 logger: Final = logging.getLogger(__name__)
 
 
-def log_failure(cause: BaseException, call: str) -> None:
-    """Log that a model failed.
+def log_failure(cause: BaseException, call: str, *, is_observed: bool) -> None:
+    """Log that a model failed, and drop the traceback.
 
     Args:
         cause: the exception.
         call: the text for model, version and request.
+        is_observed: whether there is an `Observation`. Its observers may need the traceback, so it drops it.
     """
     traceback = users_part(cause.__traceback__)
     if traceback is None and not isinstance(cause, LocalProtocolError):  # perhaps a bug of this package
         traceback = cause.__traceback__
     logger.error("%s failed", call, exc_info=(type(cause), cause, traceback))
+    if not is_observed:
+        drop_tracebacks(cause)
 
 
 def users_part(traceback: TracebackType | None) -> TracebackType | None:

@@ -106,7 +106,7 @@ class Frontend:
     def finish_at_once(self, known: KnownHead, reply: Reply, observation: Observation | None) -> Reply:
         """Return a complete reply in the form in which it is sent, and report it to the observers as sent."""
         if reply.cause is not None:
-            log_failure(reply.cause, reply.call)
+            log_failure(reply.cause, reply.call, is_observed=observation is not None)
         if observation is not None:
             observation.answered(reply)
             observation.bytes_in, observation.bytes_out = known.length, reply.body_length

@@ -25,6 +25,7 @@ from streamcodec.engine.errors import ErrorCode, MessageError
 from streamcodec.http.messages import RequestHead
 from streamcodec.service import Inference, InferenceRequest, Reply
 from streamcodec.service.observing import COMPLETE, Ending, Observer, RequestRecord
+from streamcodec.service.replies import drop_tracebacks
 
 logger: Final = logging.getLogger(__name__)
 
@@ -243,8 +244,13 @@ class Observation(RequestRecord):
         if self._part != SENDING:
             self.enter(SENDING)
 
-    def end(self, ending: Ending = COMPLETE) -> None:
-        """Report that the request is over."""
+    def end(self, ending: Ending = COMPLETE, *, is_raised: bool = False) -> None:
+        """Report that the request is over.
+
+        Args:
+            ending: whether the answer was sent.
+            is_raised: whether the cause is raised further, so that others need its traceback.
+        """
         if not self.has_begun:
             self.begin(None)
         if self._part != SENDING:
@@ -259,6 +265,8 @@ class Observation(RequestRecord):
                 method(self)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - as of `Observers`
                 observers.complain(method, error)
+        if self.cause is not None and not is_raised:
+            drop_tracebacks(self.cause)
 
     def break_off(self, error: BaseException | None) -> None:
         """Report that the request is over, and that its answer was not sent completely.
@@ -266,14 +274,14 @@ class Observation(RequestRecord):
         Args:
             error: the reason; None if the server has given up.
         """
-        if isinstance(error, RuntimeError):  # from the model, while its answer was made
+        if is_raised := isinstance(error, RuntimeError):  # from the model, while its answer was made
             self.cause = error.__cause__ or error
         if isinstance(error, MessageError):
             self.code = error.code
         if self.status is not None:
-            self.end(Ending.CUT)
+            self.end(Ending.CUT, is_raised=is_raised)
         else:
-            self.end(Ending.CLIENT_LEFT if isinstance(error, OSError) else Ending.ABANDONED)
+            self.end(Ending.CLIENT_LEFT if isinstance(error, OSError) else Ending.ABANDONED, is_raised=is_raised)
 
 
 Observe = Callable[[int], Observation]

@@ -20,6 +20,7 @@ def run(inference: Inference, pull: Callable[[], HttpEvent] | None = None) -> Re
     if plan is None:
         return inference.run(pull)
     began, cpu_began = perf_counter(), thread_time()
-    reply = inference.run(pull)
-    plan.measured(perf_counter() - began, thread_time() - cpu_began)
-    return reply
+    try:
+        return inference.run(pull)  # if the model fails, its traceback holds this frame, which must not hold the reply
+    finally:
+        plan.measured(perf_counter() - began, thread_time() - cpu_began)

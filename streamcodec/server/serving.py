@@ -51,6 +51,7 @@ from streamcodec.server.uploading import drop_expired, uploads_of
 from streamcodec.server.workers import Workers
 from streamcodec.service import Reply, Service, error_reply, unavailable_reply
 from streamcodec.service.observing import Observer, ServerLoad
+from streamcodec.service.replies import drop_tracebacks
 from streamcodec.transports.tls import TlsSocket
 from streamcodec.transports.tlstransport import TlsTransport
 from streamcodec.transports.unix import AF_UNIX
@@ -280,6 +281,7 @@ class Server:
         except (OSError, MessageError) as error:  # the client has left, does not read, or broke a rule while answered
             driver.session.observed(error, is_whole=False)
             logger.debug("connection lost: %s", error)
+            drop_tracebacks(error)
         except (PlainHttpError, HandshakeError):
             raise
         except MemoryError:
@@ -289,6 +291,7 @@ class Server:
                 raise
             driver.session.observed(error, is_whole=False)
             logger.exception("connection failed")
+            drop_tracebacks(error)
         finally:
             self._drivers.discard(driver)
             try:

@@ -35,7 +35,7 @@ from streamcodec.server.pace import run
 from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, ResolvedHead, Service, unavailable_reply
 from streamcodec.service.budget import Reservation
-from streamcodec.service.exchange import Exchange, ExchangeStep, name_model
+from streamcodec.service.exchange import Exchange, ExchangeStep, finished, name_model
 from streamcodec.service.lane import SharedMemory
 from streamcodec.service.plan import Plan
 from streamcodec.service.routes import Resource, find_route
@@ -301,7 +301,7 @@ class Session:
         self._filling = None
         reply = self._exchange.reply
         if reply.cause is not None:
-            log_failure(reply.cause, reply.call)
+            log_failure(reply.cause, reply.call, is_observed=self.observation is not None)
         keeps = self._admission.keeps(self)
         if keeps and reply.status == _OK and Rows not in map(type, reply.buffers) and self.connection.end_plain():
             self.outgoing = self._plain_answer(reply)
@@ -415,8 +415,8 @@ class Session:
 
     def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
         if reply.cause is not None:
-            log_failure(reply.cause, reply.call)
-        return self._service.finish(reply, head)
+            log_failure(reply.cause, reply.call, is_observed=self.observation is not None)
+        return finished(self._service, reply, head)
 
     def _take_recognized(self) -> Step | NeedData | None:
         """Begin a request that is not answered at once, if its head is known.

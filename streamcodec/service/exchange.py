@@ -38,7 +38,7 @@ from streamcodec.service.listing import Listing
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.plan import Plan
 from streamcodec.service.portion import Portion, UploadService
-from streamcodec.service.replies import Reply, error_reply, unavailable_reply
+from streamcodec.service.replies import Reply, drop_tracebacks, error_reply, unavailable_reply
 from streamcodec.service.routes import find_route
 from streamcodec.service.service import Service
 
@@ -403,8 +403,8 @@ class Exchange:
 
 def finished(service: Service, reply: Reply, head: RequestHead | None) -> Reply:
     """Return a reply in the form in which it is sent; `head` is None if it could not be read."""
-    if reply.refusal is not None:  # its traceback would keep the request and its memory alive
-        reply.refusal.__traceback__ = None
+    if reply.refusal is not None:
+        drop_tracebacks(reply.refusal)
     return service.finish(reply, head)
 
 

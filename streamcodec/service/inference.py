@@ -47,7 +47,7 @@ from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.planned import planned_body
 from streamcodec.service.raw import raw_tensor
-from streamcodec.service.replies import Reply, error_reply, failure_reply, message_reply
+from streamcodec.service.replies import Reply, drop_tracebacks, error_reply, failure_reply, message_reply
 from streamcodec.service.windows import Pull, windows_of
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -181,6 +181,7 @@ class ResolvedHead:
         if isinstance(error, MessageError):
             return error_reply(error)
         if isinstance(error, MemoryError):
+            drop_tracebacks(error)  # nobody reads them
             return error_reply(OutOfMemoryError(f"there is no memory for model {self.model.name!r} to answer"))
         if isinstance(error, NotRepresentableError):
             return failure_reply(str(error), status=400)

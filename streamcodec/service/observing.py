@@ -54,7 +54,8 @@ class RequestRecord:
         request_id: from the JSON header; None if it has none, or was not read.
         status: of the answer; None if there was none.
         code: why the request was refused; None if it was not refused, or was not to blame (status 503 and 504).
-        cause: the exception of the model.
+        cause: the exception of the model. Its traceback holds the arrays of the request, so the server drops it after
+            `Observer.request_ended`.
         ending: whether the answer was sent.
         bytes_in: bytes of the request, head included, that had been read at the end.
         bytes_out: bytes of the answer, head included, that were given to the operating system.

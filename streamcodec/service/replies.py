@@ -106,6 +106,24 @@ def error_reply(error: MessageError, *, headers: Sequence[tuple[str, str]] = ())
     return failure_reply(str(error), status=error.status_hint, headers=headers, refusal=error)
 
 
+def drop_tracebacks(error: BaseException) -> None:
+    """Drop the tracebacks of an exception, and of those that it was raised from or contains.
+
+    Their frames keep the memory of a request, and refer to its reply, which refers to the exception. So only the
+    garbage collector would free that memory, long after it has ceased to count.
+    """
+    found, seen = [error], set[int]()
+    while found:
+        each = found.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        BaseException.with_traceback(each, None)  # the class of an exception may forbid to assign an attribute
+        found += [before for before in (each.__cause__, each.__context__) if before is not None]
+        if isinstance(each, BaseExceptionGroup):
+            found += each.exceptions
+
+
 def unavailable_reply(message: str, *, retry_after: int) -> Reply:
     """Reply that the server is full or shutting down; `retry_after` is in seconds."""
     return failure_reply(message, status=503, headers=[("Retry-After", str(retry_after))])

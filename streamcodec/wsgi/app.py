@@ -67,7 +67,7 @@ class App:
                 if observation is not None:
                     observation.answered(reply)
             if reply.cause is not None:
-                log_failure(reply.cause, reply.call)
+                log_failure(reply.cause, reply.call, is_observed=observation is not None)
             start(start_response, reply)
         except BaseException as error:
             ending.over(0, error)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import threading
 import tracemalloc
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
@@ -29,6 +31,7 @@ from streamcodec.service import (
     Service,
 )
 from tests.asgi.client import Exchanged, ask, scope_of
+from tests.server.lanes import eventually
 
 X = np.arange(6, dtype=np.float32)
 
@@ -535,6 +538,40 @@ def test_nothing_of_a_request_waits_for_the_garbage_collector(is_async: bool) ->
         tracemalloc.stop()
         gc.enable()
     assert traced[-1] - traced[1] < len(body) // 4
+
+
+@on_both
+@pytest.mark.parametrize("is_observed", [False, True])
+@pytest.mark.parametrize("kind", ["inline", "in a thread", "async"])
+def test_nothing_of_a_request_waits_for_it_if_the_model_fails(
+    backend: str, kind: str, is_observed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "streamcodec")  # kept records of the log hold tracebacks, too
+    seen: list[weakref.ref[np.ndarray[Any, Any]]] = []
+
+    def predict(request: InferenceRequest) -> dict[str, Any]:
+        seen.append(weakref.ref(request.inputs["x"]))
+        raise ValueError
+
+    async def async_predict(request: InferenceRequest) -> dict[str, Any]:
+        return predict(request)
+
+    observer = Observer() if is_observed else ()
+    app = app_of(async_predict if kind == "async" else predict, is_inline=kind == "inline", observer=observer)
+    scope, body = infer()
+
+    async def main() -> None:
+        for _ in range(2):  # the second one has a known head
+            assert (await ask(app, scope, [body])).status == 500
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(main, backend=backend)
+        assert len(seen) == 2
+        assert eventually(lambda: all(each() is None for each in seen)), "soon after the thread has reported"
+    finally:
+        gc.enable()
 
 
 # Observers

@@ -203,9 +203,10 @@ def test_a_model_that_raises_is_500_and_says_no_more(error: BaseException) -> No
 
 
 def test_a_model_without_memory_is_503_and_says_no_more() -> None:
-    result = ask(service_of(_raising(MemoryError(SECRET))))
+    result = ask(service_of(_raising(error := MemoryError(SECRET))))
     assert result.status == 503
     assert result.error == "there is no memory for model 'm' to answer"
+    assert error.__traceback__ is None, "its frames hold the inputs"
 
 
 def test_what_may_be_a_key_that_somebody_pressed_goes_on() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import cast
 
 import pytest
 
 from streamcodec import ErrorCode, RemoteProtocolError
 from streamcodec.service import Reply, error_reply, failure_reply
-from streamcodec.service.replies import complete_headers
+from streamcodec.service.replies import complete_headers, drop_tracebacks
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,24 @@ def test_a_reply_has_its_length_once_and_none_where_it_has_no_body() -> None:
         ("content-length", "3")
     ]
     assert complete_headers(Reply(status=204)) == []
+
+
+@dataclass(frozen=True)
+class _FrozenError(Exception):
+    """Of a class that forbids to assign attributes."""
+
+
+def _raised(error: Exception, cause: Exception | None = None) -> Exception:
+    with pytest.raises(type(error)):
+        raise error from cause
+    assert error.__traceback__ is not None
+    return error
+
+
+def test_all_tracebacks_of_an_exception_are_dropped() -> None:
+    first, one, two = _raised(KeyError()), _raised(_FrozenError()), _raised(ValueError(), _raised(OSError()))
+    group = _raised(ExceptionGroup("both", [one, two]), first)
+    first.__context__ = group  # the exceptions refer to each other in a circle
+    drop_tracebacks(group)
+    found = [group, first, one, two, two.__cause__]
+    assert [error.__traceback__ for error in found if error is not None] == [None] * 5

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import gzip
 import io
+import logging
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
@@ -214,6 +216,28 @@ def test_a_client_that_leaves_amid_its_answer_leaves_nothing_behind() -> None:
             del begun
             assert reserved(app) == 0
             assert service.pool.idle_bytes == LARGE.nbytes
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("is_inline", [False, True])
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_a_model_that_fails_leaves_nothing_behind(
+    is_inline: bool, is_observed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "streamcodec")  # kept records of the log hold tracebacks, too
+    seen: list[weakref.ref[Array]] = []
+
+    def fail(request: InferenceRequest) -> Mapping[str, Any]:
+        seen.append(weakref.ref(request.inputs["x"]))
+        raise ValueError
+
+    app = App(service_of(fail, is_inline=is_inline), observer=Observer() if is_observed else ())
+    gc.disable()
+    try:
+        for _ in range(2):  # the second one has a known head
+            assert ask(app, environ_of(message_of(SMALL))).status == 500
+        assert [each() is None for each in seen] == [True, True]
     finally:
         gc.enable()
 

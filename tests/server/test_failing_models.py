@@ -1,0 +1,172 @@
+"""Models that fail, and clients that make them fail: nothing of a request waits for the garbage collector.
+
+The traceback of an exception holds the frames of the model and of the server, and so the request's arrays. They do not
+count as memory of the request any more. So whoever can make a model fail could make a server use any amount of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import numpy as np
+import pytest
+
+from streamcodec import ErrorCode, RemoteProtocolError, Rows
+from streamcodec.server import ServerOptions
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, RequestRecord
+from tests.server.lanes import eventually
+from tests.server.programs import server_here
+from tests.server.wire import Wire, infer_request
+
+Array = np.ndarray[Any, Any]
+_SEEN: list[weakref.ref[Array]] = []
+
+
+class _Notes(Observer):
+    """Looks at the traceback while it may."""
+
+    def __init__(self) -> None:
+        self.causes: list[BaseException] = []
+        self.have_tracebacks = True
+
+    def request_ended(self, request: RequestRecord) -> None:
+        if request.cause is not None:
+            self.causes.append(request.cause)
+            self.have_tracebacks &= request.cause.__traceback__ is not None
+
+
+def _look(request: InferenceRequest) -> Array:
+    _SEEN.append(weakref.ref(request.inputs["x"]))
+    return request.inputs["x"]
+
+
+def _raise(request: InferenceRequest) -> dict[str, Any]:
+    _look(request)
+    raise ValueError
+
+
+def _refuse(request: InferenceRequest) -> dict[str, Any]:
+    try:
+        _raise(request)
+    except ValueError as error:
+        msg = "no such thing"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER) from error
+    return {}
+
+
+def _windows(x: Array) -> Iterator[Array]:
+    yield x[:1]
+    raise ValueError
+
+
+async def _async_windows(x: Array) -> AsyncIterator[Array]:
+    yield x[:1]
+    raise ValueError
+
+
+async def _raise_later(request: InferenceRequest) -> dict[str, Any]:
+    return _raise(request)
+
+
+async def _raise_in_thread(request: InferenceRequest) -> dict[str, Any]:
+    """A frame of anyio holds a future, which holds the exception, whose traceback holds the frame."""
+    return await anyio.to_thread.run_sync(_raise, request)
+
+
+async def _raise_in_group(request: InferenceRequest) -> dict[str, Any]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_raise_later, request)
+    return {}
+
+
+async def _lack_memory_in_thread(request: InferenceRequest) -> dict[str, Any]:
+    def fail() -> dict[str, Any]:
+        raise MemoryError
+
+    _look(request)
+    return await anyio.to_thread.run_sync(fail)
+
+
+async def _return_object(request: InferenceRequest) -> dict[str, Any]:
+    _look(request)
+    return {"y": np.array([object()] * 50_000)}  # so many are encoded in a thread
+
+
+async def _refuse_later(request: InferenceRequest) -> dict[str, Any]:
+    return _refuse(request)
+
+
+def _rows(make: Callable[[Array], Any]) -> Callable[[InferenceRequest], dict[str, Any]]:
+    return lambda request: {"y": Rows("FP32", (2,), make(_look(request)))}
+
+
+MODELS = [
+    Model(name="thread", predict=_raise),
+    Model(name="refusing-in-a-thread", predict=_refuse),
+    Model(name="event-loop", predict=_raise, is_inline=True),
+    Model(name="refusing-on-the-event-loop", predict=_refuse, is_inline=True),
+    Model(name="async", predict=_raise_later),
+    Model(name="async-in-a-thread", predict=_raise_in_thread),
+    Model(name="async-in-a-group", predict=_raise_in_group),
+    Model(name="async-without-memory", predict=_lack_memory_in_thread),
+    Model(name="async-with-a-wrong-output", predict=_return_object),
+    Model(name="async-refusing", predict=_refuse_later),
+    Model(name="rows", predict=_rows(_windows)),
+    Model(name="async-rows", predict=_rows(_async_windows)),
+]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_nothing_waits_for_the_garbage_collector(
+    backend: str, is_observed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "streamcodec")  # records of the log that are kept hold tracebacks, too
+    notes = _Notes()
+    gc.collect()
+    gc.disable()
+    try:
+        observers = [notes] if is_observed else []
+        with server_here(ModelRegistry.of(MODELS), backend=backend, observer=observers) as (_, address):
+            for model in MODELS:
+                for count in (4, 50_000):
+                    _SEEN.clear()
+                    with Wire(address) as wire, suppress(ConnectionError):
+                        for _ in range(2):  # the second one has a known head
+                            wire.send(infer_request(model.name, count=count)).response()
+                    assert _SEEN
+                    assert eventually(lambda: not any(seen() is not None for seen in _SEEN)), (model.name, count)
+    finally:
+        gc.enable()
+    assert notes.have_tracebacks
+    assert bool(notes.causes) is is_observed
+
+
+def test_nothing_of_a_call_that_was_given_up_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "streamcodec")
+    is_over = threading.Event()
+
+    def fail(request: InferenceRequest) -> dict[str, Any]:
+        _look(request)
+        is_over.wait(10)
+        raise ValueError
+
+    _SEEN.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        models = ModelRegistry.of([Model(name="m", predict=fail)])
+        with server_here(models, ServerOptions(model_timeout=0.05)) as (_, address), Wire(address) as wire:
+            assert wire.send(infer_request("m")).response().status == 504
+            is_over.set()
+            assert eventually(lambda: _SEEN[0]() is None)
+    finally:
+        gc.enable()
