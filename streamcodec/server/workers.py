@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Final, TypeVar, cast
+from typing import Final, NoReturn, TypeVar, cast
 
 import anyio
 
@@ -93,7 +93,10 @@ class Workers:
         try:
             self._tidy_later()
             run = partial(work.run, function)
-            return cast("_T", await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads))
+            result = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads)
+            if isinstance(result, _Raised):
+                result.again()
+            return cast("_T", result)
         except RuntimeError as error:
             if work.has_begun:
                 raise
@@ -203,7 +206,7 @@ class Work:
         self.has_begun: bool = False
         self.has_ended: bool = False
 
-    def run(self, function: Callable[[], _T]) -> _T | None:
+    def run(self, function: Callable[[], _T]) -> _T | _Raised | None:
         """Call the function; the thread calls this."""
         with self._lock:
             if self.has_ended:
@@ -211,11 +214,8 @@ class Work:
             self.has_begun = True
         try:
             return function()
-        except Exception:
-            raise
-        except BaseException as error:  # it would end the event loop
-            msg = f"a function in a thread raised {type(error).__name__}"
-            raise RuntimeError(msg) from error
+        except BaseException as error:  # noqa: BLE001 - raised again, where it is awaited
+            return _Raised(error)
         finally:
             self.has_ended = True
 
@@ -224,3 +224,25 @@ class Work:
         with self._lock:
             self.has_ended = self.has_ended or not self.has_begun
             return not self.has_ended
+
+
+class _Raised:
+    """What a function in a thread has raised.
+
+    anyio would pass it on by a future, and a frame in its traceback would refer to that future. Then only the garbage
+    collector would free the memory of the request.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self._error: BaseException | None = error
+
+    def again(self) -> NoReturn:
+        """Raise it. This forgets it first, because the traceback refers to who calls this."""
+        error, self._error = self._error, None
+        try:
+            if isinstance(error, Exception):
+                raise error
+            msg = f"a function in a thread raised {type(error).__name__}"
+            raise RuntimeError(msg) from error  # anything else would end the event loop
+        finally:
+            del error

@@ -10,6 +10,7 @@ import tracemalloc
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -570,6 +571,40 @@ def test_nothing_of_a_request_waits_for_it_if_the_model_fails(
         run(main, backend=backend)
         assert len(seen) == 2
         assert eventually(lambda: all(each() is None for each in seen)), "soon after the thread has reported"
+    finally:
+        gc.enable()
+
+
+@on_both
+@pytest.mark.parametrize("is_async", [False, True])
+def test_nothing_of_a_request_waits_for_it_if_its_answer_breaks_off(backend: str, is_async: bool) -> None:
+    seen: list[weakref.ref[np.ndarray[Any, Any]]] = []
+
+    def windows(x: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+        yield x[:1]
+        raise ValueError
+
+    async def async_windows(x: np.ndarray[Any, Any]) -> AsyncIterator[np.ndarray[Any, Any]]:
+        for window in windows(x):
+            yield window
+
+    def predict(request: InferenceRequest) -> dict[str, Any]:
+        x = request.inputs["x"]
+        seen.append(weakref.ref(x))
+        return {"y": Rows("FP32", (2,), async_windows(x) if is_async else windows(x))}
+
+    app, (scope, body) = app_of(predict), infer()
+
+    async def main() -> None:
+        with suppress(RuntimeError):  # `pytest.raises` would keep its traceback
+            await ask(app, scope, [body])
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(main, backend=backend)
+        assert len(seen) == 1
+        assert eventually(lambda: seen[0]() is None), "soon after the thread has reported"
     finally:
         gc.enable()
 
