@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from streamcodec.server.options import ServerOptions
 from streamcodec.service import Reply, error_reply, json_reply, unavailable_reply
 from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.lane import SharedMemory
+from streamcodec.service.replies import drop_tracebacks
 from streamcodec.transports.memfd import (
     HAS_MEMORY_FILES,
     check_memory,
@@ -44,9 +44,6 @@ from streamcodec.transports.memfd import (
 )
 
 logger: Final = logging.getLogger(__name__)
-
-SUPPORTS_LANES: Final = sys.version_info < (3, 13)
-"""Under Python 3.13, the memory of some lanes stays mapped after their end until the garbage collector comes."""
 
 _BEGINNING: Final = f"POST {LANE_PATH} ".encode()
 _HEAD_END: Final = b"\r\n\r\n"
@@ -78,8 +75,6 @@ class Lanes:
         """
         if not HAS_MEMORY_FILES:
             raise LocalProtocolError("max_lane_bytes: this system has no memory files, which a memory lane needs")
-        if not SUPPORTS_LANES:
-            raise LocalProtocolError("max_lane_bytes: a server offers memory lanes under Python 3.11 and 3.12 only")
         self._max_bytes = options.max_lane_bytes
         self._idle_timeout = options.idle_timeout
         self._budget = budget
@@ -119,7 +114,7 @@ class Lanes:
             reply = json_reply({"memory_lane": int(LANE_VERSION)}, headers=[(LANE_FIELD, LANE_VERSION)])
         except RemoteProtocolError as error:
             reply = error_reply(error)
-            error.__traceback__ = None  # it refers to this frame
+            drop_tracebacks(error)
         except _NoRoomError:
             reply = unavailable_reply(_NO_ROOM, retry_after=1)
         except OSError as error:

@@ -23,7 +23,6 @@ from shutil import which
 
 import pytest
 
-from streamcodec.server.lanes import SUPPORTS_LANES
 from streamcodec.service import Model, demo_models
 from tests.server.programs import server_here
 
@@ -84,8 +83,6 @@ def test_python_blocks(document: Path, address: str, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for package in _NEEDED.get(document.name, ()):
         pytest.importorskip(package, reason=f"{document.name} is about an extra")
-    if document.name == "memory-lane.md" and not SUPPORTS_LANES:
-        pytest.skip("servers have lanes under Python 3.11 and 3.12")
     namespace: dict[str, object] = {"__name__": document.stem}
     for block in _blocks(document):
         # Empty lines in front: tracebacks then name the document's own lines.
