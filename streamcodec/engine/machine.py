@@ -32,6 +32,7 @@ from streamcodec.engine.events import EndOfMessage, HeaderReceived, HeaderT, Ten
 from streamcodec.engine.limits import Limits, check_element_bytes
 from streamcodec.engine.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
 from streamcodec.engine.reader import NOTHING_AHEAD, SLICE_BYTES, Fill, Reader, Reading
+from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import TensorSpec
 
 Read = Callable[[Reader], Reading[HeaderT]]
@@ -41,6 +42,10 @@ ReadEnd = Callable[[Reader], Fill]
 """Reads what follows the last tensor."""
 
 Slabs = Iterator[Slab]
+
+_header_received: Final = constructor(HeaderReceived)
+_tensor_received: Final = constructor(TensorReceived)
+_end_of_message: Final = constructor(EndOfMessage)
 
 _LITTLE_SLICE_BYTES: Final = 16 << 10
 """Elements in this number of bytes are found without a turn."""
@@ -112,7 +117,7 @@ class Machine(Reader, Generic[HeaderT]):
         header = yield from self._read(self)
         if self._check is not None:
             self._check(header)
-        self.events.append(HeaderReceived(header=header))
+        self.events.append(_header_received(header=header))
         if self._must_pause:
             yield None
         self._unplaced.extend(header.tensors)
@@ -135,7 +140,7 @@ class Machine(Reader, Generic[HeaderT]):
             self._claims = None
         if self._read_end is not None:
             yield from self._read_end(self)
-        self.events.append(EndOfMessage(nbytes=self.envelope_bytes + self.position))
+        self.events.append(_end_of_message(nbytes=self.envelope_bytes + self.position))
 
     def place_ahead(self) -> list[memoryview]:
         """Place small tensors that follow the current target; return the known targets after the current one."""
@@ -207,7 +212,7 @@ class Machine(Reader, Generic[HeaderT]):
                 self.may_hold = False
             if slab.array is not None:
                 self.events.append(
-                    TensorReceived(spec=spec, values=slab.array)
+                    _tensor_received(spec=spec, values=slab.array)
                     if slab.row is None
                     else WindowReceived(spec=spec, array=slab.array, row=slab.row)
                 )

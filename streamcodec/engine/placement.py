@@ -25,7 +25,7 @@ import numpy as np
 
 from streamcodec.engine.errors import LocalProtocolError, OutOfMemoryError
 from streamcodec.engine.limits import check_addressable
-from streamcodec.engine.record import record
+from streamcodec.engine.record import constructor, record
 from streamcodec.engine.spec import TensorSpec
 
 ALIGNMENT = 64
@@ -55,6 +55,9 @@ class Slab:
     """Whether the memory was just allocated for this slab. Then it is not checked for overlaps with other tensors."""
 
 
+_slab: Final = constructor(Slab)
+
+
 class Placement(Protocol):
     """The place of one tensor."""
 
@@ -78,11 +81,11 @@ class NewArray:
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield one slab of new memory. JSON values are in new memory already, and that is used."""
         if spec.data is not None:
-            yield Slab(buffer=byte_view(spec.data), array=spec.data, is_new=True)
+            yield _slab(buffer=byte_view(spec.data), array=spec.data, is_new=True)
             return
         memory = aligned_bytes(placed_bytes(spec))
         array: np.ndarray[Any, Any] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
-        yield Slab(buffer=memory.data, array=array, is_new=True)
+        yield _slab(buffer=memory.data, array=array, is_new=True)
 
 
 @record(kw_only=False)

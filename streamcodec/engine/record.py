@@ -8,14 +8,18 @@ as ten small messages, plus the import of the module `dataclasses`.
 A record is filled while it is a *draft*: an object of a mutable class with the same layout, where setting a field is a
 plain store. After the last field its class is changed, and from then on it is immutable. For a record of eight fields,
 CPython 3.11: 0.7 µs instead of 1.5 µs (a mutable dataclass: 0.55 µs), and 0.15 ms instead of 0.65 ms to define it.
+
+More than half of the 0.7 µs is the call of a class, which collects the arguments and passes them on. The code that
+makes records for each message uses the function that makes them, `constructor(Record)`: 0.3 µs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, dataclass_transform
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 @dataclass_transform(eq_default=False, frozen_default=True, kw_only_default=True)
@@ -48,10 +52,21 @@ def record(*, eq: bool = False, kw_only: bool = True) -> Callable[[type[_T]], ty
                 **(_COMPARING if eq else {}),
             },
         )
+        scope["_made"] = made
         scope["_draft"] = type(cls.__name__, (made,), {"__slots__": (), **_OPEN})
         return made  # type: ignore[no-any-return]  # the class, made anew
 
     return decorate
+
+
+def constructor(kind: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Return a function that makes records as their class does, in half the time.
+
+    Args:
+        kind: a record class whose fields are given by keyword only.
+    """
+    make: Any = kind.__new__
+    return make  # type: ignore[no-any-return]  # what `exec` has made
 
 
 def field_names(kind: type) -> tuple[str, ...]:
@@ -68,12 +83,16 @@ def replaced(value: _T, /, **changes: object) -> _T:
 def _maker(
     cls: type, fields: tuple[str, ...], defaults: dict[str, Any], scope: dict[str, Any], *, kw_only: bool
 ) -> Callable[..., Any]:
-    """Generate `__new__`, which is several times as fast as a loop over the fields."""
+    """Generate `__new__`, which is several times as fast as a loop over the fields.
+
+    It knows the class, because records have no subclasses. So `constructor` can call it without one.
+    """
+    before = ["_cls=None", "/", *(["*"] if fields else [])] if kw_only else ["_cls"]
     lines = [
-        f"def __new__({', '.join(('_cls', *(['*'] if kw_only and fields else []), *fields))}):",
+        f"def __new__({', '.join([*before, *fields])}):",
         "_self = _new(_draft)",
         *(f"_self.{name} = {name}" for name in fields),
-        "_self.__class__ = _cls",
+        "_self.__class__ = _made",
         *(["_self.__post_init__()"] if hasattr(cls, "__post_init__") else []),
         "return _self",
     ]

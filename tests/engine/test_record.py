@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import pytest
 
 from streamcodec import DEFAULT_LIMITS, EndOfMessage, HeaderReceived, Into, Limits, RequestedOutput, RequestHeader
-from streamcodec.engine.record import field_names, record, replaced
+from streamcodec.engine.record import constructor, field_names, record, replaced
 
 T = TypeVar("T")
 
@@ -79,6 +79,19 @@ def test_fields_are_given_by_keyword_and_have_defaults() -> None:
 def test_arguments_that_do_not_fit(args: tuple[Any, ...], options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         Point(*args, **options)
+
+
+def test_a_constructor_makes_what_its_class_makes() -> None:
+    point = constructor(Point)(y=5, x=4)
+    assert (type(point), repr(point), constructor(Point)(x=1).y) == (Point, "Point(x=4, y=5)", 2)
+    with pytest.raises(AttributeError, match="Point cannot be changed"):
+        setattr(point, "x", 5)  # noqa: B010 - as a type checker does not allow it
+    with pytest.raises(TypeError, match="'z'"):
+        constructor(Point)(x=1, z=2)  # type: ignore[call-arg]  # what is tested
+    with pytest.raises(TypeError, match="'x'"):
+        constructor(Point)()  # type: ignore[call-arg]  # what is tested
+    with pytest.raises(ValueError, match="3"):
+        constructor(Even)(number=3)
 
 
 def test_some_may_be_given_by_place() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.payloads import encode_payloads
@@ -31,7 +31,7 @@ from streamcodec.engine.message import (
     kind_of,
 )
 from streamcodec.engine.placement import ALIGNMENT, byte_view
-from streamcodec.engine.record import record
+from streamcodec.engine.record import constructor, record
 from streamcodec.engine.rows import Rows, collect
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, HEADER_SIZE_PARAMETER, checked_media_type
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, to_json
@@ -144,6 +144,8 @@ class EncodedMessage:
         replaced = {"Content-Type", HEADER_LENGTH_FIELD}
         return [("Content-Type", value), *(field for field in self.headers if field[0] not in replaced)]
 
+
+_encoded_message: Final = constructor(EncodedMessage)
 
 Tensors = Mapping[str, Encodable] | Iterable[Tensor]
 """Tensors to be written, or arrays by their names, all of which are written in binary."""
@@ -287,10 +289,10 @@ def _encode(
     text.append("]}")
     rest = _to_utf8(text)
     if not has_binary:
-        return EncodedMessage(parts=(*header, rest), header_length=None, body_length=written + len(rest))
+        return _encoded_message(parts=(*header, rest), header_length=None, body_length=written + len(rest))
     rest += b" " * (-(written + len(rest)) % ALIGNMENT)
     length = written + len(rest)
-    return EncodedMessage(parts=(*header, rest, *parts), header_length=length, body_length=length + nbytes)
+    return _encoded_message(parts=(*header, rest, *parts), header_length=length, body_length=length + nbytes)
 
 
 def _parameters(tensor: Tensor, size: int | None = None) -> str:
@@ -338,7 +340,7 @@ def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str
     if flag is not None and type(parameters.get(flag)) not in _FLAGS:
         msg = f"the parameter {flag} is a bool, not {parameters[flag]!r}"
         raise LocalProtocolError(msg)
-    if not all(type(name) is str for name in parameters):
+    if not _NAMES.issuperset(map(type, parameters)):
         msg = "names of parameters are str"
         raise LocalProtocolError(msg)
     if not PLAIN_TYPES.issuperset(map(type, parameters.values())):
@@ -350,6 +352,7 @@ def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str
     return dict(parameters)
 
 
+_NAMES = frozenset({str})
 _FLAGS = frozenset({bool, type(None)})
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.json.scan import LONG_BYTES
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.jsonslices import SlicedData
 from streamcodec.formats.v2.jsonstream import ENTRIES_PER_TURN, HeaderStream, Items, Turns
@@ -34,6 +35,10 @@ from streamcodec.formats.v2.members import (
 from streamcodec.formats.v2.model import MessageT, RequestedOutput, RequestHeader, ResponseHeader
 from streamcodec.formats.v2.plainheader import read_plainly
 from streamcodec.formats.v2.tensors import TensorReader
+
+_new_output: Final = constructor(RequestedOutput)
+_new_request_header: Final = constructor(RequestHeader)
+_new_response_header: Final = constructor(ResponseHeader)
 
 
 def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -> RequestHeader:
@@ -161,7 +166,7 @@ def _request_header(
 ) -> RequestHeader:
     parameters = read_parameters(root, "$")
     optional(parameters, "binary_data_output", bool, "$.parameters")
-    header = RequestHeader(
+    header = _new_request_header(
         tensors=tensors,
         outputs=None if outputs is None else outputs.read_all(root),
         id=optional(root, "id", str, "$"),
@@ -172,7 +177,7 @@ def _request_header(
 
 
 def _response_header(root: dict[str, Any], tensors: tuple[TensorSpec, ...], constants: int) -> ResponseHeader:
-    header = ResponseHeader(
+    header = _new_response_header(
         tensors=tensors,
         model_name=optional(root, "model_name", str, "$"),
         model_version=optional(root, "model_version", str, "$"),
@@ -250,4 +255,4 @@ class _OutputReader:
         name = read_unique_name(entry, path, self._names)
         parameters = read_parameters(entry, path)
         binary_data = optional(parameters, "binary_data", bool, f"{path}.parameters")
-        self._outputs.append(RequestedOutput(name=name, binary_data=binary_data, parameters=parameters))
+        self._outputs.append(_new_output(name=name, binary_data=binary_data, parameters=parameters))

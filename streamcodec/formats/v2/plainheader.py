@@ -21,8 +21,11 @@ from streamcodec.engine.json.depth import too_deep_at
 from streamcodec.engine.json.quick import count_members
 from streamcodec.engine.json.text import NEGATIVE_ZERO, WHITE_SPACE
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import PLAIN_TYPES
+
+_tensor_spec: Final = constructor(TensorSpec)
 
 PlainHeader = tuple[dict[str, Any], tuple[TensorSpec, ...]]
 """The object of a header, and its tensors."""
@@ -123,7 +126,7 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
         or not PLAIN_TYPES.issuperset(map(type, parameters.values()))
     ):
         return None
-    return TensorSpec(
+    return _tensor_spec(
         name=name,
         datatype=datatype,
         shape=tuple(shape),
