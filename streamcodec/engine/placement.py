@@ -36,6 +36,10 @@ _LITTLE_BYTES: Final = 4 << 10
 _MUCH_BYTES: Final = 1 << 20
 """Up to this number of bytes, nobody asks whether the machine can address them."""
 
+Block = np.ndarray[Any, np.dtype[np.uint8]]
+"""Memory, as an array of bytes."""
+
+_BYTE: Final = np.dtype(np.uint8)
 _first_byte = c_char.from_buffer
 
 
@@ -79,13 +83,12 @@ class NewArray:
     """A new array for each tensor: writable, its first byte on a 64-byte boundary."""
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
-        """Yield one slab of new memory. JSON values are in new memory already, and that is used."""
+        """Return one slab of new memory. JSON values are in new memory already, and that is used."""
         if spec.data is not None:
-            yield _slab(buffer=byte_view(spec.data), array=spec.data, is_new=True)
-            return
-        memory = aligned_bytes(placed_bytes(spec))
-        array: np.ndarray[Any, Any] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
-        yield _slab(buffer=memory.data, array=array, is_new=True)
+            return iter((_slab(buffer=byte_view(spec.data), array=spec.data, is_new=True),))
+        block, view, start = aligned_block(spec.nbytes)
+        array: np.ndarray[Any, Any] = np.ndarray(spec.shape, spec.datatype.dtype, block, start)
+        return iter((_slab(buffer=view[start : start + spec.nbytes], array=array, is_new=True),))
 
 
 @record(kw_only=False)
@@ -124,24 +127,34 @@ def placed_bytes(spec: TensorSpec) -> int:
     return spec.nbytes if spec.data is None else spec.data.nbytes
 
 
-def aligned_bytes(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def aligned_bytes(nbytes: int) -> Block:
     """Return uninitialised memory as a uint8 array of shape [nbytes] on a 64-byte boundary.
 
     Raises:
         LimitExceededError: more than the machine can address.
         RemoteProtocolError: `out-of-memory`, status 503.
     """
+    block, _, start = aligned_block(nbytes)
+    return block[start : start + nbytes]
+
+
+def aligned_block(nbytes: int) -> tuple[Block, memoryview, int]:
+    """Return uninitialised memory with room for `nbytes` bytes from a 64-byte boundary on; raises as `aligned_bytes`.
+
+    Returns:
+        The memory, a view of it, and where in it the boundary is.
+    """
     if nbytes > _MUCH_BYTES:
         check_addressable(nbytes + ALIGNMENT, limit="max_tensor_bytes")
     try:
-        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+        block = np.empty(nbytes + ALIGNMENT, _BYTE)
     except MemoryError:
         raise _out_of_memory(nbytes) from None
-    start = -address_of(memory) % ALIGNMENT
-    return memory[start : start + nbytes]
+    view = block.data
+    return block, view, -addressof(_first_byte(view)) % ALIGNMENT
 
 
-def address_of(memory: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
+def address_of(memory: Block) -> int:
     """Return the address of a writable uint8 array that is not empty.
 
     This is the quickest way. `__array_interface__` ends the process if there is no memory for its result.

@@ -25,10 +25,8 @@ from typing import Any, Final
 import numpy as np
 
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.engine.placement import NewArray, Slab, address_of, aligned_bytes, placed_bytes
+from streamcodec.engine.placement import Block, NewArray, Slab, address_of, aligned_bytes, placed_bytes
 from streamcodec.engine.spec import TensorSpec
-
-Block = np.ndarray[Any, np.dtype[np.uint8]]
 
 _NEW_ARRAY: Final = NewArray()
 

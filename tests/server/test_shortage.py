@@ -77,7 +77,7 @@ def _registry() -> ModelRegistry:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
-@pytest.mark.parametrize("site", ["aligned_bytes", "scratch_bytes", "empty"])
+@pytest.mark.parametrize("site", ["aligned_block", "scratch_bytes", "empty"])
 def test_memory_by_size_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, loop: str, site: str) -> None:
     service = Service(_registry(), max_pool_bytes=0)
     with server_here(service, backend=loop) as (server, address):
