@@ -109,11 +109,10 @@ class Decoder(Generic[HeaderT]):
         """Run the machine up to its first target."""
         self._machine = machine
         self._steps = machine.run()
-        self._target: memoryview | None = None
         self._filled = 0
         self._failure: Exception | None = None
         self._state = _RECEIVING
-        self._go_on(None)
+        self._target: memoryview | None = self._step(None)
 
     # The pull interface
 
@@ -182,11 +181,11 @@ class Decoder(Generic[HeaderT]):
             self._update_several(target, nbytes)
             return
         self._state = _RECEIVING
-        self._filled = filled
         if filled < len(target):
+            self._filled = filled
             self._target = target
-        else:
-            self._go_on(filled)
+        elif (target := self._step(filled)) is not None:
+            self._target = target
 
     def next_event(
         self,

@@ -75,9 +75,10 @@ class Machine(Reader, Generic[HeaderT]):
         "_must_pause",
         "_place",
         "_placed",
+        "_placed_count",
         "_read",
         "_read_end",
-        "_unplaced",
+        "_tensors",
         "events",
         "may_hold",
     )
@@ -86,17 +87,16 @@ class Machine(Reader, Generic[HeaderT]):
     held_bytes: int
     in_a_row: int
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - a class takes keywords slowly
         self,
         read: Read[HeaderT],
-        *,
         length: int | None,
         limits: Limits,
         check: Callable[[HeaderT], None] | None,
         place: Place,
         read_end: ReadEnd | None = None,
-        pause_after_header: bool = False,
-        paced: bool = False,
+        pause_after_header: bool = False,  # noqa: FBT001, FBT002 - as above
+        paced: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
         """Prepare; the arguments are those of `format_decoder`."""
         Reader.__init__(self, limits, length, paced=paced)  # `super()` would cost more
@@ -106,7 +106,8 @@ class Machine(Reader, Generic[HeaderT]):
         self._place = place
         self._must_pause = pause_after_header
         self._claims: Claims | None = None
-        self._unplaced: deque[TensorSpec] = deque()
+        self._tensors: tuple[TensorSpec, ...] = ()
+        self._placed_count = 0  # of these tensors; counts those, too, that need no place
         self._placed: deque[tuple[Slabs, memoryview]] = deque()
         self._is_end_known = False
         self.may_hold: bool = False
@@ -120,9 +121,9 @@ class Machine(Reader, Generic[HeaderT]):
         self.events.append(_header_received(header=header))
         if self._must_pause:
             yield None
-        self._unplaced.extend(header.tensors)
+        self._tensors = header.tensors
         try:
-            for spec in header.tensors:
+            for spec in self._tensors:
                 self.in_a_row += 1
                 # A tensor that is placed ahead may have been filled already, by the same read as the tensor before.
                 if self.in_a_row > _TENSORS_PER_TURN and not self._placed:
@@ -136,6 +137,7 @@ class Machine(Reader, Generic[HeaderT]):
                 error.offset = self.position
             raise
         finally:  # release the memory of tensors that will not come
+            self._tensors = ()
             self._placed.clear()
             self._claims = None
         if self._read_end is not None:
@@ -146,12 +148,12 @@ class Machine(Reader, Generic[HeaderT]):
         """Place small tensors that follow the current target; return the known targets after the current one."""
         while (
             self._is_end_known
-            and self._unplaced
+            and self._placed_count < len(self._tensors)
             and len(self._placed) < _AHEAD_COUNT
-            and not self._unplaced[0].datatype.is_bytes
-            and placed_bytes(self._unplaced[0]) <= _AHEAD_BYTES
+            and not (spec := self._tensors[self._placed_count]).datatype.is_bytes
+            and placed_bytes(spec) <= _AHEAD_BYTES
         ):
-            self._place_next()
+            self._place_next(spec)
         return self.placed_targets
 
     @property
@@ -159,15 +161,14 @@ class Machine(Reader, Generic[HeaderT]):
         """The targets that are known to follow the current one."""
         return [target for _, target in self._placed if target]
 
-    def _place_now(self) -> Slabs:
-        spec = self._unplaced.popleft()
+    def _place_now(self, spec: TensorSpec) -> Slabs:
+        self._placed_count += 1
         return iter(self._place(spec).slabs(spec))
 
-    def _place_next(self) -> None:
+    def _place_next(self, spec: TensorSpec) -> None:
         """Take the first slab of a tensor ahead of its turn; an error is reported when it is the tensor's turn."""
-        spec = self._unplaced[0]
         try:
-            slabs = self._place_now()
+            slabs = self._place_now(spec)
             slab = next(slabs, None)
             size = 0 if slab is None else self._checked_size(spec, slab)
         except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything
@@ -190,12 +191,12 @@ class Machine(Reader, Generic[HeaderT]):
 
     def _read_values(self, spec: TensorSpec) -> Fill:
         """Fill the slabs of one tensor, from the message or from the values that came as JSON."""
-        slabs = self._placed.popleft()[0] if self._placed else self._place_now()
+        slabs = self._placed.popleft()[0] if self._placed else self._place_now(spec)
         values = None if spec.data is None else byte_view(spec.data)
-        position, end = 0, placed_bytes(spec)
+        position, end = 0, spec.nbytes if values is None else len(values)
         is_bool = spec.datatype.kind == "b"
         for slab in slabs:
-            size = self._checked_size(spec, slab)
+            size = len(slab.buffer) if slab.is_new else self._checked_size(spec, slab)
             start, position = position, position + size
             if position > end:
                 break
@@ -224,7 +225,7 @@ class Machine(Reader, Generic[HeaderT]):
 
     def _read_texts(self, spec: TensorSpec) -> Fill:
         """Read a tensor of BYTES, in either form; it is not placed."""
-        self._unplaced.popleft()
+        self._placed_count += 1
         self._is_end_known = False
         if spec.data is not None:
             self.events.append(TensorReceived(spec=spec, values=spec.data))

@@ -76,6 +76,24 @@ def test_a_long_header_is_parsed_in_a_turn() -> None:
     assert (len(events), turns) == (3, 1)
 
 
+def test_a_long_header_of_undeclared_length_is_parsed_in_a_turn() -> None:
+    message = request(id="x" * 5_000)
+    decoder = request_decoder(header_length=None, body_length=None, paced=True)
+    events, turns = take(decoder, message.body)
+    assert (len(events), turns) == (2, 1)
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_header_that_waits_for_its_turn_is_held(is_declared: bool) -> None:
+    text = request(id="x" * 5_000).body
+    length = len(text) if is_declared else None
+    decoder = request_decoder(header_length=length, body_length=length, paced=True)
+    decoder.feed(text)
+    decoder.receive_eof()
+    assert decoder.next_event() is NEED_TURN
+    assert decoder.held_bytes == len(text)
+
+
 def test_after_32_tensors_that_need_no_bytes_there_is_a_turn() -> None:
     message = request(*empty(200))
     events, turns = take(paced(message), message.body)

@@ -70,7 +70,7 @@ def request_decoder(
         ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
     """
     parse, limits = _parser(parse_request_header, limits, headers)
-    layout = Layout(parse, long_request_header, header_length, allow_headerless=allow_headerless)
+    layout = Layout(parse, long_request_header, header_length, allow_headerless)
     return _decoder(
         layout, body_length, limits, check=check, place=place, pause_after_header=pause_after_header, paced=paced
     )
@@ -133,7 +133,7 @@ def response_decoder(
 ) -> Decoder[ResponseHeader]:
     """Make a decoder for one inference response; the arguments are those of `request_decoder`."""
     parse, limits = _parser(parse_response_header, limits, headers)
-    layout = Layout(parse, long_response_header, header_length, allow_headerless=allow_headerless)
+    layout = Layout(parse, long_response_header, header_length, allow_headerless)
     return _decoder(layout, body_length, limits, check=check, place=place, paced=paced)
 
 
@@ -148,15 +148,15 @@ def _decoder(
     paced: bool,
 ) -> Decoder[MessageT]:
     """Make a decoder that reads a message by its layout."""
-    machine = Machine(
+    machine = Machine(  # by position: keywords would cost 0.2 µs
         layout.read,
-        read_end=layout.read_end if layout.is_headerless else None,
-        length=body_length,
-        limits=limits,
-        check=check,
-        place=place,
-        pause_after_header=pause_after_header,
-        paced=paced,
+        body_length,
+        limits,
+        check,
+        place,
+        layout.read_end if layout.is_headerless else None,
+        pause_after_header,
+        paced,
     )
     return Decoder(machine)
 

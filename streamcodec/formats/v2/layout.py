@@ -50,8 +50,8 @@ class Layout(Generic[MessageT]):
         parse_header: Callable[[Text, Limits], MessageT],
         stream_header: StreamHeader[MessageT],
         header_length: int | None,
+        allow_headerless: bool,  # noqa: FBT001 - a class takes keywords slowly
         *,
-        allow_headerless: bool,
         is_header_only: bool = False,
     ) -> None:
         """Prepare.
@@ -84,11 +84,17 @@ class Layout(Generic[MessageT]):
         if self.is_headerless or length is None:
             header, end = yield from self._read_undeclared(reader)
         else:
-            if self._header_length is None:
-                self._check_header_length(reader, length)
+            self._check_header_length(reader, length)
+            if length > LONG_BYTES:
+                header = yield from self._read_long(reader, length)
             else:
-                reader.check_header_length(length)
-            header, end = (yield from self._read_declared(reader, length)), length
+                text = scratch_bytes(length)
+                yield from reader.fill(text)
+                reader.held_bytes = length
+                if length > _LITTLE_TEXT_BYTES:
+                    yield from reader.turn()
+                header = self._parse(reader, text)
+            end = length
             if self._is_header_only:
                 return header
         tensor_bytes = 0
@@ -117,12 +123,8 @@ class Layout(Generic[MessageT]):
             error.message += self._if_undeclared
             raise error
 
-    def _read_declared(self, reader: Reader, length: int) -> Reading[MessageT]:
-        """Read a header of known length."""
-        if length <= LONG_BYTES:
-            data = scratch_bytes(length)
-            yield from reader.fill(data)
-            return (yield from self._parse(reader, data))
+    def _read_long(self, reader: Reader, length: int) -> Reading[MessageT]:
+        """Read a long header of known length."""
         stream = self._stream_header(reader.limits, length)
         block = scratch_bytes(LONG_BYTES)
         for start in range(0, length, LONG_BYTES):
@@ -143,7 +145,10 @@ class Layout(Generic[MessageT]):
         while True:
             part, is_over = yield from self._read_block(reader, block, finder)
             if stream is None and is_over:
-                return (yield from self._parse(reader, part)), reader.position
+                reader.held_bytes = len(part)
+                if len(part) > _LITTLE_TEXT_BYTES:
+                    yield from reader.turn()
+                return self._parse(reader, part), reader.position
             if stream is None:
                 stream = self._stream_header(reader.limits, None)
             yield from self._stream(reader, stream, part)
@@ -170,11 +175,8 @@ class Layout(Generic[MessageT]):
             self._refuse_empty()
         return part[: reader.position - start], is_over
 
-    def _parse(self, reader: Reader, data: memoryview) -> Reading[MessageT]:
+    def _parse(self, reader: Reader, data: memoryview) -> MessageT:
         """Parse a header that is not long."""
-        reader.held_bytes = len(data)
-        if len(data) > _LITTLE_TEXT_BYTES:
-            yield from reader.turn()
         try:
             return self._parse_header(data, reader.limits)
         except MessageError as error:
