@@ -274,7 +274,8 @@ class Reader:
         if length > self.limits.max_header_bytes:
             msg = f"the header has {length} bytes or more, {self.limits.max_header_bytes} are allowed"
             raise LimitExceededError(msg, limit="max_header_bytes", offset=0)
-        self.check_message_length(length)
+        if length > self.limits.max_message_bytes:
+            self.check_message_length(length)
 
     def check_message_length(self, length: int) -> None:
         """Refuse a message of `length` bytes if it is too long.

@@ -28,6 +28,7 @@ _MOST_TIMES: Final = 48
 _ARENAS_BYTES: Final = 2 << 20
 """The interpreter allocates memory in pieces of 1 MiB."""
 
+_CONTAINERS: Final = frozenset({dict, list})
 _BLOCK: Final = 64 << 10
 _COLON: Final = ord(":")
 _ENDS_NAME: Final = np.zeros(256, np.bool_)
@@ -80,11 +81,15 @@ def _has_memory(nbytes: int) -> bool:
 
 def count_members(value: object) -> int:
     """Count the members of all objects, except objects in mixed lists, which a header does not have."""
-    if isinstance(value, dict):
-        return len(value) + sum(map(count_members, value.values()))
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return sum(map(count_members, value))
-    return 0
+    count = 0
+    if type(value) is dict:
+        count = len(value)
+        for member in value.values():
+            if type(member) in _CONTAINERS:  # most are not, and a call would take longer
+                count += count_members(member)
+    elif type(value) is list and value and type(value[0]) is dict:
+        count = sum(map(count_members, value))
+    return count
 
 
 def _count_colons(data: bytes | bytearray | memoryview) -> int:

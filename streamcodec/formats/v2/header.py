@@ -21,7 +21,7 @@ from streamcodec.engine.json.scan import LONG_BYTES
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
-from streamcodec.engine.spec import TensorSpec
+from streamcodec.engine.spec import NOTHING, TensorSpec
 from streamcodec.formats.v2.jsonslices import SlicedData
 from streamcodec.formats.v2.jsonstream import ENTRIES_PER_TURN, HeaderStream, Items, Turns
 from streamcodec.formats.v2.members import (
@@ -55,7 +55,8 @@ def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -
     if len(data) > LONG_BYTES:
         return _parse_long(long_request_header(limits, len(data)), data)
     if (plain := read_plainly(data, "inputs", limits)) is not None:
-        return _request_header(*plain, 0, _OutputReader(limits) if "outputs" in plain[0] else None)
+        root, tensors = plain
+        return _request_header(root, tensors, 0, _OutputReader(limits) if "outputs" in root else None)
     root, constants = _parse_object(data, limits)
     tensors = TensorReader("inputs", start=len(data), limits=limits).read_all(root)
     return _request_header(root, tensors, constants, _OutputReader(limits))
@@ -80,7 +81,8 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
     if len(data) > LONG_BYTES:
         return _parse_long(long_response_header(limits, len(data)), data)
     if (plain := read_plainly(data, "outputs", limits)) is not None:
-        return _response_header(*plain, 0)
+        root, tensors = plain
+        return _response_header(root, tensors, 0)
     root, constants = _parse_object(data, limits)
     tensors = TensorReader("outputs", start=len(data), limits=limits, is_tolerant=True).read_all(root)
     return _response_header(root, tensors, constants)
@@ -164,15 +166,18 @@ def _parse_long(stream: LongHeader[MessageT], data: bytes | bytearray | memoryvi
 def _request_header(
     root: dict[str, Any], tensors: tuple[TensorSpec, ...], constants: int, outputs: _OutputReader | None
 ) -> RequestHeader:
-    parameters = read_parameters(root, "$")
-    optional(parameters, "binary_data_output", bool, "$.parameters")
+    parameters = NOTHING
+    if "parameters" in root:
+        parameters = read_parameters(root, "$")
+        optional(parameters, "binary_data_output", bool, "$.parameters")
     header = _new_request_header(
         tensors=tensors,
         outputs=None if outputs is None else outputs.read_all(root),
-        id=optional(root, "id", str, "$"),
+        id=optional(root, "id", str, "$") if "id" in root else None,
         parameters=parameters,
     )
-    _check_constants(root, "inputs", constants)
+    if constants:
+        _check_constants(root, "inputs")
     return header
 
 
@@ -182,9 +187,10 @@ def _response_header(root: dict[str, Any], tensors: tuple[TensorSpec, ...], cons
         model_name=optional(root, "model_name", str, "$"),
         model_version=optional(root, "model_version", str, "$"),
         id=optional(root, "id", str, "$"),
-        parameters=read_parameters(root, "$"),
+        parameters=read_parameters(root, "$") if "parameters" in root else NOTHING,
     )
-    _check_constants(root, "outputs", constants)
+    if constants:
+        _check_constants(root, "outputs")
     return header
 
 
@@ -207,11 +213,10 @@ def _parse_object(data: bytes | bytearray | memoryview, limits: Limits) -> tuple
     return checked_object(*parse_json(data, limits))
 
 
-def _check_constants(root: dict[str, Any], key: str, constants: int) -> None:
+def _check_constants(root: dict[str, Any], key: str) -> None:
     """Refuse NaN and Infinity literals outside of tensor data. Those in tensor data have been checked already."""
-    if constants:
-        entries = [entry | {"data": None} for entry in root[key]]
-        refuse_constants(root | {key: entries}, "$")
+    entries = [entry | {"data": None} for entry in root[key]]
+    refuse_constants(root | {key: entries}, "$")
 
 
 class _OutputReader:

@@ -55,8 +55,7 @@ def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits)
     """
     try:
         text = str(data, "utf-8").rstrip(WHITE_SPACE)
-        # A header with JSON values would not be accepted. An escape could hide any character.
-        if "\\" in text or '"data"' in text or _has_others(text) or _is_deep(text, data, limits.max_json_depth):
+        if _is_unusual(text, data, limits.max_json_depth):
             return None
         root, end = _DECODER.raw_decode(text)
         entries = root[key]
@@ -67,9 +66,9 @@ def read_plainly(data: bytes | bytearray | memoryview, key: str, limits: Limits)
     tensors: dict[str, TensorSpec] = {}
     offset = len(data)
     kept = len(root)
-    for name in root:
-        if name != key:
-            kept += count_members(root[name])
+    for name, value in root.items():
+        if name != key and type(value) is not str:
+            kept += count_members(value)
     for entry in entries:
         spec = read_plain_tensor(entry, offset, limits)
         if spec is None:
@@ -111,9 +110,9 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
         return None
     if type(name) is not str or not name or type(shape) is not list or len(shape) > limits.max_rank:
         return None
-    count = 1
+    count, most = 1, limits.max_elements
     for size in shape:
-        if type(size) is not int or not 0 < size <= limits.max_elements:
+        if type(size) is not int or not 0 < size <= most:
             return None
         count *= size
     if (
@@ -121,9 +120,9 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
         or type(nbytes) is not int
         or nbytes != count * datatype.itemsize
         or nbytes > limits.max_tensor_bytes
-        or count > limits.max_elements
+        or count > most
         or len(entry) != _MEMBERS
-        or not PLAIN_TYPES.issuperset(map(type, parameters.values()))
+        or (len(parameters) > 1 and not PLAIN_TYPES.issuperset(map(type, parameters.values())))
     ):
         return None
     return _tensor_spec(
@@ -136,16 +135,17 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
     )
 
 
-def _has_others(text: str) -> bool:
-    """Whether a long header seems to have much other content than tensors; it is not parsed for this."""
-    if len(text) < _SHORT:
+def _is_unusual(text: str, data: bytes | bytearray | memoryview, max_depth: int) -> bool:
+    """Tell whether this parser would not accept a text, or must not parse it."""
+    if "\\" in text or '"data"' in text:  # an escape could hide any character
+        return True
+    if len(text) <= max_depth:  # usual, and far below `_SHORT`
         return False
-    return text.count(":") + text.count("{") > _MOST_MARKS * (1 + text.count('"shape"'))
-
-
-def _is_deep(text: str, data: bytes | bytearray | memoryview, limit: int) -> bool:
-    """Tell whether a text nests deeper than `limit`. If it has few brackets, their places are not searched."""
-    return text.count("[") + text.count("{") > limit and too_deep_at(data, limit) is not None
+    objects = text.count("{")
+    if len(text) >= _SHORT and text.count(":") + objects > _MOST_MARKS * (1 + text.count('"shape"')):
+        return True
+    # If there are few brackets, their places are not searched.
+    return objects + text.count("[") > max_depth and too_deep_at(data, max_depth) is not None
 
 
 def _refuse_constant(_: str) -> NoReturn:

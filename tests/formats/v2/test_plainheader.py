@@ -26,7 +26,8 @@ from streamcodec.formats.v2 import header as strict_way
 from streamcodec.formats.v2.plainheader import parse_plain_entries, read_plainly
 from streamcodec.testing import describe_error, describe_header
 from tests.effort import examples
-from tests.formats.v2.messages import Members, binary, jsonic
+from tests.engine.triad import decode
+from tests.formats.v2.messages import Members, Message, binary, jsonic, request, response
 
 Parse = Callable[[bytes, Limits], RequestHeader | ResponseHeader]
 TEXT = b'{"inputs":[{"name":"x","shape":[2,3],"datatype":"FP32","parameters":{"binary_data_size":24}}],"id":"a"}'
@@ -165,6 +166,34 @@ def test_tensors_by_the_thousand_are_plain_with_some_parameters_each() -> None:
 )
 def test_limits_are_kept(limits: Limits, is_plain: bool) -> None:
     assert check(TEXT, limits) is is_plain
+
+
+NESTED = b'{"inputs":[],"a":[[[[[[[[]]]]]]]]}'
+
+
+@pytest.mark.parametrize("text", [NESTED, NESTED.replace(b"[]", b"{}"), NESTED[:24], b"[" * 40, b'{"a":' * 8])
+def test_depth_is_checked_at_each_limit(text: bytes) -> None:
+    for limit in range(50):
+        check(text, Limits(max_json_depth=limit))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        request(binary("INT16", [3, 2], 12), payload=bytes(12)),
+        request(ONE, payload=bytes(12), id="a", parameters={"binary_data_output": True}, outputs=[{"name": "y"}]),
+        request(ONE, payload=bytes(12), parameters={"binary_data_output": 1}),
+        request(ONE, ONE, payload=bytes(24)),
+        request(binary("INT16", [3, 2], 13), payload=bytes(13)),
+        request(ONE, payload=bytes(11)),
+        response(ONE, payload=bytes(12), model_name="m", model_version="1", id="a", parameters={"a": 1}),
+        response(ONE, payload=bytes(12), id=7),
+    ],
+)
+def test_whole_and_in_pieces_both_ways_report_the_same(message: Message) -> None:
+    with mock.patch.object(strict_way, "read_plainly", return_value=None):
+        expected = decode(message)
+    assert decode(message).log == expected.log
 
 
 VALUES: st.SearchStrategy[Any] = st.sampled_from(
