@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -202,13 +203,34 @@ print(sorted((set(sys.modules) - before) & set({heavy.split()!r})))
     assert run(code) == "[]"
 
 
-def test_a_server_has_imported_all_it_needs_before_it_serves() -> None:
-    code = """
-import sys, importlib.util
+def modules_at_rest(models: str) -> set[str]:
+    """Return the modules that `streamcodec serve` has imported before its first request."""
+    code = f"""
+import sys
+from streamcodec.cli import commands
+commands.parse(["serve"])
 from streamcodec.server import Server
-from streamcodec.service import Service, demo_models
-Server(Service(demo_models()))
-late = {name for name in ("msgspec.json", "ml_dtypes") if importlib.util.find_spec(name.partition(".")[0])}
-print(sorted(late - set(sys.modules)))
+from streamcodec.server.loops import new_loop
+from streamcodec.service import Model, ModelRegistry, Service, TensorMetadata, demo_models
+Server(Service({models}))
+new_loop().close()
+print(*sys.modules)
 """
-    assert run(code) == "[]", "or the first request that needs them holds up all others for 10 ms"
+    return set(run(code).split())
+
+
+def test_a_server_has_imported_all_it_needs_before_it_serves_and_nothing_else() -> None:
+    late = {name for name in ("msgspec.json", "uvloop") if importlib.util.find_spec(name.partition(".")[0])}
+    needless = "ml_dtypes secrets random shutil tempfile http.client email numpy.random numpy.ma numpy.fft ctypes.util"
+    modules = modules_at_rest("demo_models()")
+    assert late - modules == set(), "or the first request that needs them holds up all others for 10 ms"
+    assert modules & {*needless.split()} == set(), "they take memory on small devices"
+
+
+def test_a_server_has_imported_what_its_models_declare() -> None:
+    pytest.importorskip("ml_dtypes")
+    for side in ("inputs", "outputs"):
+        model = f"Model(name='x', predict=dict, {side}=(TensorMetadata('x', 'BF16', (3,)),))"
+        assert "ml_dtypes" in modules_at_rest(f"ModelRegistry.of([{model}])"), (
+            "or its first request holds up all others for 8 ms"
+        )

@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Final
 
@@ -45,6 +46,11 @@ Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
 """
 
 
+_UNPRINTED: Final = partial(argparse.RawDescriptionHelpFormatter, width=80)
+"""Formats a parser's texts before its help is wanted. `argparse` checks each option with a new formatter, and one that
+has to find the width of the terminal imports `shutil`. That takes 0.4 MiB, which a server would keep."""
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the arguments, and import the called command.
 
@@ -59,15 +65,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="streamcodec",
         description="Move tensors over HTTP by the Binary Tensor Data Extension of the V2 inference protocol.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_UNPRINTED,
     )
     parser.add_argument("--version", action="version", version=f"streamcodec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     called = next((word for word in arguments if not word.startswith("-")), None)
     for name, text in _COMMANDS.items():
-        command = commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+        command = commands.add_parser(name, help=text, formatter_class=_UNPRINTED)
         if name == called:
             import_module(f"streamcodec.cli.{name}").add_arguments(command)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     return parser.parse_args(arguments)
 
 

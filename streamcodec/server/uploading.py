@@ -6,7 +6,6 @@ of several processes, and those inside a framework, refuse the option.
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -28,6 +27,8 @@ def uploads_of(service: Service, options: ServerOptions, budget: Budget) -> Uplo
     """Return what decides on uploads that can be resumed; None if they are switched off."""
     if not options.resumable_uploads:
         return None
+    import secrets  # noqa: PLC0415 - it takes 1 MiB, and few servers have uploads
+
     uploads = Uploads(
         budget,
         max_uploads=options.resumable_uploads,
