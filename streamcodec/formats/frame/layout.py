@@ -18,17 +18,19 @@ from zlib import crc32
 
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
-from streamcodec.engine.format import format_decoder
-from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.machine import Machine
 from streamcodec.engine.placement import Place, new_array, scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.frame.head import CHECKSUM_BYTES, HEAD_BYTES, Checksum, Kind, read_head
+from streamcodec.formats.v2.decoder import header_parser
 from streamcodec.formats.v2.header import (
     long_request_header,
     long_response_header,
     parse_request_header,
     parse_response_header,
 )
+from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.layout import Layout, StreamHeader, Text
 from streamcodec.formats.v2.model import MessageT, RequestHeader, ResponseHeader
 
@@ -75,20 +77,27 @@ class _Frame(Generic[MessageT]):
 
 def request_frame_decoder(
     *,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     check: Callable[[RequestHeader], None] | None = None,
     place: Place = new_array,
+    headers: HeaderCache[RequestHeader] | None = None,
     pause_after_header: bool = False,
     paced: bool = False,
 ) -> Decoder[RequestHeader]:
     """Make a decoder for one frame that holds an inference request.
 
     Args:
-        limits: caps on everything that is read.
+        limits: caps on everything that is read. None for the limits of `headers`, or without `headers` for
+            `DEFAULT_LIMITS`.
         check: called with the valid header before memory is taken for tensors; raises `RemoteProtocolError` to refuse.
         place: called for each tensor that is not BYTES; returns the placement of its bytes.
+        headers: cache of parsed headers, shared by decoders of the same kind and with the same limits; None to parse
+            each header.
         pause_after_header: whether the decoder is paused after the header, as it is after a window.
         paced: whether work is done in small pieces, for which `next_event` returns `NEED_TURN`.
+
+    Raises:
+        LocalProtocolError: the limits are not those of `headers`.
 
     Example:
         >>> import numpy as np
@@ -101,23 +110,28 @@ def request_frame_decoder(
         >>> [type(decoder.next_event()).__name__ for _ in range(3)]
         ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
     """
-    frame = _Frame(Kind.REQUEST, parse_request_header, long_request_header)
-    return format_decoder(
-        frame.read,
-        read_end=frame.read_end,
-        limits=limits,
-        check=check,
-        place=place,
-        pause_after_header=pause_after_header,
-        paced=paced,
+    parse, limits = header_parser(parse_request_header, limits, headers)
+    frame = _Frame(Kind.REQUEST, parse, long_request_header)
+    return Decoder(
+        Machine(
+            frame.read,
+            read_end=frame.read_end,
+            length=None,
+            limits=limits,
+            check=check,
+            place=place,
+            pause_after_header=pause_after_header,
+            paced=paced,
+        )
     )
 
 
 def response_frame_decoder(
     *,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     check: Callable[[ResponseHeader], None] | None = None,
     place: Place = new_array,
+    headers: HeaderCache[ResponseHeader] | None = None,
     pause_after_header: bool = False,
     paced: bool = False,
 ) -> Decoder[ResponseHeader]:
@@ -125,13 +139,17 @@ def response_frame_decoder(
 
     The arguments are those of `request_frame_decoder`.
     """
-    frame = _Frame(Kind.RESPONSE, parse_response_header, long_response_header)
-    return format_decoder(
-        frame.read,
-        read_end=frame.read_end,
-        limits=limits,
-        check=check,
-        place=place,
-        pause_after_header=pause_after_header,
-        paced=paced,
+    parse, limits = header_parser(parse_response_header, limits, headers)
+    frame = _Frame(Kind.RESPONSE, parse, long_response_header)
+    return Decoder(
+        Machine(
+            frame.read,
+            read_end=frame.read_end,
+            length=None,
+            limits=limits,
+            check=check,
+            place=place,
+            pause_after_header=pause_after_header,
+            paced=paced,
+        )
     )

@@ -23,7 +23,7 @@ from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.layout import Layout
 from streamcodec.formats.v2.model import MessageT, RequestHeader, ResponseHeader
 
-_Parse = Callable[[bytes | memoryview, Limits], MessageT]
+Parse = Callable[[bytes | memoryview, Limits], MessageT]
 
 
 def request_decoder(
@@ -69,7 +69,7 @@ def request_decoder(
         >>> [type(decoder.next_event()).__name__ for _ in range(3)]
         ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
     """
-    parse, limits = _parser(parse_request_header, limits, headers)
+    parse, limits = header_parser(parse_request_header, limits, headers)
     layout = Layout(parse, long_request_header, header_length, allow_headerless)
     return _decoder(
         layout, body_length, limits, check=check, place=place, pause_after_header=pause_after_header, paced=paced
@@ -132,7 +132,7 @@ def response_decoder(
     paced: bool = False,
 ) -> Decoder[ResponseHeader]:
     """Make a decoder for one inference response; the arguments are those of `request_decoder`."""
-    parse, limits = _parser(parse_response_header, limits, headers)
+    parse, limits = header_parser(parse_response_header, limits, headers)
     layout = Layout(parse, long_response_header, header_length, allow_headerless)
     return _decoder(layout, body_length, limits, check=check, place=place, paced=paced)
 
@@ -161,10 +161,14 @@ def _decoder(
     return Decoder(machine)
 
 
-def _parser(
-    parse: _Parse[MessageT], limits: Limits | None, headers: HeaderCache[MessageT] | None
-) -> tuple[_Parse[MessageT], Limits]:
-    """Return the parser of the header, and the limits."""
+def header_parser(
+    parse: Parse[MessageT], limits: Limits | None, headers: HeaderCache[MessageT] | None
+) -> tuple[Parse[MessageT], Limits]:
+    """Return the parser of the header, and the limits.
+
+    Raises:
+        LocalProtocolError: the limits are not those of `headers`.
+    """
     if headers is None:
         return parse, DEFAULT_LIMITS if limits is None else limits
     if limits is not None and limits != headers.limits:

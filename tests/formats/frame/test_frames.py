@@ -19,6 +19,7 @@ from streamcodec import (
     EncodedMessage,
     EndOfMessage,
     ErrorCode,
+    HeaderCache,
     HeaderReceived,
     Limits,
     LocalProtocolError,
@@ -31,13 +32,15 @@ from streamcodec import (
     encode_raw_request,
     encode_request,
     encode_response,
+    parse_request_header,
+    parse_response_header,
 )
 from streamcodec.formats.frame import Checksum, Kind, encode_frame, request_frame_decoder
 from streamcodec.testing import assert_stops_at_end, describe_error, run_pull, run_push, run_scatter
 from tests.corpus.notation import read_bytes
 from tests.corpus.reading import Case, read_corpus
 from tests.engine.triad import decode, refuse
-from tests.formats.frame.samples import MAKERS, MESSAGES, NONE, REQUESTS, joined, with_head
+from tests.formats.frame.samples import MAKERS, MESSAGES, NONE, REQUESTS, RESPONSES, joined, with_head
 from tests.formats.v2.messages import Message
 
 CASES = [case for case in read_corpus() if case.kind in {"request", "response"}]
@@ -233,6 +236,20 @@ def test_the_options_are_those_of_every_decoder(kind: Kind) -> None:
     assert decoder.feed(frame) < len(frame)  # then its checksum is computed in turns
     assert isinstance(decoder.next_event(), HeaderReceived)
     assert decoder.next_event() is NEED_TURN
+
+
+@pytest.mark.parametrize(
+    ("kind", "parse"), [(Kind.REQUEST, parse_request_header), (Kind.RESPONSE, parse_response_header)]
+)
+def test_a_cache_of_headers(kind: Kind, parse: Any) -> None:  # noqa: ANN401 - parses headers of either kind
+    message = REQUESTS["several"] if kind is Kind.REQUEST else RESPONSES["small"]
+    headers = HeaderCache(parse, Limits(max_tensors=5))
+    make = partial(MAKERS[kind], headers=headers)
+    first, second = (run_push(make, [joined(message, kind)]) for _ in range(2))
+    assert first.log == second.log == run_push(MAKERS[kind], [joined(message, kind)]).log
+    assert first.header is second.header
+    with pytest.raises(LocalProtocolError, match="limits of its header cache"):
+        make(limits=Limits())
 
 
 def test_a_check_of_the_header() -> None:
