@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve
 
-from streamcodec import Decoder, EndOfMessage, TensorReceived, encode_request, encode_response
-from streamcodec.formats.frame import Checksum, Kind, encode_frame, request_frame_decoder, response_frame_decoder
-
-
-def tensors(decoder: Decoder[Any], data: Any) -> dict[str, np.ndarray[Any, Any]]:  # noqa: ANN401 - str would be an error
-    decoder.feed(data)
-    decoder.receive_eof()  # a message that is cut short is an error
-    events = iter(decoder.next_event, EndOfMessage(nbytes=len(data)))
-    return {event.spec.name: event.array for event in events if isinstance(event, TensorReceived)}
+from streamcodec import encode_request, encode_response
+from streamcodec.formats.frame import (
+    Checksum,
+    Kind,
+    WholeFrames,
+    encode_frame,
+    request_frame_decoder,
+    response_frame_decoder,
+)
 
 
 def answer(socket: ServerConnection) -> None:
+    requests = WholeFrames(request_frame_decoder)
     for data in socket:
-        doubled = {name: 2 * array for name, array in tensors(request_frame_decoder(), data).items()}
+        frame = requests.read(data if isinstance(data, bytes) else data.encode())  # a text is refused
+        doubled = {name: 2 * array for name, array in frame.arrays.items()}
         socket.send(b"".join(encode_frame(encode_response(doubled, model_name="double"), Kind.RESPONSE).buffers))
 
 
@@ -35,5 +36,5 @@ with subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIP
     with connect(f"ws://127.0.0.1:{next(iter(process.stdout or [])).strip()}") as socket:
         request = encode_frame(encode_request({"x": np.arange(3)}), Kind.REQUEST, Checksum.NONE)
         socket.send(b"".join(request.buffers))
-        print(tensors(response_frame_decoder(), socket.recv()))
+        print(WholeFrames(response_frame_decoder).read(socket.recv(decode=False)).arrays)
     process.terminate()

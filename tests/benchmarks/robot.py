@@ -5,7 +5,7 @@
 The images are UINT8 [224, 224, 3], the state is FP32 [32], the action FP32 [16, 7]. Both programs are on this machine,
 each a process of its own, and connected by a Unix socket or a WebSocket. The same program runs with frames, with
 msgpack-numpy, and with pickle, which must not be used with a peer that is not trusted. Over a Unix socket, these two
-have the length before each message.
+have the length before each message. Over a WebSocket, all of them have fragments of 128 KiB.
 
 Latencies are those of the robot, from the first byte of the request to the arrays of the answer. Their percentiles need
 a machine at rest. CPU is per request. Memory is the peak of a process, above that of a Python that has imported

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Protocol
@@ -23,8 +23,9 @@ from tests.processes import peak_resident
 HZ: Final = 50
 _WARM_UP: Final = 10
 _LENGTH_BYTES: Final = 8
+_FRAGMENT_BYTES: Final = 128 << 10
 
-Arrays = dict[str, Any]
+Arrays = Mapping[str, Any]
 Data = bytes | bytearray | memoryview
 
 
@@ -40,11 +41,12 @@ class FramesOverSocket:
     """Frames, straight between the arrays and the socket."""
 
     def __init__(self, sock: socket.socket, *, is_robot: bool) -> None:
-        from streamcodec import Pool  # noqa: PLC0415 - each process imports what it uses, because memory is measured
+        from streamcodec import HeaderCache, Pool  # noqa: PLC0415 - each imports what it uses: memory is measured
 
         self._sock = sock
         self._pool = Pool(min_bytes=0)
-        self._encode, self._decoder = frame_codec(is_robot=is_robot)
+        self._encode, make_decoder, parse = frame_codec(is_robot=is_robot)
+        self._decoder = partial(make_decoder, headers=HeaderCache(parse))
 
     def send(self, arrays: Arrays) -> None:
         buffers = [*self._encode(arrays).buffers]
@@ -92,21 +94,28 @@ class Framed:
 
 
 class OverWebSocket:
-    """Messages over a WebSocket, whose library takes and returns `bytes`."""
+    """Messages over a WebSocket, whose library returns `bytes`. With fragments, both sides work at the same time."""
 
     def __init__(self, sock: Any, dumps: Callable[[Arrays], Data], loads: Callable[[Data], Arrays]) -> None:  # noqa: ANN401 - of either side
         self._sock, self._dumps, self._loads = sock, dumps, loads
 
     def send(self, arrays: Arrays) -> None:
-        self._sock.send(self._dumps(arrays))
+        data = memoryview(self._dumps(arrays))
+        starts = range(0, len(data), _FRAGMENT_BYTES)
+        self._sock.send([data[start : start + _FRAGMENT_BYTES] for start in starts] if len(starts) > 1 else data)
 
     def receive(self) -> Arrays:
         return self._loads(self._sock.recv())
 
 
-def frame_codec(*, is_robot: bool) -> tuple[Callable[[Arrays], Any], Callable[..., Any]]:
-    """Return what encodes the messages of one side, and what makes a decoder for those of the other."""
-    from streamcodec import encode_request, encode_response  # noqa: PLC0415 - see `FramesOverSocket`
+def frame_codec(*, is_robot: bool) -> tuple[Callable[[Arrays], Any], Callable[..., Any], Any]:
+    """Return what encodes the messages of one side, and the decoder and the header parser for those of the other."""
+    from streamcodec import (  # noqa: PLC0415 - see `FramesOverSocket`
+        encode_request,
+        encode_response,
+        parse_request_header,
+        parse_response_header,
+    )
     from streamcodec.formats import frame  # noqa: PLC0415
 
     def encode(arrays: Arrays) -> Any:  # noqa: ANN401 - a `Message`, whose import costs memory
@@ -115,14 +124,16 @@ def frame_codec(*, is_robot: bool) -> tuple[Callable[[Arrays], Any], Callable[..
         message = encode_response(arrays, model_name="policy")
         return frame.encode_frame(message, frame.Kind.RESPONSE, frame.Checksum.NONE)
 
-    return encode, frame.response_frame_decoder if is_robot else frame.request_frame_decoder
+    if is_robot:
+        return encode, frame.response_frame_decoder, parse_response_header
+    return encode, frame.request_frame_decoder, parse_request_header
 
 
 def taken(decoder: Any) -> Arrays:  # noqa: ANN401 - as above
     """Take the tensors of a complete message."""
     from streamcodec import EndOfMessage, TensorReceived  # noqa: PLC0415
 
-    arrays = {}
+    arrays: dict[str, Any] = {}
     while not isinstance(event := decoder.next_event(), EndOfMessage):
         if isinstance(event, TensorReceived):
             arrays[event.spec.name] = event.array
@@ -139,15 +150,11 @@ def bytes_codec(codec: str, *, is_robot: bool) -> tuple[Callable[[Arrays], Data]
         import msgpack_numpy  # noqa: PLC0415
 
         return msgpack_numpy.packb, msgpack_numpy.unpackb
-    encode, make_decoder = frame_codec(is_robot=is_robot)
+    encode, make_decoder, _ = frame_codec(is_robot=is_robot)
+    from streamcodec.formats.frame import WholeFrames  # noqa: PLC0415
 
-    def loads(data: Data) -> Arrays:
-        decoder = make_decoder()
-        decoder.feed(data)
-        decoder.receive_eof()
-        return taken(decoder)
-
-    return lambda arrays: b"".join(encode(arrays).buffers), loads
+    frames = WholeFrames(make_decoder)
+    return lambda arrays: b"".join(encode(arrays).buffers), lambda data: frames.read(data).arrays
 
 
 def link(transport: str, codec: str, sock: Any, *, is_robot: bool) -> Link:  # noqa: ANN401 - a socket of either kind

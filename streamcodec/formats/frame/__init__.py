@@ -4,6 +4,7 @@ from streamcodec.formats.frame.encoder import encode_frame
 from streamcodec.formats.frame.head import Checksum, Kind
 from streamcodec.formats.frame.layout import request_frame_decoder, response_frame_decoder
 from streamcodec.formats.frame.stream import EndOfStream, FrameReader, Skipped
+from streamcodec.formats.frame.whole import WholeFrame, WholeFrames
 
 __all__ = [
     "Checksum",
@@ -11,6 +12,8 @@ __all__ = [
     "FrameReader",
     "Kind",
     "Skipped",
+    "WholeFrame",
+    "WholeFrames",
     "encode_frame",
     "request_frame_decoder",
     "response_frame_decoder",
