@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -33,6 +34,7 @@ from streamcodec.transports.source import EventSource
 from streamcodec.transports.sync import next_event, send
 
 TIMEOUT_SECONDS = 30.0
+WAITING_THREADS = 4
 LIMITS = Limits(max_tensor_bytes=256 << 20)
 
 
@@ -113,6 +115,45 @@ def linger(sock: socket.socket) -> None:
         unread -= nbytes
 
 
+class Acceptor:
+    """Accepts connections in threads, each of which serves what it has accepted. One of them always waits.
+
+    Some threads are kept for the next connections: to start one takes longer than to answer a health check.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        """Start the first thread."""
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._waiting = 0
+        with self._lock:
+            self._start()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._run, daemon=True).start()
+        self._waiting += 1
+
+    def _run(self) -> None:
+        """Serve one connection after the other, until enough other threads wait for the next one."""
+        is_needed = True
+        while is_needed:
+            sock = self._accept()
+            with self._lock, suppress(RuntimeError):  # no more threads: those that there are will come back
+                self._waiting -= 1
+                if not self._waiting:
+                    self._start()
+            serve_connection(sock)
+            with self._lock:
+                is_needed = self._waiting < WAITING_THREADS
+                self._waiting += is_needed
+
+    def _accept(self) -> socket.socket:
+        while True:
+            with suppress(OSError):  # there are too many open files; other connections will end
+                return self._listener.accept()[0]
+            time.sleep(0.1)
+
+
 def main() -> None:
     """Accept connections until the program is stopped."""
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 8000
@@ -120,9 +161,8 @@ def main() -> None:
     threading.stack_size(256 << 10)  # of address space, instead of 8 MB for each connection
     with socket.create_server(("127.0.0.1", port)) as listener:
         print(f"listening on http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-        while True:
-            sock, _ = listener.accept()
-            threading.Thread(target=serve_connection, args=(sock,), daemon=True).start()
+        Acceptor(listener)
+        threading.Event().wait()
 
 
 if __name__ == "__main__":
