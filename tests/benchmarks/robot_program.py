@@ -38,15 +38,15 @@ class Link(Protocol):
 
 
 class FramesOverSocket:
-    """Frames, straight between the arrays and the socket."""
+    """Frames, whose heads have their lengths."""
 
     def __init__(self, sock: socket.socket, *, is_robot: bool) -> None:
-        from streamcodec import HeaderCache, Pool  # noqa: PLC0415 - each imports what it uses: memory is measured
+        from streamcodec.formats.frame import HEAD_BYTES, WholeFrames  # noqa: PLC0415 - memory is measured
 
         self._sock = sock
-        self._pool = Pool(min_bytes=0)
-        self._encode, make_decoder, parse = frame_codec(is_robot=is_robot)
-        self._decoder = partial(make_decoder, headers=HeaderCache(parse))
+        self._encode, make_decoder = frame_codec(is_robot=is_robot)
+        self._frames = WholeFrames(make_decoder)
+        self._head = bytearray(HEAD_BYTES)
 
     def send(self, arrays: Arrays) -> None:
         buffers = [*self._encode(arrays).buffers]
@@ -58,13 +58,12 @@ class FramesOverSocket:
                 buffers[0] = memoryview(buffers[0])[sent:]
 
     def receive(self) -> Arrays:
-        decoder = self._decoder(place=lambda _: self._pool)
-        while decoder.needs_data:
-            received = self._sock.recvmsg_into(decoder.get_buffers(), 0, socket.MSG_WAITALL)[0]
-            if not received:
-                raise EOFError
-            decoder.buffer_updated(received)
-        return taken(decoder)
+        head = self._head
+        read(self._sock, head)
+        data = bytearray(self._frames.length_of(head))
+        data[: len(head)] = head
+        read(self._sock, data, len(head))
+        return self._frames.read(data).arrays
 
 
 class Framed:
@@ -79,18 +78,21 @@ class Framed:
         self._sock.sendall(data)
 
     def receive(self) -> Arrays:
-        return self._loads(self._read(int.from_bytes(self._read(_LENGTH_BYTES), "little")))
+        data = bytearray(_LENGTH_BYTES)
+        read(self._sock, data)
+        data = bytearray(int.from_bytes(data, "little"))
+        read(self._sock, data)
+        return self._loads(data)
 
-    def _read(self, nbytes: int) -> bytearray:
-        data = bytearray(nbytes)
-        with memoryview(data) as view:
-            position = 0
-            while position < nbytes:
-                received = self._sock.recv_into(view[position:], 0, socket.MSG_WAITALL)
-                if not received:
-                    raise EOFError
-                position += received
-        return data
+
+def read(sock: socket.socket, data: bytearray, position: int = 0) -> None:
+    """Read until the memory is full."""
+    with memoryview(data) as view:
+        while position < len(view):
+            received = sock.recv_into(view[position:], 0, socket.MSG_WAITALL)
+            if not received:
+                raise EOFError
+            position += received
 
 
 class OverWebSocket:
@@ -108,14 +110,9 @@ class OverWebSocket:
         return self._loads(self._sock.recv())
 
 
-def frame_codec(*, is_robot: bool) -> tuple[Callable[[Arrays], Any], Callable[..., Any], Any]:
-    """Return what encodes the messages of one side, and the decoder and the header parser for those of the other."""
-    from streamcodec import (  # noqa: PLC0415 - see `FramesOverSocket`
-        encode_request,
-        encode_response,
-        parse_request_header,
-        parse_response_header,
-    )
+def frame_codec(*, is_robot: bool) -> tuple[Callable[[Arrays], Any], Callable[..., Any]]:
+    """Return what encodes the messages of one side, and what makes a decoder for those of the other."""
+    from streamcodec import encode_request, encode_response  # noqa: PLC0415 - see `FramesOverSocket`
     from streamcodec.formats import frame  # noqa: PLC0415
 
     def encode(arrays: Arrays) -> Any:  # noqa: ANN401 - a `Message`, whose import costs memory
@@ -124,20 +121,7 @@ def frame_codec(*, is_robot: bool) -> tuple[Callable[[Arrays], Any], Callable[..
         message = encode_response(arrays, model_name="policy")
         return frame.encode_frame(message, frame.Kind.RESPONSE, frame.Checksum.NONE)
 
-    if is_robot:
-        return encode, frame.response_frame_decoder, parse_response_header
-    return encode, frame.request_frame_decoder, parse_request_header
-
-
-def taken(decoder: Any) -> Arrays:  # noqa: ANN401 - as above
-    """Take the tensors of a complete message."""
-    from streamcodec import EndOfMessage, TensorReceived  # noqa: PLC0415
-
-    arrays: dict[str, Any] = {}
-    while not isinstance(event := decoder.next_event(), EndOfMessage):
-        if isinstance(event, TensorReceived):
-            arrays[event.spec.name] = event.array
-    return arrays
+    return encode, frame.response_frame_decoder if is_robot else frame.request_frame_decoder
 
 
 def bytes_codec(codec: str, *, is_robot: bool) -> tuple[Callable[[Arrays], Data], Callable[[Data], Arrays]]:
@@ -150,7 +134,7 @@ def bytes_codec(codec: str, *, is_robot: bool) -> tuple[Callable[[Arrays], Data]
         import msgpack_numpy  # noqa: PLC0415
 
         return msgpack_numpy.packb, msgpack_numpy.unpackb
-    encode, make_decoder, _ = frame_codec(is_robot=is_robot)
+    encode, make_decoder = frame_codec(is_robot=is_robot)
     from streamcodec.formats.frame import WholeFrames  # noqa: PLC0415
 
     frames = WholeFrames(make_decoder)

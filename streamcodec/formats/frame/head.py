@@ -24,6 +24,7 @@ CHECKSUM_BYTES: Final = 4
 _START: Final = struct.Struct("<4sI")
 _FIELDS: Final = struct.Struct("<4BIQ")
 HEAD_BYTES: Final = _START.size + _FIELDS.size
+"""Length of a head: 24."""
 
 
 class Kind(IntEnum):

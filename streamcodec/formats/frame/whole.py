@@ -1,7 +1,8 @@
 """Whole frames: a message of a WebSocket or a queue is one object in memory, and its tensors are views of it.
 
 A transport that delivers whole messages has already copied the bytes of the tensors. To copy them once more into arrays
-would cost memory and time, so the arrays show the bytes where they are.
+would cost memory and time, so the arrays show the bytes where they are. It is also the quickest way for small messages
+over a socket: the head of a frame says how many bytes follow, and one read brings all of them.
 
 The decoder reads each frame that begins unlike the frame before it. If head and JSON header are the same, byte for
 byte, then the tensors and their places are the same, too, and only lengths and the checksum are left to be compared. So
@@ -46,9 +47,9 @@ class WholeFrame(Generic[MessageT]):
     header: MessageT
     """The header of the message."""
     arrays: Mapping[str, np.ndarray[Any, Any]]
-    """Arrays by name, in the order of the message. Binary tensors are read-only views of the frame, which stays in
-    memory as long as one of them. Their addresses are not aligned; copy an array that needs it. BYTES are object arrays
-    of `bytes`."""
+    """Arrays by name, in the order of the message. Binary tensors are views of the frame, which stays in memory as long
+    as one of them. They can be written to if the frame can. Their addresses are not aligned; copy an array that needs
+    it. BYTES are object arrays of `bytes`."""
 
 
 class WholeFrames(Generic[MessageT]):
@@ -81,23 +82,45 @@ class WholeFrames(Generic[MessageT]):
         self._limits = limits
         self._known: _Known[MessageT] | None = None
 
+    def length_of(self, head: Buffer) -> int:
+        """Return the length of the frame with this head, in bytes, for a transport that delivers no whole frames.
+
+        Args:
+            head: the first `HEAD_BYTES` of the frame, or more.
+
+        Raises:
+            RemoteProtocolError: as from the decoder, which refuses some frames for their heads; or `truncated`.
+            LimitExceededError: the frame is longer than `max_message_bytes` allows.
+        """
+        data = bytes(head[:HEAD_BYTES])
+        known = self._known
+        if known is not None and known.beginning[:HEAD_BYTES] == data:
+            return known.nbytes
+        decoder = self._make_decoder(limits=self._limits)
+        decoder.feed(data)
+        if len(data) < HEAD_BYTES:
+            decoder.receive_eof()
+        decoder.next_event()
+        return read_head(data).frame_length
+
     def read(self, data: Buffer) -> WholeFrame[MessageT]:
         """Read a frame.
 
         Args:
-            data: exactly the frame. It is copied if it is not `bytes`, because it could change after it was checked.
+            data: exactly the frame. It must not change as long as its arrays are in use. Memory that another process
+                can write to has to be copied first, or values could change after they have been checked.
 
         Raises:
             RemoteProtocolError: as from the decoder; or `trailing-bytes`: the frame ends before the data.
         """
         if not isinstance(data, bytes):
-            data = bytes(data)
+            data = memoryview(data).cast("B")
         known = self._known
         if known is None or not known.is_like(data):
             return self._read_new(data)
         return WholeFrame(header=known.header, arrays=_arrays(known.views, data))
 
-    def _read_new(self, data: bytes) -> WholeFrame[MessageT]:
+    def _read_new(self, data: Buffer) -> WholeFrame[MessageT]:
         """Have the decoder read a frame, and remember its beginning."""
         header, arrays = self._decoded(data)
         views = tuple(
@@ -106,10 +129,10 @@ class WholeFrames(Generic[MessageT]):
             if spec.name not in arrays
         )
         arrays |= _arrays(views, data)
-        head = read_head(data[:HEAD_BYTES])
+        head = read_head(bytes(data[:HEAD_BYTES]))
         if is_immutable(header) and not any(spec.datatype.kind in "bO" for spec in header.tensors):
             self._known = _Known(
-                beginning=data[: HEAD_BYTES + head.header_length],
+                beginning=bytes(data[: HEAD_BYTES + head.header_length]),
                 nbytes=len(data),
                 is_summed=head.checksum is Checksum.CRC32,
                 header=header,
@@ -117,7 +140,7 @@ class WholeFrames(Generic[MessageT]):
             )
         return WholeFrame(header=header, arrays={spec.name: arrays[spec.name] for spec in header.tensors})
 
-    def _decoded(self, data: bytes) -> tuple[MessageT, dict[str, np.ndarray[Any, Any]]]:
+    def _decoded(self, data: Buffer) -> tuple[MessageT, dict[str, np.ndarray[Any, Any]]]:
         """Check a frame; return its header, and the arrays that are no views of it."""
         headers: list[MessageT] = []
         decoder = self._make_decoder(limits=self._limits, check=headers.append, place=_place)
@@ -142,9 +165,9 @@ class _Known(Generic[MessageT]):
     header: MessageT
     views: tuple[_View, ...]
 
-    def is_like(self, data: bytes) -> bool:
+    def is_like(self, data: Buffer) -> bool:
         """Whether the decoder would accept a frame with the same header and the same places."""
-        if len(data) != self.nbytes or not data.startswith(self.beginning):
+        if len(data) != self.nbytes or data[: len(self.beginning)] != self.beginning:
             return False
         return not self.is_summed or crc32(memoryview(data)[:-CHECKSUM_BYTES]) == int.from_bytes(
             data[-CHECKSUM_BYTES:], "little"
@@ -156,5 +179,6 @@ def _place(spec: TensorSpec) -> Placement:
     return _DISCARD if spec.data is None else _NEW_ARRAY
 
 
-def _arrays(views: tuple[_View, ...], data: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: np.ndarray(shape, dtype, data, offset) for name, shape, dtype, offset in views}
+def _arrays(views: tuple[_View, ...], data: Buffer) -> dict[str, np.ndarray[Any, Any]]:
+    memory = np.frombuffer(data, np.uint8)  # unlike `np.ndarray`, it keeps a `bytearray` from being resized
+    return {name: np.ndarray(shape, dtype, memory, offset) for name, shape, dtype, offset in views}

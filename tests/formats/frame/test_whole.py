@@ -18,7 +18,7 @@ from streamcodec import (
     encode_request,
     request_decoder,
 )
-from streamcodec.formats.frame import Checksum, Kind, WholeFrames, request_frame_decoder
+from streamcodec.formats.frame import HEAD_BYTES, Checksum, Kind, WholeFrames, request_frame_decoder
 from streamcodec.testing import describe_array, describe_error, describe_header, run_push
 from tests.formats.frame.samples import MAKERS, MESSAGES, NONE, REQUESTS, joined
 from tests.formats.frame.test_frames import REFUSED
@@ -28,7 +28,10 @@ KNOWN = {"small", "several", "no tensors", "no bytes", "rows"}
 """Messages whose like is not read by the decoder."""
 
 
-def read(frames: WholeFrames[Any], data: bytes) -> object:
+HEAD_CODES = {ErrorCode.INVALID_FRAME, ErrorCode.LIMIT_EXCEEDED}
+
+
+def read(frames: WholeFrames[Any], data: Any) -> object:  # noqa: ANN401 - bytes of any type
     """Return everything that is told of a frame."""
     try:
         frame = frames.read(data)
@@ -118,13 +121,46 @@ def test_tensors_are_views_that_cannot_be_written_and_keep_the_frame() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
-def test_what_may_change_later_is_copied(kind: Any) -> None:  # noqa: ANN401 - a type of bytes
-    own = bytearray(joined(encode_request(SMALL)))
+def test_arrays_in_memory_of_ones_own_can_be_written(kind: Any) -> None:  # noqa: ANN401 - a type of bytes
+    frames = WholeFrames(request_frame_decoder)
+    for checksum in (*Checksum, *Checksum):
+        own = bytearray(joined(encode_request(SMALL), checksum=checksum))
+        data = own if kind is bytearray else np.frombuffer(own, np.int8).data
+        assert read(frames, data) == decoded(request_frame_decoder, bytes(own))
+        array = frames.read(data).arrays["x"]
+        array[0] = 7
+        assert own.count(b"\7\0\xfe\xff") == 1
+        with pytest.raises(BufferError):
+            own.clear()
+
+
+@pytest.mark.parametrize("checksum", Checksum)
+def test_the_head_says_how_long_a_frame_is(checksum: Checksum) -> None:
+    frames = WholeFrames(request_frame_decoder)
+    for name in ("small", "several", "small", "small"):
+        data = joined(REQUESTS[name], checksum=checksum)
+        assert frames.length_of(bytearray(data[:HEAD_BYTES])) == frames.length_of(data) == len(data)
+        frames.read(data)
+        assert frames.length_of(data) == len(data)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, code, _) in REFUSED.items() if code in HEAD_CODES])
+def test_a_head_is_refused_as_by_the_decoder(name: str) -> None:
+    frames, data = WholeFrames(request_frame_decoder), REFUSED[name][0]
+    for _ in range(2):
+        with pytest.raises(MessageError) as caught:
+            frames.length_of(data)
+        assert describe_error(caught.value) == decoded(request_frame_decoder, data)
+        frames.read(joined(REQUESTS["small"]))
+
+
+def test_a_head_has_all_of_its_bytes() -> None:
     frames = WholeFrames(request_frame_decoder)
     for _ in range(2):
-        frame = frames.read(kind(own))
-        for array in frame.arrays.values():
-            assert not np.shares_memory(array, np.frombuffer(own, np.uint8))
+        with pytest.raises(RemoteProtocolError) as caught:
+            frames.length_of(joined(REQUESTS["small"])[: HEAD_BYTES - 1])
+        assert caught.value.code == ErrorCode.TRUNCATED
+        frames.read(joined(REQUESTS["small"]))
 
 
 def test_limits_hold() -> None:
