@@ -3,7 +3,8 @@
 The bytes of an input are a V2 body, or a stream as it is. A body is put into a frame by hand, which stands between two
 good ones; then some bytes are changed, left out or added. The stream is read whole and in pieces, which must come to
 the same. The oracle has all of it at once: it looks for heads at one place after the other with `struct`, and gives
-what it takes for a body to the V2 decoder alone, which has targets of its own.
+what it takes for a body to the V2 decoder alone, which has targets of its own. Each part of the stream is also read as
+a whole frame, in place.
 """
 
 from __future__ import annotations
@@ -21,13 +22,21 @@ from streamcodec import (
     EndOfMessage,
     HeaderReceived,
     Limits,
+    MessageError,
     RemoteProtocolError,
     TensorReceived,
     request_decoder,
     response_decoder,
 )
-from streamcodec.formats.frame import EndOfStream, FrameReader, Skipped, request_frame_decoder, response_frame_decoder
-from streamcodec.testing import describe_array, describe_header
+from streamcodec.formats.frame import (
+    EndOfStream,
+    FrameReader,
+    Skipped,
+    WholeFrames,
+    request_frame_decoder,
+    response_frame_decoder,
+)
+from streamcodec.testing import describe_array, describe_error, describe_header
 from targets.case import SMALL_LIMITS, USUAL_LIMITS, Face
 from targets.choices import Choices, ChoicesWriter
 from targets.cuts import piece_sizes
@@ -152,6 +161,7 @@ def check(case: Case) -> None:
     assert read(case, case.face, case.pieces) == whole, "a cut shows"
     assert sum(entry[1] for entry in whole) == len(case.stream), "bytes are in no frame, and are not told as skipped"
     assert whole == naive(case), "a naive search finds other frames"
+    read_in_place(case, whole)
 
 
 def explain(data: bytes) -> str:
@@ -189,6 +199,30 @@ def read(case: Case, face: Face, pieces: Iterator[int]) -> Log:
                     frames.receive_eof()
                 else:
                     position += _bring(frames, case.stream[position : position + next(pieces)], face)
+
+
+def read_in_place(case: Case, log: Log) -> None:
+    """Read each part of the stream as a whole frame: what came before must not change what is told of it."""
+    make: Any = response_frame_decoder if case.is_response else request_frame_decoder
+    frames: WholeFrames[Any] = WholeFrames(make, limits=case.limits)
+    position = 0
+    for kind, nbytes, *rest in log:
+        part = case.stream[position : position + nbytes]
+        position += nbytes
+        place = case.changed_at % nbytes
+        changed = part[:place] + bytes([part[place] ^ (case.change or 1)]) + part[place + 1 :]
+        for data in (part, part, changed):
+            alone: WholeFrames[Any] = WholeFrames(make, limits=case.limits)
+            assert _told_in_place(frames, data) == _told_in_place(alone, data), "a frame depends on the one before it"
+        assert kind == "skipped" or _told_in_place(frames, part) == rest[0], "a frame is not as the decoder reads it"
+
+
+def _told_in_place(frames: WholeFrames[Any], data: bytes) -> list[Any]:
+    try:
+        frame = frames.read(data)
+    except MessageError as error:
+        return [describe_error(error)]
+    return [describe_header(frame.header), *map(describe_array, frame.arrays.values())]
 
 
 def _bring(frames: FrameReader[Any], chunk: bytes, face: Face) -> int:
