@@ -30,7 +30,7 @@ from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
-from streamcodec.server.lingering import refuse
+from streamcodec.server.lingering import Refusals
 from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpError, Securing
@@ -50,8 +50,6 @@ ANSWER_TIMEOUT: Final = Timeout(connect=10.0, read=300.0, write=30.0, pool=10.0)
 
 _NO_PLACE: Final = "the guard has no place for another connection"
 _NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
-_LINGERING_AT_ONCE: Final = 64
-"""Most refused connections that stay open until their clients have read the refusal, as those of the server."""
 
 
 class Guard:
@@ -109,7 +107,7 @@ class Guard:
         self._requests = Requests(limits, address.authority, address.prefix, excluded=frozenset(self._pages))
         self._answers = Answers(limits)
         self._links: set[Link] = set()
-        self._lingering = 0
+        self._refusals = Refusals(options.linger_timeout, self._observers)
         self._accepting: anyio.CancelScope | None = None
         self._end = math.inf
 
@@ -195,20 +193,7 @@ class Guard:
         fields = [*reply.headers, ("Content-Length", str(reply.body_length)), ("Date", self._dates.now())]
         head = plain_response_head(reply.status, (*fields, ("Connection", "close")))
         encoded = b"".join((head, *cast("tuple[bytes, ...]", reply.buffers)))
-        if self._observers is not None:
-            observation = self._observers.of(client_of(sock))(0)
-            observation.answered(reply)
-            observation.bytes_out = len(encoded)
-            observation.end()
-        await self._linger(sock, encoded)
-
-    async def _linger(self, sock: socket.socket, answer: bytes) -> None:
-        lingers = self._lingering < _LINGERING_AT_ONCE
-        self._lingering += 1
-        try:
-            await refuse(sock, answer, self._options.linger_timeout if lingers else 0.0)
-        finally:
-            self._lingering -= 1
+        await self._refusals.tell(sock, reply, encoded)
 
     async def _serve(self, sock: socket.socket, link: Link) -> None:
         if self.is_stopping:
@@ -219,7 +204,7 @@ class Guard:
                 await link.serve(channel)
         except HandshakeError as error:
             with closing(error.sock):
-                await self._linger(error.sock, b"")
+                await self._refusals.end(error.sock)
         except PlainHttpError:
             await self._tell(sock, error_reply(RemoteProtocolError(_NOT_PLAIN, code=ErrorCode.INVALID_HTTP)))
         except (OSError, MessageError) as error:

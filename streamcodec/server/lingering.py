@@ -15,6 +15,8 @@ import anyio
 
 from streamcodec.engine.events import NEED_DATA, NeedData
 from streamcodec.engine.placement import uninitialised_bytes
+from streamcodec.server.observation import Observers, client_of
+from streamcodec.service.replies import Reply
 from streamcodec.transports import aio
 
 _BUFFER_BYTES: Final = 64 << 10
@@ -22,6 +24,9 @@ _BUFFER_BYTES: Final = 64 << 10
 _MOST_BYTES: Final = 256 << 20
 """Most bytes that are dropped: what arrives at 1 Gbit/s within the default `linger_timeout`. KServe's client sends all
 of 64 MiB before it reads the refusal."""
+
+_LINGERING_AT_ONCE: Final = 64
+"""Most refused connections that stay open until their clients have read the refusal."""
 
 
 class Rest:
@@ -54,6 +59,45 @@ class Rest:
     def receive_eof(self) -> None:
         """Report the end of the input."""
         self._left = 0
+
+
+class Refusals:
+    """Answers connections that are not served, and lets some of them linger."""
+
+    def __init__(self, seconds: float, observers: Observers | None) -> None:
+        """Begin without a connection.
+
+        Args:
+            seconds: how long a connection lingers.
+            observers: are told about each answer.
+        """
+        self._seconds = seconds
+        self._observers = observers
+        self._lingering = 0
+
+    async def tell(self, sock: socket.socket, reply: Reply, encoded: bytes) -> None:
+        """Refuse a new connection; see `refuse`.
+
+        Args:
+            sock: of the connection.
+            reply: what the observers are told.
+            encoded: the same as it is sent.
+        """
+        if self._observers is not None:
+            observation = self._observers.of(client_of(sock))(0)
+            observation.answered(reply)
+            observation.bytes_out = len(encoded)
+            observation.end()
+        await self.end(sock, encoded)
+
+    async def end(self, sock: socket.socket, answer: bytes = b"") -> None:
+        """Do the same without telling the observers, or send nothing."""
+        lingers = self._lingering < _LINGERING_AT_ONCE
+        self._lingering += 1
+        try:
+            await refuse(sock, answer, self._seconds if lingers else 0.0)
+        finally:
+            self._lingering -= 1
 
 
 async def refuse(sock: socket.socket, refusal: bytes, seconds: float) -> None:

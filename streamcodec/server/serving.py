@@ -40,7 +40,7 @@ from streamcodec.server.departures import Departures
 from streamcodec.server.driver import Driver
 from streamcodec.server.express import Express, response_head
 from streamcodec.server.lanes import Lanes
-from streamcodec.server.lingering import refuse
+from streamcodec.server.lingering import Refusals
 from streamcodec.server.loads import load_of
 from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.options import ServerOptions
@@ -65,9 +65,6 @@ _NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
 
 _DRAINING_SECONDS: Final = 0.05
 """Between two looks whether the requests in progress have ended."""
-
-_LINGERING_AT_ONCE: Final = 64
-"""Most refused connections that stay open until their clients have read the refusal."""
 
 
 class Server:
@@ -114,7 +111,7 @@ class Server:
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
         )
         self._lanes = Lanes(options, self._admission.budget, service.limits) if options.max_lane_bytes else None
-        self._lingering = 0
+        self._refusals = Refusals(options.linger_timeout, self._observers)
         for each in observers:
             each.server_begun(self.load)
 
@@ -233,10 +230,10 @@ class Server:
                 if driver.session.speaks_tls:
                     self._complaints.add(_NOT_TLS)
             except PlainHttpError:
-                await self._tell(sock, self._plain)
+                await self._refusals.tell(sock, self._plain.reply, self._plain.encoded(self._dates))
             except HandshakeError as error:
                 with closing(error.sock):
-                    await self._linger(error.sock, b"")
+                    await self._refusals.end(error.sock)
 
     def _enter(self, sock: socket.socket) -> Driver | None:
         """Return the driver of a new connection; None if there is no place for it."""
@@ -249,26 +246,9 @@ class Server:
     async def _refuse(self, sock: socket.socket) -> None:
         """Refuse a connection for which there is no place; with TLS, to tell it so costs more than there is."""
         if self._securing is None:
-            await self._tell(sock, self._refusal)
+            await self._refusals.tell(sock, self._refusal.reply, self._refusal.encoded(self._dates))
         else:
             self._complaints.add(_NO_PLACE)
-
-    async def _tell(self, sock: socket.socket, refusal: _Refusal) -> None:
-        encoded = refusal.encoded(self._dates)
-        if self._observers is not None:
-            observation = self._observers.of(client_of(sock))(0)
-            observation.answered(refusal.reply)
-            observation.bytes_out = len(encoded)
-            observation.end()
-        await self._linger(sock, encoded)
-
-    async def _linger(self, sock: socket.socket, answer: bytes) -> None:
-        lingers = self._lingering < _LINGERING_AT_ONCE
-        self._lingering += 1
-        try:
-            await refuse(sock, answer, self._options.linger_timeout if lingers else 0.0)
-        finally:
-            self._lingering -= 1
 
     async def _serve(self, sock: socket.socket, driver: Driver, outbox: Outbox | None) -> None:
         try:

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from streamcodec.server import Server, ServerOptions, admission, serving
+from streamcodec.server import Server, ServerOptions, admission, lingering, serving
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
 from streamcodec.server.session import Session
@@ -203,7 +203,7 @@ def test_who_is_told_that_there_is_no_place_can_read_it_while_it_sends(
                 wire.send(bytes(1 << 16))
                 time.sleep(0.01)
             assert wire.response().status == 503
-        monkeypatch.setattr(serving, "_LINGERING_AT_ONCE", 0)
+        monkeypatch.setattr(lingering, "_LINGERING_AT_ONCE", 0)
         with Wire(address) as wire:
             assert wire.response().status == 503
 
@@ -241,11 +241,11 @@ def test_only_who_has_asked_for_more_waits_for_its_turn(
 def test_who_lingers_makes_room_too(backend: str) -> None:
     options = ServerOptions(max_connections=1, linger_timeout=30)
     refused = head("/v2/models/nobody/infer", "Content-Length: 1000000000000")
-    with server_here(models(), options, backend=backend) as (_, address), Wire(address) as lingering:
-        assert lingering.send(refused).response().is_last
+    with server_here(models(), options, backend=backend) as (_, address), Wire(address) as refused_one:
+        assert refused_one.send(refused).response().is_last
         with Wire(address) as wire:
             assert wire.send(infer_request()).response().status == 200
-        assert lingering.is_closed()
+        assert refused_one.is_closed()
 
 
 # What goes wrong while a connection is set up

@@ -18,7 +18,7 @@ from anyio.from_thread import start_blocking_portal
 from anyio.lowlevel import checkpoint
 
 from streamcodec import NEED_DATA, NEED_TURN, RemoteProtocolError
-from streamcodec.server import Server, ServerOptions, open_listener, serving
+from streamcodec.server import Server, ServerOptions, lingering, open_listener
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
@@ -138,14 +138,14 @@ def test_a_socket_that_was_accepted_holds_nobody_up(backend: str) -> None:
 
 def test_only_so_many_who_find_no_place_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are told, too, but may lose the answer."""
-    monkeypatch.setattr(serving, "_LINGERING_AT_ONCE", 2)
+    monkeypatch.setattr(lingering, "_LINGERING_AT_ONCE", 2)
     waits: list[float] = []
 
     async def note(_: socket.socket, __: bytes, seconds: float) -> None:
         waits.append(seconds)
         await anyio.sleep(0.01)
 
-    monkeypatch.setattr(serving, "refuse", note)
+    monkeypatch.setattr(lingering, "refuse", note)
 
     async def main() -> None:
         server = Server(Service(models()), ServerOptions(linger_timeout=3))
