@@ -76,13 +76,16 @@ class Pool:
             None if a place was free; else the event that is set when one becomes free.
         """
         with self._lock:
-            self._is_closed = False
-            if self._free:
-                self._free -= 1
+            if self._takes_place():
                 return None
             waiter = make_waiter()
             self._waiters.append(waiter)
             return waiter
+
+    def enter_at_once(self) -> bool:
+        """Take a place if one is free; return whether it was."""
+        with self._lock:
+            return self._takes_place()
 
     def give_up(self, waiter: Waiter) -> None:
         """Stop waiting."""
@@ -130,6 +133,12 @@ class Pool:
             self._is_closed = True
             while self._kept:
                 self._drop(self._kept.pop()[1])
+
+    def _takes_place(self) -> bool:
+        self._is_closed = False
+        has_place = self._free > 0
+        self._free -= has_place
+        return has_place
 
     def _expire(self, now: float) -> None:
         """Close connections that were kept for too long."""

@@ -98,3 +98,12 @@ class PieceChannel(SocketChannel):
     async def send_buffers(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Send parts that exist already; they are not empty. The errors are those of `send`."""
         await aio.send_batch(self._socket, [memoryview(buffer) for buffer in buffers], self._limit)
+
+    @property
+    def plain_socket(self) -> socket.socket | None:
+        """The socket, if it is without TLS."""
+        return None if isinstance(self._socket, TlsSocket) else self._socket
+
+    def count(self, nbytes: int) -> None:
+        """Report bytes that were sent without this channel."""
+        self._limit.sent += nbytes

@@ -34,6 +34,11 @@ class _Check(Protocol):
         ...
 
 
+def has_checks(tensors: Sequence[TensorSpec]) -> bool:
+    """Return whether `Contents` checks a byte of these tensors."""
+    return any(spec.is_binary and (spec.datatype.is_bytes or spec.datatype.kind == "b") for spec in tensors)
+
+
 class Contents:
     """Checks the tensors of one message.
 

@@ -20,10 +20,11 @@ import anyio
 from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
+from streamcodec.guard.answers import Answers
 from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.link import Link
 from streamcodec.guard.upstream import Upstream
-from streamcodec.guard.whole import Answers, Requests
+from streamcodec.guard.whole import Requests
 from streamcodec.http.server import plain_response_head
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import Admission

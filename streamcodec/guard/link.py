@@ -24,14 +24,17 @@ from streamcodec.engine.events import EndOfMessage, WindowReceived
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
+from streamcodec.guard.answers import Answer, Answers
 from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import response_fields
 from streamcodec.guard.pieces import PIECE_BYTES, Pieces
+from streamcodec.guard.recording import Recording
+from streamcodec.guard.relay import Relay, Unsent, can_relay
 from streamcodec.guard.routing import origin_form
 from streamcodec.guard.screening import no_room
 from streamcodec.guard.upstream import Held, Upstream
-from streamcodec.guard.whole import Answers, Incoming, Requests, Whole
+from streamcodec.guard.whole import Alone, Incoming, Requests, Whole
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
@@ -41,13 +44,12 @@ from streamcodec.server.admission import Admission
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
 from streamcodec.server.lingering import Rest
-from streamcodec.server.observation import MODEL, SENDING, Observation, Observe
+from streamcodec.server.observation import Observe
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience, Phase, Taking
 from streamcodec.server.securing import Complaints
 from streamcodec.service.budget import Reservation
 from streamcodec.service.replies import Reply, error_reply, failure_reply, unavailable_reply
-from streamcodec.service.routes import find_route
 from streamcodec.transports.duplex import AsyncDuplex
 
 _T = TypeVar("_T")
@@ -110,10 +112,8 @@ class Link:
         self._client = client
         self._answers = answers
         self._pages = pages
-        self._observe = observe
-        self._observation: Observation | None = None
-        self._counted = 0
         self._connection = ServerConnection(limits, paced=True)
+        self._recording = Recording(observe, self._connection.incoming)
         self._incoming = Incoming(self._connection, requests, client)
         self._crossing: Crossing | Whole | None = None
         self._failure: OSError | MessageError | None = None
@@ -121,6 +121,7 @@ class Link:
         self._is_waiting = True
         self._is_leaving = False
         self._channel: PieceChannel | None = None
+        self._relay: Relay | None = None
         self.request_count: int = 0
         self.reservation: Reservation = Reservation(admission.budget)
         self.taking: Taking = Taking(options)
@@ -168,40 +169,48 @@ class Link:
             OSError: the client has left, or does not read; or an answer has broken off.
         """
         self._channel = channel
+        if can_relay(channel, self._upstream):
+            self._relay = Relay(channel, self._incoming, self, self._upstream, self._answers)
         try:
             while await self._serve_one(channel):
-                self._admission.used(self)
+                pass
             if self._connection.has_unread_body and not self._is_leaving:
                 channel.end()
                 with anyio.move_on_after(self._options.linger_timeout), suppress(TimeoutError):
                     await channel.next_event(Rest(), lambda _: self._options.linger_timeout)
         finally:
-            self._channel = None
+            if self._relay is not None:
+                self._relay.close()
+            self._channel = self._relay = None
 
     async def _serve_one(self, channel: PieceChannel) -> bool:
         """Serve a request; return whether there may be another."""
-        self._crossing = self._failure = None
-        self._has_begun_answer = False
-        given = channel.given
+        self._failure = None
         try:
             reply = await self._attempt(channel)
             self._is_waiting = False
             if reply is not None:
                 await self._reply(channel, reply)
         except BaseException as error:
-            self._observed(channel.given - given, error)
+            self._recording.end(channel.given, error)
             raise
         finally:
             if self.reservation.nbytes:
                 self.reservation.release()
-        self._observed(channel.given - given)
+        return self._ends(channel.given)
+
+    def _ends(self, given: int) -> bool:
+        """Report that a request is over, and how much has been sent; return whether there may be another."""
+        self._crossing = None
+        self._has_begun_answer = False
+        self._recording.end(given)
         self.taking.has_all()
+        self._admission.used(self)
         return not self._is_leaving and self._connection.incoming.state is not State.CLOSED
 
     async def _reply(self, channel: PieceChannel, reply: Reply) -> None:
         """Send an answer of the guard's own."""
-        if (observation := self._observed_head(None)) is not None:
-            observation.answered(reply)
+        self._recording.replies(reply)
         fields = [*reply.headers, ("Date", self._dates.now()), *([] if self._keeps() else [_CLOSE])]
         await channel.send(self._connection.send_response(reply.status, fields, reply.buffers))
 
@@ -212,30 +221,49 @@ class Link:
             if head is None:
                 self._connection.incoming.close()
                 return None
+            if isinstance(head, Unsent):
+                await channel.send_buffers(head.buffers)
+                return None
             if not self._admission.admits(self) and not self._admission.makes_room(self):
                 return unavailable_reply("the guard has the maximum number of connections", retry_after=1)
-            if isinstance(head, Whole):
-                self._crossing = head
-                await self._receive(channel, head)
-                return await self._pass_on(channel, head)
-            if head.method == "GET" and (page := self._pages.get(head.target)) is not None:
+            if isinstance(head, RequestHead) and head.method == "GET" and (page := self._pages.get(head.target)):
                 return page()
-            self._crossing = crossing = Crossing(head, self._limits, self._has_room)
-            if interim := crossing.open(self._connection):
-                await channel.send([interim])
-            event: HttpEvent | None = None
-            while not crossing.is_ready(event):
-                event = await self._pull(channel)
+            crossing = await self._decide(channel, head)
         except MessageError as error:
             return error_reply(error)
         return await self._pass_on(channel, crossing)
 
-    async def _next_head(self, channel: PieceChannel) -> RequestHead | Whole | None:
+    async def _decide(self, channel: PieceChannel, head: RequestHead | Whole) -> Crossing | Whole:
+        """Read a request until it may be passed on.
+
+        Raises:
+            RemoteProtocolError: the request is refused.
+            OutOfMemoryError: there is no room for it now.
+            OSError: the client has left.
+        """
+        if isinstance(head, Whole):
+            self._crossing = head
+            await self._receive(channel, head)
+            return head
+        self._crossing = crossing = Crossing(head, self._limits, self._has_room)
+        if interim := crossing.open(self._connection):
+            await channel.send([interim])
+        event: HttpEvent | None = None
+        while not crossing.is_ready(event):
+            event = await self._pull(channel)
+        return crossing
+
+    async def _next_head(self, channel: PieceChannel) -> RequestHead | Whole | Unsent | None:
         """Wait for a request; None if there is no other."""
         self._is_waiting = True
         self._patience.resume()
+        relay = self._relay
+        event: Whole | HttpEvent | Unsent
         try:
-            event = await channel.next_event(self._incoming, self._look)
+            if relay is None:
+                event = await channel.next_event(self._incoming, self._look)
+            else:
+                event = await relay.next_event(self._look)
         except TimeoutError:
             if self._is_leaving or self.phase is Phase.IDLE:
                 return None
@@ -244,13 +272,18 @@ class Link:
             self._is_waiting = False
         if isinstance(event, ConnectionClosed) or self._is_leaving:
             return None
+        request = cast("RequestHead | Whole | Unsent", event)  # the first event of a request
+        if not (isinstance(request, Unsent) or (relay is not None and relay.is_asking)):
+            self._counts(request)
+        return request
+
+    def _counts(self, request: RequestHead | Whole | Alone) -> None:
+        """Report that the head of a request has come."""
         self.request_count += 1
-        if isinstance(event, Whole):
-            self._observed_head(event.head, event.text)
-            return event
-        head = cast("RequestHead", event)  # the first event of a request
-        self._observed_head(head)
-        return head
+        if isinstance(request, RequestHead):
+            self._recording.begin(request)
+        else:
+            self._recording.begin(request.head, request.text)
 
     async def _pull(self, channel: PieceChannel, *, is_piece: bool = False) -> HttpEvent:
         """Wait for the next event of the body, which is a piece of it or its end, or anything.
@@ -316,7 +349,8 @@ class Link:
             parts.append(Rows("UINT8", (crossing.rest_bytes,), self._pieces(channel)))
         elif crossing.has_header and not isinstance(crossing, Whole):
             await self._end_of_body(channel)
-        async with self._upstream.holding() as held:
+        begun = None if self._relay is None else self._relay.take_held()
+        async with self._upstream.holding() if begun is None else self._upstream.keeping(begun) as held:
             if isinstance(crossing, Whole) and await self._ask(channel, held, crossing):
                 return
             head, address = crossing.head, self._upstream.address
@@ -333,10 +367,14 @@ class Link:
         answer = await self._while_client_waits(channel, held.ask(request.outgoing, self._answers))
         if answer is None:
             return False
+        await channel.send_buffers(self._answer_of(answer))
+        return True
+
+    def _answer_of(self, answer: Answer) -> list[memoryview]:
+        """Report that an answer is sent; return what is sent."""
         self._begins_answer(answer.status)
         fields = answer.fields if self._keeps() else [*answer.fields, _CLOSE]
-        await channel.send_buffers(self._connection.send_response(answer.status, fields, [answer.body]))
-        return True
+        return [memoryview(part) for part in self._connection.send_response(answer.status, fields, [answer.body])]
 
     async def _end_of_body(self, channel: PieceChannel) -> None:
         """Wait for the end of a body without tensors: only then it was accepted as a whole."""
@@ -376,8 +414,7 @@ class Link:
         """
         with anyio.CancelScope() as scope:
             call = self._departures.watch(channel, self._connection, scope)
-            if self._observation is not None:
-                self._observation.enter(MODEL)
+            self._recording.asks()
             try:
                 return await answer
             finally:
@@ -388,39 +425,39 @@ class Link:
 
     def _begins_answer(self, status: int) -> None:
         self._has_begun_answer = True
-        if self._observation is not None:
-            self._observation.status = status
-            self._observation.enter(SENDING)
+        self._recording.answers(status)
 
-    def _observed_head(self, head: RequestHead | None, text: bytes = b"") -> Observation | None:
-        """Return the observation of a request, if there are observers.
+    # What a relay asks
+
+    def may_begin(self) -> bool:
+        """Whether a request may be passed on now, and another one after it."""
+        return not self._is_leaving and self._admission.keeps_another(self)
+
+    def begin(self, request: Alone) -> None:
+        """Report that a request is passed on."""
+        self._is_waiting = False
+        self._counts(request)
+        self._recording.asks()
+
+    def answer(self, answer: Answer, request: bytes) -> list[memoryview]:
+        """Report that an answer is sent; return what is sent.
 
         Args:
-            head: None if it was refused.
-            text: its bytes, if `head` has not all of its fields.
+            answer: of the server behind.
+            request: all bytes of the request, which the HTTP connection has not got.
         """
-        if self._observation is None and self._observe is not None:
-            self._observation = self._observe(0)
-            if head is not None:
-                self._observation.begin(head, text)
-                with suppress(MessageError):  # of another protocol
-                    route = find_route(head.target)
-                    self._observation.model, self._observation.version = route.model or None, route.version
-        return self._observation
+        if not self._keeps():
+            self._incoming.take(request)
+            self._incoming.next_event()
+            return self._answer_of(answer)
+        self._incoming.count(len(request))
+        self._begins_answer(answer.status)
+        return [answer.head, answer.body]
 
-    def _observed(self, nbytes: int, error: BaseException | None = None) -> None:
-        """Report that a request is over, and that its answer has had so many bytes."""
-        observation, self._observation = self._observation, None
-        if observation is None:
-            return
-        incoming = self._connection.incoming
-        end = incoming.received - incoming.kept
-        observation.bytes_in, self._counted = end - self._counted, end
-        observation.bytes_out = nbytes
-        if error is None:
-            observation.end()
-        else:
-            observation.break_off(error)
+    def goes_on(self, given: int) -> bool:
+        """Report that the answer has been sent; return whether another request may follow."""
+        self._is_waiting = self._ends(given)
+        return self._is_waiting
 
     def _has_room(self, nbytes: int) -> bool:
         """Whether the current request may take so much memory in all. The first bytes are in the scratch memory."""
@@ -444,7 +481,7 @@ class Link:
 
     def _look_again(self) -> None:
         if self._channel is not None and self._is_waiting:
-            self._channel.look_again()
+            (self._relay or self._channel).look_again()
 
 
 def _no_answer(error: Exception) -> Reply:

@@ -9,12 +9,14 @@ request changes nothing (RFC 9110, section 9.2.2), and an inference may. So its 
 
 from __future__ import annotations
 
+import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import cast
 
 import anyio
 
@@ -24,13 +26,16 @@ from streamcodec.client.common import Common
 from streamcodec.client.connection import Connection
 from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.events import NeedData
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
+from streamcodec.guard.answers import Answer, Answers, Asked
 from streamcodec.guard.arrived import next_arrived
-from streamcodec.guard.whole import Answer, Answers, Asked
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.messages import ConnectionClosed, HttpEvent
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
+from streamcodec.transports.sync import received
 from streamcodec.transports.system import send_some
 from streamcodec.transports.tls import TlsSocket
 
@@ -82,6 +87,7 @@ class Upstream:
             is_paced=True,
         )
         self._awaiting = Awaiting(self._common)
+        self._timeout = timeout
         self.address: Address = self._common.address
         if self.address.credentials is not None:
             msg = "the URL of the upstream has no user and password: the clients' own Authorization is passed on"
@@ -101,7 +107,34 @@ class Upstream:
             try:
                 yield held
             finally:
-                self._common.pool.give_back(held.connection, monotonic(), is_good=held.is_good)
+                self._give_back(held)
+
+    @asynccontextmanager
+    async def keeping(self, held: Held) -> AsyncIterator[Held]:
+        """Yield a connection of `hold_at_once`, and give it back at the end."""
+        try:
+            yield held
+        finally:
+            self.release(held)
+
+    def hold_at_once(self) -> Held | None:
+        """Return a kept connection for one request; None if there is none, or no place. Give it back by `release`."""
+        pool = self._common.pool
+        if not pool.enter_at_once():
+            return None
+        connection = self._common.take_kept()
+        if connection is None:
+            pool.leave()
+            return None
+        return Held(connection, self._timeout)
+
+    def release(self, held: Held) -> None:
+        """Give a connection back, and its place."""
+        self._give_back(held)
+        self._common.pool.leave()
+
+    def _give_back(self, held: Held) -> None:
+        self._common.pool.give_back(held.connection, monotonic(), is_good=held.is_good)
 
     def close(self) -> None:
         """Close the kept connections."""
@@ -120,26 +153,62 @@ class Held:
         """Begin before the request."""
         self.connection = connection
         self._timeout = timeout
-        self._unsent: list[memoryview] = []
+        self._unsent: list[memoryview] | None = None
+        self._asked: Asked | None = None
         self.is_good: bool = False
 
-    async def ask(self, request: list[memoryview], answers: Answers) -> Answer | None:
-        """Send a small request, and wait for its answer; None if the answer goes the ordinary way, by `exchanging`.
+    def begin(self, request: Sequence[memoryview]) -> bool:
+        """Send a small request; return whether the system has taken all of it.
+
+        Raises:
+            OSError: the server has broken off.
+        """
+        self.is_good = False
+        self._asked = self._unsent = None
+        sent = 0
+        with suppress(BlockingIOError):
+            sent = send_some(self.connection.socket, request)
+        self._unsent = unsent(request, sent)
+        return not self._unsent
+
+    def receive(self, answers: Answers) -> Answer | ConnectionClosed | NeedData:
+        """Read once from the server, after `begin`; return its answer, if it has come. `ask` goes on from there.
+
+        Raises:
+            RemoteProtocolError: the connection has ended within the answer.
+            OSError: the connection is broken, or there is nothing to read.
+        """
+        sock, http = cast("socket.socket", self.connection.socket), self.connection.http
+        if self._asked is None:
+            data = sock.recv(SCRATCH_BYTES)
+            answer = answers.find_alone(data)
+            if answer is not None:
+                self.is_good = True
+                return answer
+            self._asked = Asked(http, answers)
+            http.feed(data) if data else http.receive_eof()
+        else:
+            received(self._asked, sock.recv_into(self._asked.get_buffer()))
+        event = self._asked.next_event()
+        self.is_good = isinstance(event, Answer)
+        return event
+
+    async def ask(self, request: Sequence[memoryview], answers: Answers) -> Answer | None:
+        """Send a small request, unless `begin` has, and wait for its answer.
+
+        Returns:
+            The answer; None if it goes the ordinary way, by `exchanging`.
 
         Raises:
             TimeoutError: nothing has moved for too long.
             OSError: the server has broken off.
         """
-        sock, http = self.connection.socket, self.connection.http
-        sent = 0
-        with suppress(BlockingIOError):
-            sent = send_some(sock, request)
-        if sent < sum(
-            map(len, request)
-        ):  # the server may answer before it has taken all, and that is what `exchanging` is for
-            self._unsent = _after(sent, request)
+        if self._unsent is None:
+            self.begin(request)
+        if self._unsent:  # the server may answer before it has taken all, and that is what `exchanging` is for
             return None
-        answer = await aio.next_event(sock, Asked(http, answers), timeout=self._timeout.read)
+        asked = self._asked or Asked(self.connection.http, answers)
+        answer = await aio.next_event(self.connection.socket, asked, timeout=self._timeout.read)
         self.is_good = isinstance(answer, Answer)
         return answer if isinstance(answer, Answer) else None
 
@@ -180,7 +249,7 @@ class Held:
         duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(
             connection.socket,
             connection.http,
-            self._unsent if is_asked else sent,
+            (self._unsent or ()) if is_asked else sent,
             read_timeout=self._timeout.read,
             write_timeout=self._timeout.write,
         )
@@ -190,10 +259,11 @@ class Held:
         self.is_good = duplex.is_sent and connection.http.is_reusable
 
 
-def _after(sent: int, buffers: list[memoryview]) -> list[memoryview]:
+def unsent(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
     """Return the rest of some buffers, of which so many bytes have been sent."""
     rest = []
     for buffer in buffers:
-        rest.append(buffer[sent:])
+        if sent < len(buffer):
+            rest.append(buffer[sent:])
         sent = max(0, sent - len(buffer))
     return rest

@@ -18,9 +18,10 @@ from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.events import NEED_TURN, NeedData
 from streamcodec.engine.record import replaced
 from streamcodec.guard import GUARD_LIMITS, upstream, whole
+from streamcodec.guard.answers import Answer, Answers, Asked
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.routing import origin_form
-from streamcodec.guard.whole import Answer, Answers, Asked, Incoming, Requests, Whole
+from streamcodec.guard.whole import Alone, Incoming, Requests, Whole
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.server import ServerOptions
 from streamcodec.server.express import plain_head
@@ -120,6 +121,17 @@ def test_what_is_whole_is_what_the_ordinary_way_accepts_and_sends() -> None:
                 assert _fields(b"".join(found.outgoing)) == _fields(_ordinary(found.text + found.beginning))
             elif data.startswith(b"POST /v2/models/identity/infer"):
                 assert _ordinary(data) is None
+            alone = requests.find_alone(data, CLIENT)
+            assert isinstance(alone, Alone) == (isinstance(found, Whole) and found.text + found.beginning == data)
+            if isinstance(alone, Alone):
+                assert isinstance(found, Whole)
+                assert (alone.head, alone.text, b"".join(alone.outgoing)) == (
+                    found.head,
+                    found.text,
+                    b"".join(found.outgoing),
+                )
+                assert not any(isinstance(requests.find_alone(data[:end], CLIENT), Alone) for end in range(len(data)))
+                assert requests.find_alone(data + b"x", CLIENT) is None
     assert count > 60
 
 
@@ -190,6 +202,7 @@ def _event(
 
 def test_short_answers() -> None:
     answers = Answers(GUARD_LIMITS)
+    assert answers.find_alone(SHORT) is None  # the first time, it goes through a connection
     for answer in (SHORT, SHORT, LONG):
         body = answer.partition(b"\r\n\r\n")[2]
         http = ClientConnection(GUARD_LIMITS)
@@ -198,6 +211,16 @@ def test_short_answers() -> None:
         length = str(len(body))
         assert (found.status, found.fields) == (200, [("content-length", length), ("x", "y")])
         assert bytes(found.body) == body
+        assert bytes(found.head) == OK + b"content-length: %b\r\nx: y\r\n\r\n" % length.encode()
+        alone = answers.find_alone(answer)
+        assert isinstance(alone, Answer)
+        assert (alone.status, alone.fields, alone.body) == (200, found.fields, found.body)
+        assert (
+            answers.find_alone(answer[:-1])
+            is answers.find_alone(answer[:20])
+            is answers.find_alone(answer + b"x")
+            is None
+        )
         assert http.is_reusable
         asked = Asked(http, answers)
         assert _event(asked, http, answer[:-1]) is NEED_DATA

@@ -1,0 +1,272 @@
+"""The relay: small requests that pass without a task, and every place at which the task goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import anyio
+import pytest
+
+from streamcodec.client.timeouts import Timeout
+from streamcodec.guard import GUARD_LIMITS
+from streamcodec.guard import relay as relay_module
+from streamcodec.guard import upstream as upstream_module
+from streamcodec.guard.link import Link
+from streamcodec.guard.relay import Relay
+from streamcodec.guard.upstream import Held, Upstream
+from streamcodec.server import ServerOptions
+from streamcodec.server.admission import Admission
+from tests.client.scripted import Step, hung_up, response, scripted
+from tests.guard.serving import guarding
+from tests.server.wire import GET_LIVE, Wire, infer_request
+
+OK = response(b"{}")
+ASK = infer_request()
+PATIENT = Timeout(connect=5, read=5, write=5, pool=5)
+
+
+class Counts:
+    """How many requests the relay has passed on, and how many answers it has sent completely."""
+
+    def __init__(self) -> None:
+        self.begun = self.sent = 0
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
+    found = Counts()
+    begin, goes_on = Link.begin, Link.goes_on
+
+    def counted_begin(link: Link, request: object) -> None:
+        found.begun += 1
+        begin(link, request)  # type: ignore[arg-type]  # it is what the relay gives
+
+    def counted_goes_on(link: Link, given: int) -> bool:
+        found.sent += 1
+        return goes_on(link, given)
+
+    monkeypatch.setattr(Link, "begin", counted_begin)
+    monkeypatch.setattr(Link, "goes_on", counted_goes_on)
+    return found
+
+
+@contextmanager
+def _guarded(*connections: list[Step], options: ServerOptions | None = None) -> Iterator[Wire]:
+    """A client of a guard, in front of a server that follows scripts; its first request has been answered."""
+    first, *others = connections
+    with (
+        scripted([OK, *first], *others) as server,
+        guarding(server.url, timeout=PATIENT, options=options) as guard,
+        Wire(guard) as wire,
+    ):
+        assert wire.send(ASK).response().body == b"{}"
+        yield wire
+
+
+def _asks(wire: Wire) -> bytes:
+    answer = wire.send(ASK).response()
+    assert answer.status == 200
+    return answer.body
+
+
+def _after(*steps: bytes | float) -> Callable[[socket.socket], None]:
+    """Wait for a request, and then send some parts with pauses."""
+
+    def act(sock: socket.socket) -> None:
+        sock.recv(1 << 16)
+        for step in steps:
+            time.sleep(step) if isinstance(step, float) else sock.sendall(step)
+
+    return act
+
+
+def test_small_requests_need_no_task(counts: Counts) -> None:
+    with _guarded(
+        [response(b"0"), response(b"1"), _after(b"HTTP/1.1 200 OK\r\nContent-", 0.02, b"Length: 1\r\n\r\n2")]
+    ) as wire:
+        assert [_asks(wire) for _ in range(2)] == [b"0", b"1"]
+        assert wire.send(GET_LIVE).response().body == b"2"
+    assert (counts.begun, counts.sent) == (3, 2)  # of the last answer, only a part of the head came at first
+
+
+def test_an_answer_in_parts(counts: Counts) -> None:
+    answer = response(bytes(1000))
+    with _guarded([_after(answer[:-1], 0.02, answer[-1:])]) as wire:
+        assert _asks(wire) == bytes(1000)
+    assert counts.sent == 1
+
+
+@pytest.mark.parametrize("seconds", [0.02, 10.0])
+def test_answers_that_are_late(seconds: float, counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "_SECONDS", seconds)
+    with _guarded([_after(0.1, OK), OK]) as wire:
+        assert [_asks(wire) for _ in range(2)] == [b"{}"] * 2
+    assert counts.begun == 2
+    assert counts.sent == 1 + (seconds > 1)
+
+
+def test_a_connection_behind_is_given_back_soon(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "_SECONDS", 0.05)
+    released: list[bool] = []
+    release = Upstream.release
+
+    def noted(upstream: Upstream, held: Held) -> None:
+        released.append(held.is_good)
+        release(upstream, held)
+
+    monkeypatch.setattr(Upstream, "release", noted)
+    with _guarded([OK] * 5) as wire:
+        for _ in range(3):
+            _asks(wire)
+            time.sleep(0.03)
+        assert released == []
+        time.sleep(0.1)
+        assert released == [True]
+        _asks(wire)
+    assert released == [True, True]
+    assert counts.sent == 4
+
+
+def test_requests_that_come_before_the_answer(counts: Counts) -> None:
+    with _guarded([_after(0.05, OK), OK, OK, OK, OK]) as wire:
+        wire.send(ASK)
+        time.sleep(0.02)
+        wire.send(ASK)
+        assert [wire.response().status for _ in range(2)] == [200] * 2
+        wire.send(3 * ASK)  # they come together, so they are left to the task
+        assert [wire.response().status for _ in range(3)] == [200] * 3
+    assert counts.sent == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", 200),
+        (response(b"x", "Connection: close"), 200),
+        (b"nonsense\r\n\r\n", 502),
+        (response(b"xyz")[:-1], 502),
+        (b"", 502),
+    ],
+)
+def test_other_answers_are_left_to_the_task(
+    answer: bytes, status: int, counts: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "_SECONDS", 0.05)
+    with _guarded([_after(answer)], [OK]) as wire:
+        assert wire.send(ASK).response(has_body=False).status == status
+        time.sleep(0.1)  # until the clock has nothing to look at
+        with Wire(wire.sock.getpeername()) as other:
+            assert _asks(other) == b"{}"
+    assert (counts.begun, counts.sent) == (1, 0)
+
+
+def test_a_server_that_closes_a_connection_that_is_not_used(counts: Counts) -> None:
+    closing = threading.Semaphore(0)
+    with _guarded([OK, lambda _: closing.acquire(timeout=5)], [OK]) as wire:  # type: ignore[list-item]  # it returns
+        _asks(wire)
+        closing.release()
+        time.sleep(0.05)
+        _asks(wire)
+    assert counts.begun == 1
+
+
+def test_a_server_behind_that_takes_nothing_more(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_sock: socket.socket, _buffers: object) -> int:
+        raise BrokenPipeError
+
+    with _guarded([hung_up]) as wire:
+        monkeypatch.setattr(upstream_module, "send_some", fail)
+        assert wire.send(ASK).response().status == 502
+    assert (counts.begun, counts.sent) == (1, 0)
+
+
+@pytest.mark.parametrize("most", [0, 30, 1000])
+def test_a_client_that_takes_its_answer_slowly(most: int, counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def little(sock: socket.socket, buffers: list[memoryview]) -> int:
+        if not most:
+            raise BlockingIOError
+        return sock.send(b"".join(buffers)[:most])
+
+    answer = response(bytes(1000))
+    with _guarded([answer, answer]) as wire:
+        monkeypatch.setattr(relay_module, "send_some", little)
+        assert [_asks(wire) for _ in range(2)] == [bytes(1000)] * 2
+    assert (counts.begun, counts.sent) == (2, 0)
+
+
+def test_the_last_answer_of_a_connection(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    with _guarded([OK]) as wire:
+        monkeypatch.setattr(Admission, "keeps", lambda *_: False)  # as when the guard is stopped meanwhile
+        assert wire.send(ASK).response().is_last
+        assert wire.is_closed()
+    assert (counts.begun, counts.sent) == (1, 1)
+
+
+def test_a_refused_request_after_others() -> None:
+    with _guarded([OK]) as wire:
+        _asks(wire)
+        assert wire.send(b"x\r\n\r\n").response().status == 400
+        assert wire.is_closed()
+
+
+@pytest.mark.parametrize("name", ["begin", "answer"])
+def test_a_failure_of_ours_in_a_callback_ends_one_connection(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        msg = "a bug"
+        raise RuntimeError(msg)
+
+    with _guarded([_after(OK)]) as wire:
+        monkeypatch.setattr(Link, name, fail)
+        wire.send(ASK)
+        assert wire.is_closed()
+    assert "connection failed" in caplog.text
+
+
+def test_a_stop_gives_up_a_request_whose_answer_does_not_come(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "_SECONDS", 10.0)
+    with _guarded([hung_up], options=ServerOptions(shutdown_timeout=0.1)) as wire:
+        wire.send(ASK)
+        time.sleep(0.05)
+    assert (counts.begun, counts.sent) == (1, 0)
+
+
+def test_false_alarms(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system may say that there are bytes where there are none."""
+    add = asyncio.SelectorEventLoop.add_reader
+
+    def alarm(
+        loop: asyncio.SelectorEventLoop, sock: socket.socket, call: Callable[..., None], *arguments: object
+    ) -> None:
+        add(loop, sock, call, *arguments)
+        if getattr(call, "__self__", None).__class__ is Relay:
+            loop.call_soon(call)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "add_reader", alarm)
+    with _guarded([_after(0.02, OK)]) as wire:
+        time.sleep(0.02)
+        assert _asks(wire) == b"{}"
+    assert counts.sent == 1
+
+
+def test_no_connection_is_held_without_a_place() -> None:
+    async def main() -> None:
+        upstream = Upstream(server.url, timeout=PATIENT, max_connections=1, limits=GUARD_LIMITS)
+        assert upstream.hold_at_once() is None
+        async with upstream.holding() as held:
+            assert upstream.hold_at_once() is None
+            held.is_good = True
+        again = upstream.hold_at_once()
+        assert again is not None
+        assert again.connection is held.connection
+        upstream.release(again)
+        upstream.close()
+
+    with scripted([hung_up]) as server:
+        anyio.run(main)
