@@ -35,10 +35,14 @@ def guarding(
     observer: Observer | Iterable[Observer] = (),
     pages: Mapping[str, Callable[[], Reply]] | None = None,
 ) -> Iterator[tuple[str, int]]:
-    """Run a guard in a thread of this process; stop it, and wait for it, when the block ends."""
+    """Run a guard in a thread of this process; stop it, and wait for it, when the block ends.
+
+    The backend is anyio's, or "uvloop".
+    """
     listener = listener or open_listener("127.0.0.1", 0)
     address = listener.getsockname()
-    with start_blocking_portal(backend) as portal:
+    settings = {"use_uvloop": True} if backend == "uvloop" else None
+    with start_blocking_portal("asyncio" if settings else backend, settings) as portal:
         make = partial(Guard, upstream, options=options, limits=limits, timeout=timeout, observer=observer, pages=pages)
         guard = portal.call(partial(make, ssl_context=ssl_context, upstream_ssl_context=upstream_ssl_context))
         task = portal.start_task_soon(guard.serve, listener)

@@ -56,12 +56,14 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
 
 
 @contextmanager
-def _guarded(*connections: list[Step], options: ServerOptions | None = None) -> Iterator[Wire]:
+def _guarded(
+    *connections: list[Step], options: ServerOptions | None = None, backend: str = "asyncio"
+) -> Iterator[Wire]:
     """A client of a guard, in front of a server that follows scripts; its first request has been answered."""
     first, *others = connections
     with (
         scripted([OK, *first], *others) as server,
-        guarding(server.url, timeout=PATIENT, options=options) as guard,
+        guarding(server.url, timeout=PATIENT, options=options, backend=backend) as guard,
         Wire(guard) as wire,
     ):
         assert wire.send(ASK).response().body == b"{}"
@@ -101,10 +103,11 @@ def test_an_answer_in_parts(counts: Counts) -> None:
     assert counts.sent == 1
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("seconds", [0.02, 10.0])
-def test_answers_that_are_late(seconds: float, counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_are_late(seconds: float, backend: str, counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_module, "_SECONDS", seconds)
-    with _guarded([_after(0.1, OK), OK]) as wire:
+    with _guarded([_after(0.1, OK), OK], backend=backend) as wire:
         assert [_asks(wire) for _ in range(2)] == [b"{}"] * 2
     assert counts.begun == 2
     assert counts.sent == 1 + (seconds > 1)
@@ -132,8 +135,9 @@ def test_a_connection_behind_is_given_back_soon(counts: Counts, monkeypatch: pyt
     assert counts.sent == 4
 
 
-def test_requests_that_come_before_the_answer(counts: Counts) -> None:
-    with _guarded([_after(0.05, OK), OK, OK, OK, OK]) as wire:
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
+def test_requests_that_come_before_the_answer(backend: str, counts: Counts) -> None:
+    with _guarded([_after(0.05, OK), OK, OK, OK, OK], backend=backend) as wire:
         wire.send(ASK)
         time.sleep(0.02)
         wire.send(ASK)

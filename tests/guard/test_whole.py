@@ -328,7 +328,7 @@ def test_fields_that_change_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> No
     assert _find(small, infer_request("identity", "Id: " + "x" * 200)) is None
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
 @pytest.mark.parametrize("count", [4, 1 << 14, 1 << 16])
 def test_many_in_all_ways(backend: str, count: int) -> None:
     data = infer_request(count=count)
