@@ -1,18 +1,23 @@
-"""The guard: our server behind it, next to the same server without it.
+"""The guard: a server behind it, next to the same server without it, and behind nginx.
 
     python -m tests.benchmarks.guard [URL]
 
-Both are asked by turns over one connection each, by the same client. The server, or the one at URL, has the demo models
-`identity` and `sink`. Times are medians of the rounds. The ratio is the median of the ratios of each round: 0.5 means
-that the guard halves the throughput. CPU and the largest memory are the guard's.
+All are asked by turns over one connection each, by the same client. The server at URL has the models `identity` and
+`sink`. Without URL it is Triton, if `STREAMCODEC_TRITON_PYTHON` names its Python (see `peers`), else our own. nginx,
+if it is installed, passes requests on without looking at them and without collecting them: that is what a second hop
+costs on this machine in any case. Times are medians of the rounds. The ratio is the median of the ratios of each round:
+0.5 means that the throughput is half of that without a proxy. CPU and the largest memory are the guard's.
 """
 
 from __future__ import annotations
 
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +27,7 @@ import numpy as np
 
 from streamcodec.client.address import Address
 from tests.benchmarks.embedding import request
+from tests.benchmarks.peers import TRITON, Peers
 from tests.benchmarks.tls import Connection
 from tests.processes import announced
 
@@ -33,6 +39,28 @@ CASES: Final = {
     "64 MiB, counted": ("sink", 64 << 20, 1, 9),
 }
 """For each case: the model, the bytes of its tensor, how many requests are a round, and how many rounds."""
+
+_NGINX: Final = """
+daemon off; master_process off; pid {folder}/pid; error_log {folder}/errors;
+events {{}}
+http {{
+    access_log off; client_max_body_size 0; client_body_temp_path {folder}/bodies; proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    keepalive_requests 1000000;
+    upstream behind {{ server {authority}; keepalive 4; }}
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{
+            proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection ""; {options}
+            proxy_request_buffering off; proxy_buffering off;
+        }}
+    }}
+}}
+"""
+_LONG_PIECES: Final = (
+    "client_body_buffer_size 1m; proxy_buffer_size 1m; proxy_buffers 8 1m; proxy_busy_buffers_size 2m;"
+)
+"""Of its defaults, 16 KiB and 4 KiB, nginx takes longer for large tensors."""
 
 
 @contextmanager
@@ -47,6 +75,50 @@ def _running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @contextmanager
+def _server(work: Path) -> Iterator[tuple[str, str]]:
+    """Find or run the server behind; yield its name and its URL."""
+    if sys.argv[1:]:
+        yield sys.argv[1], sys.argv[1]
+        return
+    with Peers(work) as peers:
+        missing: list[str] = []
+        for server in [*peers.found([TRITON], missing), peers.ours()]:
+            yield f"{server.name} {server.version}".strip(), server.url
+            return
+
+
+@contextmanager
+def _nginx(url: str, folder: Path) -> Iterator[tuple[int, str] | None]:
+    """Run nginx in front of a server; yield its process id and URL, or None if it is not installed."""
+    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        yield None
+        return
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    address = Address.of(url)
+    (folder / "configuration").write_text(
+        _NGINX.format(folder=folder, port=port, authority=address.authority, options=_LONG_PIECES)
+    )
+    with subprocess.Popen([program, "-e", f"{folder}/errors", "-c", f"{folder}/configuration"]) as process:
+        try:
+            _wait_for(port)
+            yield process.pid, f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def _wait_for(port: int) -> None:
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+        else:
+            return
+
+
+@contextmanager
 def _connected(url: str, pid: int) -> Iterator[Connection]:
     address = Address.of(url)
     with socket.create_connection((address.host, address.port)) as sock:
@@ -56,31 +128,39 @@ def _connected(url: str, pid: int) -> Iterator[Connection]:
 
 def main() -> None:
     """Measure, and print the table."""
-    print("| tensor | without | with the guard | ratio | guard's CPU |\n| --- | --- | --- | --- | --- |")
     with ExitStack() as stack:
-        process, url = stack.enter_context(_running("serve", "tests.benchmarks.models:models", "--no-access-log"))
-        url = sys.argv[1] if sys.argv[1:] else url
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        name, url = stack.enter_context(_server(work))
         guard, guarded_url = stack.enter_context(_running("guard", "--upstream", url, "--no-access-log"))
-        direct = stack.enter_context(_connected(url, process.pid))
-        guarded = stack.enter_context(_connected(guarded_url, guard.pid))
+        nginx = stack.enter_context(_nginx(url, work))
+        connections = {"alone": stack.enter_context(_connected(url, guard.pid))}
+        if nginx is not None:
+            connections["behind nginx"] = stack.enter_context(_connected(nginx[1], nginx[0]))
+        connections["behind the guard"] = stack.enter_context(_connected(guarded_url, guard.pid))
+        print(
+            f"{name}:\n\n| tensor | | time | throughput | least time | CPU of the proxy |\n| --- | --- {'| ---: ' * 4}|"
+        )
         for case, (model, nbytes, count, rounds) in CASES.items():
             parts = request(f"/v2/models/{model}/infer", np.full(nbytes // 4, 1.5, np.float32))
             if nbytes < 1 << 20:
                 parts = [b"".join(parts)]
             for number in range(rounds + 1):
-                for connection in (direct, guarded) if number % 2 else (guarded, direct):
+                for connection in sorted(connections.values(), key=id, reverse=bool(number % 2)):
                     connection.measure(case, parts, count)
-            print(_row(case, direct.found[case][1:], guarded.found[case][1:]), flush=True)  # the first one warmed up
-        grown = max(found[2] for each in guarded.found.values() for found in each)
+            for way, connection in connections.items():
+                print(_row(case, way, connections["alone"].found[case][1:], connection.found[case][1:]), flush=True)
+        grown = max(found[2] for each in connections["behind the guard"].found.values() for found in each)
         print(f"\nThe guard's memory grew by {grown / 2**20:.1f} MiB at most during a round.")
 
 
-def _row(case: str, direct: list[tuple[float, float, float]], guarded: list[tuple[float, float, float]]) -> str:
+def _row(case: str, way: str, alone: list[tuple[float, float, float]], found: list[tuple[float, float, float]]) -> str:
+    """Describe the rounds of one way; the first round, which warmed up, is left out."""
     unit, name = (1e3, "ms") if "MiB" in case else (1e6, "us")
-    times = [statistics.median(found[0] for found in each) * unit for each in (direct, guarded)]
-    ratio = statistics.median(one[0] / other[0] for one, other in zip(direct, guarded, strict=True))
-    cpu = statistics.median(found[1] for found in guarded) * unit
-    return f"| {case} | {times[0]:.3g} {name} | {times[1]:.3g} {name} | {ratio:.2f} | {cpu:.3g} {name} |"
+    seconds = [each[0] * unit for each in found]
+    ratio = statistics.median(one[0] / other[0] for one, other in zip(alone, found, strict=True))
+    cpu = "" if found is alone else f"{statistics.median(each[1] for each in found) * unit:.3g} {name}"
+    times = f"{statistics.median(seconds):.3g} {name} | {ratio:.2f} | {min(seconds):.3g} {name}"
+    return f"| {case} | {way} | {times} | {cpu} |"
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ class Phase:
     """Mean seconds between two acts of a connection."""
     is_good: bool = False
     """Whether there is to be no mischief."""
+    without: tuple[str, ...] = ()
+    """Kinds of good requests that are left out."""
 
 
 class Actor:
@@ -68,7 +70,7 @@ class Actor:
         self._index = index
         self._phase = phase
         self._random = Random(f"{phase.seed}/{index}")  # noqa: S311 - to be the same again, not to be secret
-        self._maker = Maker(self._random, noise)
+        self._maker = Maker(self._random, noise, phase.without)
         self._seen = seen
         self._line: Line | None = None
         self._end = time.monotonic() + phase.seconds

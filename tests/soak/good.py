@@ -64,8 +64,14 @@ class Request:
 class Maker:
     """Makes requests, the same ones for the same seed."""
 
-    def __init__(self, random: Random, noise: bytes) -> None:
-        """Take the bytes of large tensors from `noise`, whose length is the largest tensor's."""
+    def __init__(self, random: Random, noise: bytes, without: Sequence[str] = ()) -> None:
+        """Take the bytes of large tensors from `noise`, whose length is the largest tensor's.
+
+        Args:
+            random: decides.
+            noise: any bytes.
+            without: kinds that are not made.
+        """
         self._random = random
         self._noise = memoryview(noise)
         self._kinds: dict[str, tuple[int, Callable[[], Request]]] = {
@@ -87,6 +93,8 @@ class Maker:
             "large": (1, partial(self._block, "identity", "large", _MIB, 16 * _MIB)),
             "largest": (0, partial(self._block, "identity", "largest", 16 * _MIB, 64 * _MIB)),
         }
+        for kind in without:
+            del self._kinds[kind]
 
     def next(self, *, may_be_largest: bool = False) -> Request:
         """Make a request of any kind; the largest are for some connections only, or nobody else would get through."""
