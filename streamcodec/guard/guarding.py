@@ -23,6 +23,7 @@ from streamcodec.engine.limits import Limits
 from streamcodec.guard.answers import Answers
 from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.link import Link
+from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Upstream
 from streamcodec.guard.whole import Requests
 from streamcodec.http.server import plain_response_head
@@ -86,7 +87,6 @@ class Guard:
             LocalProtocolError: the URL is invalid, or has credentials.
         """
         self._options = options = options or ServerOptions()
-        self._limits = limits
         self._upstream = Upstream(
             upstream,
             timeout=timeout,
@@ -95,18 +95,25 @@ class Guard:
             ssl_context=upstream_ssl_context,
         )
         self._admission = Admission(options)
-        self._dates = Dates()
         self._complaints = Complaints()
         self._securing = (
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
         )
         observers = list(observer) if isinstance(observer, Iterable) else [observer]
         self._observers = Observers(observers) if observers else None
-        self._departures = Departures()
-        address = self._upstream.address
-        self._pages = dict(pages or {})
-        self._requests = Requests(limits, address.authority, address.prefix, excluded=frozenset(self._pages))
-        self._answers = Answers(limits)
+        address, excluded = self._upstream.address, frozenset(pages or ())
+        self._shared = Shared(
+            upstream=self._upstream,
+            admission=self._admission,
+            options=options,
+            limits=limits,
+            dates=Dates(),
+            complaints=self._complaints,
+            departures=Departures(),
+            requests=Requests(limits, address.authority, address.prefix, excluded=excluded),
+            answers=Answers(limits),
+            pages=dict(pages or {}),
+        )
         self._links: set[Link] = set()
         self._refusals = Refusals(options.linger_timeout, self._observers)
         self._accepting: anyio.CancelScope | None = None
@@ -128,7 +135,7 @@ class Guard:
         if self.is_stopping:
             self._accepting.cancel()
         async with open_tasks() as watchers:
-            self._departures.tasks = watchers
+            self._shared.departures.tasks = watchers
             async with open_tasks() as connections:
                 with listener, self._accepting:
                     await self._accept(listener, connections)
@@ -157,20 +164,8 @@ class Guard:
         )
 
     async def _connection(self, sock: socket.socket) -> None:
-        link = Link(
-            self._upstream,
-            admission=self._admission,
-            options=self._options,
-            limits=self._limits,
-            dates=self._dates,
-            complaints=self._complaints,
-            departures=self._departures,
-            client=_host_of(sock),
-            observe=None if self._observers is None else self._observers.of(client_of(sock)),
-            requests=self._requests,
-            answers=self._answers,
-            pages=self._pages,
-        )
+        observe = None if self._observers is None else self._observers.of(client_of(sock))
+        link = Link(self._shared, _host_of(sock), observe)
         with closing(sock):
             if not self._admission.enter(link, link):
                 await self._refuse(sock)
@@ -191,7 +186,7 @@ class Guard:
 
     async def _tell(self, sock: socket.socket, reply: Reply) -> None:
         """Answer a connection that is not served."""
-        fields = [*reply.headers, ("Content-Length", str(reply.body_length)), ("Date", self._dates.now())]
+        fields = [*reply.headers, ("Content-Length", str(reply.body_length)), ("Date", self._shared.dates.now())]
         head = plain_response_head(reply.status, (*fields, ("Connection", "close")))
         encoded = b"".join((head, *cast("tuple[bytes, ...]", reply.buffers)))
         await self._refusals.tell(sock, reply, encoded)

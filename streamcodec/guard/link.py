@@ -12,7 +12,7 @@ moment the server behind has less than the declared length: the last byte is kep
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
@@ -21,10 +21,9 @@ import numpy as np
 
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, WindowReceived
-from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
-from streamcodec.guard.answers import Answer, Answers
+from streamcodec.guard.answers import Answer
 from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import response_fields
@@ -33,21 +32,17 @@ from streamcodec.guard.recording import Recording
 from streamcodec.guard.relay import Relay, Unsent, can_relay
 from streamcodec.guard.routing import origin_form
 from streamcodec.guard.screening import no_room
-from streamcodec.guard.upstream import Held, Upstream
-from streamcodec.guard.whole import Alone, Incoming, Requests, Whole
+from streamcodec.guard.shared import Shared
+from streamcodec.guard.upstream import Held
+from streamcodec.guard.whole import Alone, Incoming, Whole
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
-from streamcodec.server.admission import Admission
-from streamcodec.server.dates import Dates
-from streamcodec.server.departures import Departures
 from streamcodec.server.lingering import Rest
 from streamcodec.server.observation import Observe
-from streamcodec.server.options import ServerOptions
 from streamcodec.server.patience import Patience, Phase, Taking
-from streamcodec.server.securing import Complaints
 from streamcodec.service.budget import Reservation
 from streamcodec.service.replies import Reply, error_reply, failure_reply, unavailable_reply
 from streamcodec.transports.duplex import AsyncDuplex
@@ -70,51 +65,19 @@ class Link:
 
     has_lost = False
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        *,
-        admission: Admission,
-        options: ServerOptions,
-        limits: Limits,
-        dates: Dates,
-        complaints: Complaints,
-        departures: Departures,
-        client: str,
-        requests: Requests,
-        answers: Answers,
-        pages: Mapping[str, Callable[[], Reply]],
-        observe: Observe | None = None,
-    ) -> None:
+    def __init__(self, shared: Shared, client: str, observe: Observe | None = None) -> None:
         """Prepare to serve.
 
         Args:
-            upstream: the server behind.
-            admission: decides whether this connection is served.
-            options: times of the client.
-            limits: of its requests.
-            dates: give the `Date` of the guard's own answers.
-            complaints: takes the lines of the log about the server behind.
-            departures: notices a client that has gone while the server behind works.
-            client: its address without a port; empty if it is not known.
-            requests: recognizes small ones.
-            answers: recognizes small ones.
-            pages: of the guard's own.
+            shared: of all links.
+            client: address of the client without a port; empty if it is not known.
             observe: begins the observation of a request.
         """
-        self._upstream = upstream
-        self._admission = admission
-        self._options = options
-        self._limits = limits
-        self._dates = dates
-        self._complaints = complaints
-        self._departures = departures
+        self._shared = shared
         self._client = client
-        self._answers = answers
-        self._pages = pages
-        self._connection = ServerConnection(limits, paced=True)
+        self._connection = ServerConnection(shared.limits, paced=True)
         self._recording = Recording(observe, self._connection.incoming)
-        self._incoming = Incoming(self._connection, requests, client)
+        self._incoming = Incoming(self._connection, shared.requests, client)
         self._crossing: Crossing | Whole | None = None
         self._failure: OSError | MessageError | None = None
         self._has_begun_answer = False
@@ -123,9 +86,9 @@ class Link:
         self._channel: PieceChannel | None = None
         self._relay: Relay | None = None
         self.request_count: int = 0
-        self.reservation: Reservation = Reservation(admission.budget)
-        self.taking: Taking = Taking(options)
-        self._patience = Patience(options, self)
+        self.reservation: Reservation = Reservation(shared.admission.budget)
+        self.taking: Taking = Taking(shared.options)
+        self._patience = Patience(shared.options, self)
 
     @property
     def phase(self) -> Phase:
@@ -169,15 +132,15 @@ class Link:
             OSError: the client has left, or does not read; or an answer has broken off.
         """
         self._channel = channel
-        if can_relay(channel, self._upstream):
-            self._relay = Relay(channel, self._incoming, self, self._upstream, self._answers)
+        if can_relay(channel, self._shared.upstream):
+            self._relay = Relay(channel, self._incoming, self, self._shared.upstream, self._shared.answers)
         try:
             while await self._serve_one(channel):
                 pass
             if self._connection.has_unread_body and not self._is_leaving:
                 channel.end()
-                with anyio.move_on_after(self._options.linger_timeout), suppress(TimeoutError):
-                    await channel.next_event(Rest(), lambda _: self._options.linger_timeout)
+                with anyio.move_on_after(self._shared.options.linger_timeout), suppress(TimeoutError):
+                    await channel.next_event(Rest(), lambda _: self._shared.options.linger_timeout)
         finally:
             if self._relay is not None:
                 self._relay.close()
@@ -205,13 +168,13 @@ class Link:
         self._has_begun_answer = False
         self._recording.end(given)
         self.taking.has_all()
-        self._admission.used(self)
+        self._shared.admission.used(self)
         return not self._is_leaving and self._connection.incoming.state is not State.CLOSED
 
     async def _reply(self, channel: PieceChannel, reply: Reply) -> None:
         """Send an answer of the guard's own."""
         self._recording.replies(reply)
-        fields = [*reply.headers, ("Date", self._dates.now()), *([] if self._keeps() else [_CLOSE])]
+        fields = [*reply.headers, ("Date", self._shared.dates.now()), *([] if self._keeps() else [_CLOSE])]
         await channel.send(self._connection.send_response(reply.status, fields, reply.buffers))
 
     async def _attempt(self, channel: PieceChannel) -> Reply | None:
@@ -224,9 +187,9 @@ class Link:
             if isinstance(head, Unsent):
                 await channel.send_buffers(head.buffers)
                 return None
-            if not self._admission.admits(self) and not self._admission.makes_room(self):
+            if not self._shared.admission.admits(self) and not self._shared.admission.makes_room(self):
                 return unavailable_reply("the guard has the maximum number of connections", retry_after=1)
-            if isinstance(head, RequestHead) and head.method == "GET" and (page := self._pages.get(head.target)):
+            if isinstance(head, RequestHead) and head.method == "GET" and (page := self._shared.pages.get(head.target)):
                 return page()
             crossing = await self._decide(channel, head)
         except MessageError as error:
@@ -245,7 +208,7 @@ class Link:
             self._crossing = head
             await self._receive(channel, head)
             return head
-        self._crossing = crossing = Crossing(head, self._limits, self._has_room)
+        self._crossing = crossing = Crossing(head, self._shared.limits, self._has_room)
         if interim := crossing.open(self._connection):
             await channel.send([interim])
         event: HttpEvent | None = None
@@ -337,7 +300,7 @@ class Link:
                 return error_reply(self._failure)
             if self._failure is not None:
                 raise self._failure from None
-            self._complaints.add(f"no answer of the server behind: {error}")
+            self._shared.complaints.add(f"no answer of the server behind: {error}")
             return _no_answer(error)
         return None
 
@@ -350,10 +313,10 @@ class Link:
         elif crossing.has_header and not isinstance(crossing, Whole):
             await self._end_of_body(channel)
         begun = None if self._relay is None else self._relay.take_held()
-        async with self._upstream.holding() if begun is None else self._upstream.keeping(begun) as held:
+        async with self._shared.upstream.holding() if begun is None else self._shared.upstream.keeping(begun) as held:
             if isinstance(crossing, Whole) and await self._ask(channel, held, crossing):
                 return
-            head, address = crossing.head, self._upstream.address
+            head, address = crossing.head, self._shared.upstream.address
             target = origin_form(head.target, address.prefix)
             fields = crossing.fields(address.authority, self._client)
             is_asked = isinstance(crossing, Whole)
@@ -364,7 +327,7 @@ class Link:
 
     async def _ask(self, channel: PieceChannel, held: Held, request: Whole) -> bool:
         """Ask the server behind in the short way, and send its answer; return whether that was possible."""
-        answer = await self._while_client_waits(channel, held.ask(request.outgoing, self._answers))
+        answer = await self._while_client_waits(channel, held.ask(request.outgoing, self._shared.answers))
         if answer is None:
             return False
         await channel.send_buffers(self._answer_of(answer))
@@ -389,7 +352,7 @@ class Link:
         # The head is the first event of a request.
         answer = cast("ResponseHead", await self._while_client_waits(channel, duplex.next_event()))
         length = answer.content_length
-        chunks = Chunks(self._limits) if length is None and answer.fields.is_chunked else None
+        chunks = Chunks(self._shared.limits) if length is None and answer.fields.is_chunked else None
         # An answer whose length is not known may be a stream of events, and the client waits for each of them.
         http = held.connection.http
         piece_bytes = PIECE_BYTES if self._has_room(2 * PIECE_BYTES) else SCRATCH_BYTES
@@ -413,7 +376,7 @@ class Link:
             ConnectionResetError: it has gone.
         """
         with anyio.CancelScope() as scope:
-            call = self._departures.watch(channel, self._connection, scope)
+            call = self._shared.departures.watch(channel, self._connection, scope)
             self._recording.asks()
             try:
                 return await answer
@@ -431,7 +394,7 @@ class Link:
 
     def may_begin(self) -> bool:
         """Whether a request may be passed on now, and another one after it."""
-        return not self._is_leaving and self._admission.keeps_another(self)
+        return not self._is_leaving and self._shared.admission.keeps_another(self)
 
     def begin(self, request: Alone) -> None:
         """Report that a request is passed on."""
@@ -466,7 +429,7 @@ class Link:
         return self.reservation.ask_at_once(nbytes + SCRATCH_BYTES)
 
     def _keeps(self) -> bool:
-        return self._admission.keeps(self)
+        return self._shared.admission.keeps(self)
 
     def _too_slow(self) -> RemoteProtocolError:
         msg = "the request comes too slowly"

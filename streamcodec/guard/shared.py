@@ -1,0 +1,43 @@
+"""Shared: what the connections of one guard have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from streamcodec.engine.limits import Limits
+from streamcodec.guard.answers import Answers
+from streamcodec.guard.upstream import Upstream
+from streamcodec.guard.whole import Requests
+from streamcodec.server.admission import Admission
+from streamcodec.server.dates import Dates
+from streamcodec.server.departures import Departures
+from streamcodec.server.options import ServerOptions
+from streamcodec.server.securing import Complaints
+from streamcodec.service.replies import Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """The parts of a guard that all of its links use."""
+
+    upstream: Upstream
+    """The server behind."""
+    admission: Admission
+    """Decides which connections are served."""
+    options: ServerOptions
+    """Times of the clients."""
+    limits: Limits
+    """Of their requests."""
+    dates: Dates
+    """Give the `Date` of the guard's own answers."""
+    complaints: Complaints
+    """Takes the lines of the log about the server behind."""
+    departures: Departures
+    """Notices a client that has gone while the server behind works."""
+    requests: Requests
+    """Recognizes small ones."""
+    answers: Answers
+    """Recognizes small ones."""
+    pages: Mapping[str, Callable[[], Reply]]
+    """Of the guard's own, by their paths."""
