@@ -20,6 +20,7 @@ Only while the task waits here, the event loop looks at the sockets for the rela
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from contextlib import suppress
 from typing import Final, Protocol, cast
@@ -38,8 +39,9 @@ from streamcodec.transports.system import send_some
 
 _SECONDS: Final = 0.1
 """So long an answer is awaited here. Then the task waits, with time limits, and looks whether the client is there. And
-so long a connection to the server behind is kept for the next request of the same client, without looking again
-whether it is alive: the event loop tells if it ends."""
+so long a connection to the server behind is kept for the next request of a client that has just sent two, without
+looking again whether it is alive: the event loop tells if it ends. Others give it back at once: hundreds that ask once
+would each keep one."""
 
 
 class Unsent:
@@ -121,7 +123,8 @@ class Relay:
         self._data = b""
         self._held: Held | None = None
         self._request: Alone | None = None
-        self._asked = 0.0
+        self._asked = -math.inf
+        self._asks_often = False
         self._clock: asyncio.TimerHandle | None = None
         self._event: Whole | HttpEvent | Unsent | None = None
         self._failure: Exception | None = None
@@ -240,7 +243,8 @@ class Relay:
     def _sends(self, held: Held, request: Alone) -> bool:
         """Send a request to the server behind; return whether all of it was sent."""
         self._request = request
-        self._asked = self._loop.time()
+        before, self._asked = self._asked, self._loop.time()
+        self._asks_often = self._asked - before < _SECONDS
         self._passage.begin(request)
         try:
             return held.begin(request.outgoing)
@@ -282,6 +286,8 @@ class Relay:
         if rest or not self._passage.goes_on(self._channel.given):
             return Unsent(rest)
         self._read()
+        if not self._asks_often:
+            self._give_back()
         return None
 
     def _look_at_clock(self) -> None:
