@@ -53,7 +53,7 @@ def received(message: Message) -> list[TensorReceived]:
     return events
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(LISTS)
 def test_all_ways_in_and_out_agree(values: list[bytes]) -> None:
     made = Elements(values)

@@ -303,7 +303,7 @@ def outcome(encoding: str, data: bytes, cuts: Iterable[int], limits: Limits) -> 
     ratio=st.sampled_from([3, 100, 1032]),
     step=st.integers(1, 9000),
 )
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 def test_no_cut_changes_what_comes_out_or_the_verdict(
     runs: list[tuple[bytes, int]], encoding: str, flips: list[int], ratio: int, step: int
 ) -> None:

@@ -93,7 +93,7 @@ PAYLOADS = st.one_of(
 ELEMENTS = st.lists(PAYLOADS, max_size=40) | st.builds(lambda one, count: [one] * count, PAYLOADS, st.integers(0, 40))
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(400))
 @given(ELEMENTS)
 def test_elements_that_fill_their_tensor_are_found(elements: list[bytes]) -> None:
     data = wire(elements)
@@ -107,7 +107,7 @@ def test_elements_that_fill_their_tensor_are_found(elements: list[bytes]) -> Non
         assert written[start : start + 4].tobytes() == struct.pack("<I", len(element))
 
 
-@settings(max_examples=examples(600), deadline=None)
+@settings(max_examples=examples(600))
 @given(
     ELEMENTS,
     st.integers(-3, 3),
@@ -130,7 +130,7 @@ def test_damage_is_found_where_a_plain_loop_finds_it(
     assert ours(bytes(data), count) == naive(bytes(data), count)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 4, 5, 9]), max_size=200).map(bytes), st.integers(0, 50))
 def test_bytes_that_are_nearly_all_prefixes(data: bytes, count: int) -> None:
     assert ours(data, count) == naive(data, count)

@@ -53,7 +53,7 @@ def cut_arrays(draw: st.DrawFn) -> tuple[Values, list[Values]]:
     return array, [array[start:end] for start, end in pairwise([0, *cuts, shape[0]])]
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(cut_arrays(), min_size=1, max_size=3), st.booleans())
 def test_any_cut_into_windows_gives_the_bytes_of_the_array(
     cut: list[tuple[Values, list[Values]]], is_first_whole: bool

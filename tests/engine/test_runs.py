@@ -30,7 +30,7 @@ def _small_blocks() -> object:
         yield
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.one_of(FEW_LENGTHS, ANY_LENGTHS, ONE_LENGTH), st.integers(0, 5), st.integers(0, 5))
 def test_runs_are_cut_and_moved(lengths: list[int], gap: int, other_gap: int) -> None:
     places = list(accumulate([length + gap for length in lengths], initial=gap))[:-1]

@@ -292,5 +292,5 @@ class _Caller(RuleBasedStateMachine):
                 assert self.entries == wanted
 
 
-_Caller.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=30, deadline=None)
+_Caller.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=30)
 TestDecoder = _Caller.TestCase

@@ -57,7 +57,7 @@ def decoded(driver: Driver) -> list[Entry]:
     pieces=cuts,
     face=faces,
 )
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 def test_framing_compression_and_cut_change_nothing(
     inputs: list[Tensor],
     encoding: str,
@@ -87,7 +87,7 @@ def test_framing_compression_and_cut_change_nothing(
 
 
 @given(inputs=tensors(), until_close=st.booleans(), pieces=cuts, face=faces)
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 def test_responses_come_out_in_any_cut(
     inputs: list[Tensor], until_close: bool, pieces: list[int], face: Callable[[Driver, bytes], None]
 ) -> None:
@@ -131,7 +131,7 @@ def mutate(data: bytes, changes: list[tuple[int, str, bytes]]) -> bytes:
 
 @given(seed=st.sampled_from(SEEDS), changes=mutations, pieces=cuts, face=faces)
 @example(seed=SEEDS[1], changes=[(0, "insert", b"\r\n")], pieces=[1], face=Driver.push)
-@settings(max_examples=examples(1500), deadline=None)
+@settings(max_examples=examples(1500))
 def test_damage_is_a_documented_error_or_no_damage_at_all(
     seed: bytes,
     changes: list[tuple[int, str, bytes]],
@@ -144,7 +144,7 @@ def test_damage_is_a_documented_error_or_no_damage_at_all(
 
 
 @given(data=st.binary(max_size=300), pieces=cuts, face=faces)
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 def test_noise_is_a_documented_error(data: bytes, pieces: list[int], face: Callable[[Driver, bytes], None]) -> None:
     for start in (b"", b"GET / HTTP/1.1\r\n", b"HTTP/1.1 200 OK\r\n", head(b"HTTP/1.1 200 OK")):
         assert deliver(server(), start + data, pieces, face).log[-1] == ("closed",)
@@ -152,7 +152,7 @@ def test_noise_is_a_documented_error(data: bytes, pieces: list[int], face: Calla
 
 
 @given(seed=st.sampled_from([SEEDS[0], SEEDS[4]]), changes=mutations, pieces=cuts, face=faces)
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(500))
 def test_damage_looks_the_same_in_every_cut(
     seed: bytes, changes: list[tuple[int, str, bytes]], pieces: list[int], face: Callable[[Driver, bytes], None]
 ) -> None:

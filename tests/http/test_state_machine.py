@@ -349,7 +349,7 @@ class _ClientOwner(_Owner):
         raise AssertionError(msg)
 
 
-_SETTINGS: Final = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
+_SETTINGS: Final = settings(max_examples=examples(60), stateful_step_count=30)
 _ServerOwner.TestCase.settings = _ClientOwner.TestCase.settings = _SETTINGS
 TestServer = _ServerOwner.TestCase
 TestClient = _ClientOwner.TestCase

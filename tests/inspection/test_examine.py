@@ -350,7 +350,7 @@ def test_any_bytes_give_a_report() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(200), deadline=None, derandomize=True)
+@settings(max_examples=examples(200), derandomize=True)
 @given(mutated_messages())
 def test_every_class_of_wrong_messages(message: ExpectedMessage) -> None:
     form = Form.RESPONSE if message.is_response else Form.REQUEST

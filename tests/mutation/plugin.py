@@ -191,7 +191,7 @@ def _shorten(item: pytest.Item) -> None:
     if test is not None and given is not None:
         phases = [Phase.explicit, Phase.generate]
         count = min(given.max_examples, _EXAMPLES)
-        few = settings(given, max_examples=count, derandomize=True, database=None, deadline=None, phases=phases)
+        few = settings(given, max_examples=count, derandomize=True, database=None, phases=phases)
         getattr(test, "__func__", test)._hypothesis_internal_use_settings = few  # noqa: SLF001 - no public way
 
 

@@ -34,7 +34,7 @@ from streamcodec.testing.strategies import arrays, messages, mutated_messages
 from tests.effort import examples
 from tests.formats.v2.messages import binary, jsonic
 
-SETTINGS = settings(max_examples=examples(50), deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=examples(50), derandomize=True)
 
 
 def seeded(seed: str) -> Choose:
@@ -181,7 +181,7 @@ def forms_of(message: ExpectedMessage) -> set[str]:
 def test_messages_take_every_form() -> None:
     seen: set[str] = set()
 
-    @settings(max_examples=250, deadline=None, derandomize=True, phases=[Phase.generate])
+    @settings(max_examples=250, derandomize=True, phases=[Phase.generate])
     @given(messages())
     def look(message: ExpectedMessage) -> None:
         seen.update(forms_of(message))
@@ -198,7 +198,7 @@ def test_arrays_are_of_the_datatype_asked_for(datatype: str) -> None:
 
 
 def test_messages_can_be_asked_for() -> None:
-    options = settings(max_examples=examples(20), derandomize=True, deadline=None)
+    options = settings(max_examples=examples(20), derandomize=True)
 
     @options
     @given(messages(is_response=True, min_tensors=2), mutated_messages(is_response=False))

@@ -77,7 +77,7 @@ def test_both_read_what_we_write(kind: Kind, message_kind: Kind, name: str, mess
     assert ours(stream, kind) == theirs(stream, kind)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(messages(), st.booleans()), max_size=3))
 def test_both_read_messages_of_all_kinds(given_messages: list[tuple[ExpectedMessage, bool]]) -> None:
     stream = b"".join(framed(message, has_checksum=has_checksum) for message, has_checksum in given_messages)
@@ -91,7 +91,7 @@ def test_both_read_messages_of_all_kinds(given_messages: list[tuple[ExpectedMess
 DAMAGE = st.tuples(st.integers(0, 4000), st.integers(0, 40), st.binary(max_size=40))
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(500))
 @given(st.lists(messages(is_response=False), max_size=4), st.lists(DAMAGE, max_size=3))
 def test_both_skip_the_same_where_a_stream_is_damaged(
     given_messages: list[ExpectedMessage], damage: list[tuple[int, int, bytes]]

@@ -127,7 +127,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(PIECES, min_size=5, max_size=40).map(b"".join), st.integers(1, 20))
 def test_any_string(content: bytes, size: int) -> None:
     text = texts(b"a", content, b"b")

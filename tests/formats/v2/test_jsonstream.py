@@ -283,7 +283,7 @@ def tensors(draw: st.DrawFn) -> Members:
     return {name: members[name] for name in names}
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(tensors(), max_size=4), st.dictionaries(st.text("ab:", max_size=2), SCALARS), st.data(), st.booleans())
 def test_headers_right_and_wrong(inputs: list[Members], rest: Members, data: st.DataObject, is_response: bool) -> None:
     text = json.dumps(

@@ -215,13 +215,13 @@ HEADERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(HEADERS, st.booleans())
 def test_any_members(members: Members, is_ascii: bool) -> None:
     check(json.dumps(members, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.integers(0, len(TEXT)), st.integers(0, 3), st.sampled_from([b"", *map(bytes, zip(rb'{}[],:"\0-.e ax')), TEXT])
 )
@@ -262,7 +262,7 @@ def test_unusual_entries_are_left_to_the_strict_way(text: bytes) -> None:
     assert parse_plain_entries(text) == []
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.integers(0, len(ENTRY)), st.integers(0, 3), st.sampled_from([b"", *map(bytes, zip(rb'{}[],:"\0-.e ax')), ENTRY])
 )

@@ -27,7 +27,7 @@ from tests.formats.v2.messages import Message, binary, jsonic
 
 FIXED = [name for name, datatype in DATATYPES.items() if not datatype.is_bytes]
 SHAPES = st.lists(st.integers(0, 4), max_size=4)
-SETTINGS = settings(max_examples=examples(150), deadline=None)
+SETTINGS = settings(max_examples=examples(150))
 
 
 @st.composite
@@ -124,7 +124,7 @@ def assert_accepted_or_refused(text: bytes, limits: Limits) -> None:
             str(error).encode()
 
 
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=examples(1000))
 @given(EDITS, st.sampled_from([DEFAULT_LIMITS, SMALL]), st.booleans())
 def test_any_mutation_of_a_header_is_accepted_or_a_remote_error(
     edits: list[tuple[int, int, bytes]], limits: Limits, swaps: bool
@@ -169,7 +169,7 @@ HEADERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(600), deadline=None)
+@settings(max_examples=examples(600))
 @given(HEADERS)
 def test_any_json_is_accepted_or_a_remote_error(header: dict[str, Any]) -> None:
     assert_accepted_or_refused(json.dumps(header).encode(), DEFAULT_LIMITS)
