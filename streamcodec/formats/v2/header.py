@@ -176,8 +176,7 @@ def _request_header(
         id=optional(root, "id", str, "$") if "id" in root else None,
         parameters=parameters,
     )
-    if constants:
-        _check_constants(root, "inputs")
+    _check_constants(root, "inputs", constants)
     return header
 
 
@@ -189,8 +188,7 @@ def _response_header(root: dict[str, Any], tensors: tuple[TensorSpec, ...], cons
         id=optional(root, "id", str, "$"),
         parameters=read_parameters(root, "$") if "parameters" in root else NOTHING,
     )
-    if constants:
-        _check_constants(root, "outputs")
+    _check_constants(root, "outputs", constants)
     return header
 
 
@@ -213,10 +211,11 @@ def _parse_object(data: bytes | bytearray | memoryview, limits: Limits) -> tuple
     return checked_object(*parse_json(data, limits))
 
 
-def _check_constants(root: dict[str, Any], key: str) -> None:
+def _check_constants(root: dict[str, Any], key: str, constants: int) -> None:
     """Refuse NaN and Infinity literals outside of tensor data. Those in tensor data have been checked already."""
-    entries = [entry | {"data": None} for entry in root[key]]
-    refuse_constants(root | {key: entries}, "$")
+    if constants:
+        entries = [entry | {"data": None} for entry in root[key]]
+        refuse_constants(root | {key: entries}, "$")
 
 
 class _OutputReader:
