@@ -278,7 +278,7 @@ class Body:
             taken = chunks.read(data)
         except MessageError as failure:
             failure.offset = self.offset
-            self._fail(failure)
+            self._fail(failure.with_traceback(None))
             return len(data)
         if chunks.is_complete:
             self.finish()
@@ -314,7 +314,7 @@ class Body:
                     self._has_waiting = True
                     return
         except MessageError as failure:
-            self._failure = failure
+            self._failure = failure.with_traceback(None)  # whose frames refer to this object
             self._piece, self._pieces = _NOTHING, _NO_PIECES
 
     def _take_piece(self) -> bool:
@@ -340,7 +340,7 @@ class Body:
             try:
                 self._inflater.finish()
             except MessageError as failure:
-                self._failure = failure
+                self._failure = failure.with_traceback(None)  # as above; nobody may ask for it any more
         if self._failure is None:
             self._receiver.receive_eof()
 

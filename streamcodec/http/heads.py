@@ -107,6 +107,7 @@ def parse_head(connection: h11.Connection, head: bytes) -> h11.Request | h11.Inf
     try:
         event = cast("h11.Request | h11.InformationalResponse | h11.Response", connection.next_event())
     except h11.RemoteProtocolError as error:
+        error.__traceback__ = None  # h11's frames refer to the error, and to all frames that have led here
         raise invalid_http(unquoted(error), status_hint=error.error_status_hint) from None
     if not event.http_version.startswith(b"1."):  # h11 would treat it as 1.1
         msg = "only HTTP/1.x is supported"

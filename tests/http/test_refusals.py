@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import gzip
+import weakref
+
 import pytest
 
 from streamcodec import (
@@ -9,6 +13,7 @@ from streamcodec import (
     NEED_DATA,
     EndOfMessage,
     ErrorCode,
+    LimitExceededError,
     Limits,
     LocalProtocolError,
     RemoteProtocolError,
@@ -270,6 +275,25 @@ def test_an_unknown_encoding_is_415_and_the_body_is_dropped(encoding: bytes) -> 
     drain(connection, 5, 1)
     connection.feed(GET)
     assert isinstance(connection.next_event(), RequestHead)
+
+
+def test_a_compressed_body_that_is_refused_leaves_nothing_to_the_collector() -> None:
+    """Its end is missing, too, because the rest was dropped, and nobody asks for that error."""
+    limits = Limits(max_header_bytes=100)
+    body = gzip.compress(b'{"inputs":[' + b"{}," * 100_000)
+    connection = asked(length(body), b"Content-Encoding: gzip", begun=body, limits=limits)
+    decoder = request_decoder(header_length=None, body_length=None, limits=limits)
+    left = weakref.ref(decoder)
+    gc.disable()
+    try:
+        connection.receive_body(decoder)
+        with pytest.raises(LimitExceededError):
+            connection.next_event()
+        assert answer(connection, 413)
+        del decoder
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("fields", [(), (EXPECT,)])
