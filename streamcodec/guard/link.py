@@ -28,6 +28,7 @@ from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import response_fields
 from streamcodec.guard.pieces import PIECE_BYTES, Pieces
+from streamcodec.guard.progress import Progress
 from streamcodec.guard.recording import Recording
 from streamcodec.guard.relay import Relay, Unsent, can_relay
 from streamcodec.guard.routing import origin_form
@@ -57,13 +58,9 @@ class Link:
     """One connection of a client.
 
     Attributes:
-        request_count: requests whose head has come.
         reservation: of the memory of its current request, if that is more than the buffers of every link.
         taking: says how long its channel waits for the client to read.
-        has_lost: never: there is no memory that others could wait for.
     """
-
-    has_lost = False
 
     def __init__(self, shared: Shared, client: str, observe: Observe | None = None) -> None:
         """Prepare to serve.
@@ -78,42 +75,26 @@ class Link:
         self._connection = ServerConnection(shared.limits, paced=True)
         self._recording = Recording(observe, self._connection.incoming)
         self._incoming = Incoming(self._connection, shared.requests, client)
-        self._crossing: Crossing | Whole | None = None
         self._failure: OSError | MessageError | None = None
         self._has_begun_answer = False
         self._is_waiting = True
         self._is_leaving = False
         self._channel: PieceChannel | None = None
         self._relay: Relay | None = None
-        self.request_count: int = 0
         self.reservation: Reservation = Reservation(shared.admission.budget)
         self.taking: Taking = Taking(shared.options)
-        self._patience = Patience(shared.options, self)
+        self._progress = Progress(self._connection, self._incoming)
+        self._patience = Patience(shared.options, self._progress)
 
     @property
-    def phase(self) -> Phase:
-        """How much of the current request has come."""
-        incoming = self._connection.incoming
-        if self._incoming.awaits_rest:
-            return Phase.HEADER
-        if incoming.state is State.HEAD:
-            return Phase.HEAD if incoming.has_input else Phase.IDLE
-        return Phase.BODY if self._crossing is None or self._crossing.has_header else Phase.HEADER
-
-    @property
-    def received(self) -> int:
-        """Bytes that have come."""
-        return self._connection.incoming.received
-
-    @property
-    def has_work(self) -> bool:
-        """Whether what has come waits to be worked on."""
-        return self._connection.incoming.has_work
+    def request_count(self) -> int:
+        """How many requests have come, at least their heads."""
+        return self._progress.request_count
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is lost if the connection is closed."""
-        return self._is_waiting and self._crossing is None
+        return self._is_waiting and self._progress.crossing is None
 
     def stop(self) -> None:
         """Wait only a moment for another request."""
@@ -164,7 +145,7 @@ class Link:
 
     def _ends(self, given: int) -> bool:
         """Report that a request is over, and how much has been sent; return whether there may be another."""
-        self._crossing = None
+        self._progress.crossing = None
         self._has_begun_answer = False
         self._recording.end(given)
         self.taking.has_all()
@@ -193,7 +174,7 @@ class Link:
                 return page()
             crossing = await self._decide(channel, head)
         except MessageError as error:
-            return error_reply(error)
+            return error_reply(error.with_traceback(None))  # its frames would keep the request
         return await self._pass_on(channel, crossing)
 
     async def _decide(self, channel: PieceChannel, head: RequestHead | Whole) -> Crossing | Whole:
@@ -205,10 +186,10 @@ class Link:
             OSError: the client has left.
         """
         if isinstance(head, Whole):
-            self._crossing = head
+            self._progress.crossing = head
             await self._receive(channel, head)
             return head
-        self._crossing = crossing = Crossing(head, self._shared.limits, self._has_room)
+        self._progress.crossing = crossing = Crossing(head, self._shared.limits, self._has_room)
         if interim := crossing.open(self._connection):
             await channel.send([interim])
         event: HttpEvent | None = None
@@ -228,7 +209,7 @@ class Link:
             else:
                 event = await relay.next_event(self._look)
         except TimeoutError:
-            if self._is_leaving or self.phase is Phase.IDLE:
+            if self._is_leaving or self._progress.phase is Phase.IDLE:
                 return None
             raise self._too_slow() from None
         finally:
@@ -242,7 +223,7 @@ class Link:
 
     def _counts(self, request: RequestHead | Whole | Alone) -> None:
         """Report that the head of a request has come."""
-        self.request_count += 1
+        self._progress.request_count += 1
         if isinstance(request, RequestHead):
             self._recording.begin(request)
         else:
@@ -297,7 +278,7 @@ class Link:
                 msg = "an answer of the server behind has broken off"
                 raise ConnectionAbortedError(msg) from error
             if isinstance(self._failure, MessageError):
-                return error_reply(self._failure)
+                return error_reply(self._failure.with_traceback(None))
             if self._failure is not None:
                 raise self._failure from None
             self._shared.complaints.add(f"no answer of the server behind: {error}")

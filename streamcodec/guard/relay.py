@@ -183,11 +183,15 @@ class Relay:
                 await self._waiter
             finally:
                 timer.cancel()
-            if self._failure is not None:
-                raise self._failure
+            self._raise_failure()
             if self._data:  # of a request that was sent; or its beginning, at which `look` looks
                 self._event = self._given_up()
         return self._event
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None  # its traceback refers to this object
+        if failure is not None:
+            raise failure
 
     def _given_up(self) -> Whole | HttpEvent | None:
         """Give the connection the bytes that have come, and return its event, if there is one."""

@@ -33,8 +33,12 @@ request is read before that."""
 class Conversation(Hashable, Protocol):
     """The part of a session that admission needs."""
 
-    request_count: int
     reservation: Reservation
+
+    @property
+    def request_count(self) -> int:
+        """How many requests have come, at least their heads."""
+        ...
 
 
 class Guest(Protocol):
