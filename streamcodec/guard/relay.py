@@ -263,20 +263,24 @@ class Relay:
             self._give_back()
             return
         try:
-            answer = held.receive(self._answers)
-            if answer is NEED_DATA:
+            if self._passes_back(held):
                 return
-            if isinstance(answer, Answer):
-                self._event = self._send(answer)
-                if self._event is None:
-                    return
-        except BlockingIOError:
-            return
-        except (OSError, MessageError):  # the task finds the same
-            pass
         except Exception as error:  # noqa: BLE001 - the task raises it
             self._failure = error
         self._leave_to_task()
+
+    def _passes_back(self, held: Held) -> bool:
+        """Read, and send the answer to the client; return whether nothing is left to the task."""
+        try:
+            answer = held.receive(self._answers)
+        except BlockingIOError:
+            return True
+        except (OSError, MessageError):  # the task finds the same
+            return False
+        if isinstance(answer, Answer):
+            self._event = self._send(answer)
+            return self._event is None
+        return answer is NEED_DATA
 
     def _send(self, answer: Answer) -> Unsent | None:
         """Send an answer to the client; return what is left to the task, if anything."""

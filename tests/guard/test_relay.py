@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +22,10 @@ from streamcodec.guard.relay import Relay
 from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
+from streamcodec.service import Ending
 from tests.client.scripted import Step, hung_up, response, scripted
 from tests.guard.serving import guarding
+from tests.guard.test_observing import Records
 from tests.server.wire import GET_LIVE, Wire, infer_request
 
 OK = response(b"{}")
@@ -201,6 +204,24 @@ def test_a_client_that_takes_its_answer_slowly(most: int, counts: Counts, monkey
         monkeypatch.setattr(relay_module, "send_some", little)
         assert [_asks(wire) for _ in range(2)] == [bytes(1000)] * 2
     assert (counts.begun, counts.sent) == (2, 0)
+
+
+def test_a_client_that_leaves_before_its_answer() -> None:
+    records = Records()
+    with (
+        scripted([OK, _after(0.05, OK)]) as server,
+        guarding(server.url, timeout=PATIENT, observer=records) as guard,
+        Wire(guard) as wire,
+    ):
+        _asks(wire)
+        wire.send(ASK)
+        wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wire.sock.close()  # is a reset
+        time.sleep(0.2)
+        assert [(record.status, record.ending) for record in records.ended] == [
+            (200, Ending.COMPLETE),
+            (200, Ending.CUT),
+        ]
 
 
 def test_the_last_answer_of_a_connection(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
