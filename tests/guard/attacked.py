@@ -35,8 +35,9 @@ MAX_EXTRA_MIB: Final = 64.0
 KEPT_OUT: Final = frozenset(
     name
     for name in ATTACKS
-    if name.startswith(("JSON ", "valid JSON of 16 MB", "heads ", "chunked heads", "50,000 members", "a checksum"))
+    if name.startswith(("JSON ", "valid JSON of 16 MB", "heads ", "chunked heads", "a checksum"))
 )
+"""Not "50,000 members of gzip": these requests are correct, and sixteen of them are read within 2.8 s."""
 
 _ROOT: Final = Path(__file__).parents[2]
 _MIB: Final = 1 << 20
