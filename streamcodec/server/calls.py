@@ -133,7 +133,7 @@ class Caller:
                 return inference.resolved.failure(error, inference.request_id)
 
         def wait() -> HttpEvent:
-            return anyio.from_thread.run(self._workers.wait, time.work, pull)
+            return self._workers.wait(time.work, pull)
 
         return await self._workers.run(time.work, partial(_run, inference, wait))
 

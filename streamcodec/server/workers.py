@@ -93,28 +93,22 @@ class Workers:
         try:
             self._tidy_later()
             run = partial(work.run, function)
-            result = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads)
-            if isinstance(result, _Raised):
-                result.again()
-            return cast("_T", result)
+            await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads)
+            return cast("_T", work.take())
         except RuntimeError as error:
             if work.has_begun:
                 raise
             logger.warning("cannot start a thread: %s", error)
             raise NoThreadError("no thread for the model can be started") from error
         finally:
-            if work.is_going_on():
+            if work.give_up():
                 self._abandon(work)
             else:
                 self._give_place_back(work)
 
-    async def wait(self, work: Work, event: Callable[[], Awaitable[_T]]) -> _T:
-        """Wait for something that a thread needs to continue; other threads may work meanwhile."""
-        self._give_place_back(work)
-        try:
-            return await event()
-        finally:
-            await self._take_place(work)
+    def wait(self, work: Work, event: Callable[[], Awaitable[_T]]) -> _T:
+        """Wait for something that this thread needs to continue; other threads may work meanwhile."""
+        return cast("_T", _taken(anyio.from_thread.run(self._wait, work, event)))
 
     def enter(self, who: Hashable) -> None:
         """Allow a request to have a thread that may wait for windows.
@@ -129,6 +123,15 @@ class Workers:
     def leave(self, who: Hashable) -> None:
         """Report that a request needs no such thread any more; no effect if it had none."""
         self._windowed.discard(who)
+
+    async def _wait(self, work: Work, event: Callable[[], Awaitable[_T]]) -> _T | _Raised:
+        self._give_place_back(work)
+        try:
+            return await event()
+        except Exception as error:  # noqa: BLE001 - raised again, in the thread
+            return _Raised(error)
+        finally:
+            await self._take_place(work)
 
     async def _take_place(self, work: Work) -> None:
         try:
@@ -201,36 +204,48 @@ class Work:
     def __init__(self, reservation: Reservation) -> None:
         """Prepare for one call of `run`."""
         self._lock = Lock()
+        self._is_given_up = False
+        self._result: object = None
         self.reservation = reservation
         self.has_place = False
         self.has_begun: bool = False
         self.has_ended: bool = False
 
-    def run(self, function: Callable[[], _T]) -> _T | _Raised | None:
-        """Call the function; the thread calls this."""
+    def run(self, function: Callable[[], object]) -> None:
+        """Call the function, and keep its result for `take`; the thread calls this."""
         with self._lock:
             if self.has_ended:
-                return None
+                return
             self.has_begun = True
         try:
-            return function()
-        except BaseException as error:  # noqa: BLE001 - raised again, where it is awaited
-            return _Raised(error)
+            self._end(_called(function))
         finally:
             self.has_ended = True
 
-    def is_going_on(self) -> bool:
-        """Whether it has begun and not ended; if it has not begun, it never will."""
+    def take(self) -> object:
+        """Return the result, or raise the exception of the function."""
+        result, self._result = self._result, None
+        return _taken(result)
+
+    def give_up(self) -> bool:
+        """Drop the result, if it was not taken; return whether the call goes on. If it has not begun, it never will."""
         with self._lock:
             self.has_ended = self.has_ended or not self.has_begun
+            self._is_given_up = True
+            self._result = None
             return not self.has_ended
+
+    def _end(self, result: object) -> None:
+        with self._lock:
+            self.has_ended = True
+            self._result = None if self._is_given_up else result
 
 
 class _Raised:
-    """What a function in a thread has raised.
+    """What a function in a thread has raised, or the event loop for one.
 
-    anyio would pass it on by a future, and a frame in its traceback would refer to that future. Then only the garbage
-    collector would free the memory of the request.
+    anyio and trio would pass it on by objects to which frames in its traceback refer. Then only the garbage collector
+    would free the memory of the request. So it goes by this, and so does a reply, which refers to what a model raised.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -246,3 +261,16 @@ class _Raised:
             raise RuntimeError(msg) from error  # anything else would end the event loop
         finally:
             del error
+
+
+def _called(function: Callable[[], object]) -> object:
+    try:
+        return function()
+    except BaseException as error:  # noqa: BLE001 - raised again, where it is awaited
+        return _Raised(error)
+
+
+def _taken(result: object) -> object:
+    if isinstance(result, _Raised):
+        result.again()
+    return result

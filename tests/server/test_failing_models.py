@@ -11,7 +11,7 @@ import logging
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -124,7 +124,10 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+
+
+@BACKENDS
 @pytest.mark.parametrize("is_observed", [False, True])
 def test_nothing_waits_for_the_garbage_collector(
     backend: str, is_observed: bool, caplog: pytest.LogCaptureFixture
@@ -150,8 +153,20 @@ def test_nothing_waits_for_the_garbage_collector(
     assert bool(notes.causes) is is_observed
 
 
-def test_nothing_of_a_call_that_was_given_up_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
+@contextmanager
+def _no_collector(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     caplog.set_level(logging.CRITICAL, "streamcodec")
+    _SEEN.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@BACKENDS
+def test_nothing_of_a_call_that_was_given_up_waits_for_it(backend: str, caplog: pytest.LogCaptureFixture) -> None:
     is_over = threading.Event()
 
     def fail(request: InferenceRequest) -> dict[str, Any]:
@@ -159,14 +174,9 @@ def test_nothing_of_a_call_that_was_given_up_waits_for_it(caplog: pytest.LogCapt
         is_over.wait(10)
         raise ValueError
 
-    _SEEN.clear()
-    gc.collect()
-    gc.disable()
-    try:
-        models = ModelRegistry.of([Model(name="m", predict=fail)])
-        with server_here(models, ServerOptions(model_timeout=0.05)) as (_, address), Wire(address) as wire:
-            assert wire.send(infer_request("m")).response().status == 504
-            is_over.set()
-            assert eventually(lambda: _SEEN[0]() is None)
-    finally:
-        gc.enable()
+    models = ModelRegistry.of([Model(name="m", predict=fail)])
+    options = ServerOptions(model_timeout=0.05)
+    with _no_collector(caplog), server_here(models, options, backend=backend) as (_, address), Wire(address) as wire:
+        assert wire.send(infer_request("m")).response().status == 504
+        is_over.set()
+        assert eventually(lambda: _SEEN[0]() is None)

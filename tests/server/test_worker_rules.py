@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
+import numpy as np
 import pytest
 from anyio.lowlevel import checkpoint
 
@@ -166,7 +169,7 @@ def test_others_work_while_work_waits_and_then_it_waits_for_a_place_again(run: R
             return "window"
 
         async def wait() -> None:
-            assert await workers.wait(slow, come) == "window"
+            assert await anyio.to_thread.run_sync(workers.wait, slow, come) == "window"
             order.append("goes on")
             assert slow.has_place
 
@@ -184,6 +187,31 @@ def test_others_work_while_work_waits_and_then_it_waits_for_a_place_again(run: R
                 assert order == ["waits", "another"], "it has come, and there is no place"
                 may_go.set()
         assert order == ["waits", "another", "goes on"]
+
+    run(main)
+
+
+def test_what_a_thread_waits_for_in_vain_is_not_left_to_the_garbage_collector(run: Run) -> None:
+    seen: list[weakref.ref[object]] = []
+
+    async def fail() -> None:
+        window = np.zeros(1)
+        seen.append(weakref.ref(window))
+        raise ValueError(window.size)
+
+    async def main() -> None:
+        workers, work = Workers(1, 1), _work()
+
+        def wait() -> None:
+            with pytest.raises(ValueError, match=r"^1$"):
+                workers.wait(work, fail)
+
+        gc.disable()
+        try:
+            await workers.run(work, wait)
+            assert seen[0]() is None
+        finally:
+            gc.enable()
 
     run(main)
 
@@ -207,15 +235,29 @@ def test_who_may_wait_is_counted_once_however_often_it_enters_or_leaves(run: Run
 
 def test_work_that_was_given_up_before_its_thread_has_begun_never_begins() -> None:
     work, calls = _work(), list[int]()
-    assert not work.is_going_on()
-    assert work.run(lambda: calls.append(1)) is None
-    assert (calls, work.has_begun) == ([], False)
+    assert not work.give_up()
+    work.run(lambda: calls.append(1))
+    assert (calls, work.has_begun, work.take()) == ([], False, None)
 
 
 def test_work_goes_on_from_its_first_line_to_its_last() -> None:
+    work, seen = _work(), list[bool]()
+    work.run(lambda: seen.append(work.give_up()))
+    assert seen == [True]
+    assert not work.give_up()
+
+
+def test_the_result_is_there_once_unless_the_work_was_given_up() -> None:
     work = _work()
-    assert work.run(work.is_going_on) is True
-    assert not work.is_going_on()
+    work.run(lambda: 5)
+    assert (work.take(), work.take()) == (5, None)
+    work = _work()
+    work.run(lambda: 5)
+    work.give_up()
+    assert work.take() is None
+    work = _work()
+    work.run(lambda: str(work.give_up()))
+    assert work.take() is None
 
 
 # Tasks
