@@ -44,7 +44,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         self._event: EventT | NeedData | NeedTurn = NEED_DATA
         self._is_reading = False
         self._is_writable = True
-        self._lost: Exception | None = None
+        self._lost: str | None = None
         self._waiters: set[asyncio.Future[None]] = set()
 
     async def next_event(self) -> EventT:
@@ -132,7 +132,8 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all waiting."""
-        self._lost = exc or ConnectionResetError("the connection has been closed")
+        # The error itself would keep what is sent: `send` is in its traceback, and refers to this.
+        self._lost = str(exc or "") or "the connection has been closed"
         self._wake()
 
     def pause_writing(self) -> None:
@@ -167,8 +168,8 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         self._check()
 
     def _check(self) -> None:
-        if self._lost is not None:  # raising the same error again would keep its earlier traceback alive
-            raise ConnectionResetError(str(self._lost)) from self._lost
+        if self._lost is not None:
+            raise ConnectionResetError(self._lost)
 
     async def _sleep(self) -> None:
         """Wait until something happens."""

@@ -22,6 +22,7 @@ import pytest
 from streamcodec import ErrorCode, RemoteProtocolError, Rows
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, RequestRecord
+from tests.embedding.faults import leave_abruptly
 from tests.server.lanes import eventually
 from tests.server.programs import server_here
 from tests.server.wire import Wire, infer_request
@@ -180,3 +181,23 @@ def test_nothing_of_a_call_that_was_given_up_waits_for_it(backend: str, caplog: 
         assert wire.send(infer_request("m")).response().status == 504
         is_over.set()
         assert eventually(lambda: _SEEN[0]() is None)
+
+
+@BACKENDS
+def test_nothing_of_an_answer_whose_client_has_left_before_waits_for_it(
+    backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    has_begun, has_left = threading.Event(), threading.Event()
+
+    def echo(request: InferenceRequest) -> dict[str, Any]:
+        has_begun.set()
+        has_left.wait(10)
+        return {"y": _look(request)}
+
+    models = ModelRegistry.of([Model(name="m", predict=echo)])
+    with _no_collector(caplog), server_here(models, backend=backend) as (_, address), Wire(address) as wire:
+        wire.send(infer_request("m", count=1 << 20))
+        assert has_begun.wait(10)
+        leave_abruptly(wire.sock)
+        has_left.set()
+        assert eventually(lambda: bool(_SEEN) and _SEEN[0]() is None)
