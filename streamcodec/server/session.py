@@ -373,6 +373,7 @@ class Session:
         if exchange.portion is not None:
             self.connection.drop_body()  # reports the bytes that have come
             exchange.let_go()
+        exchange.end()  # windows of the request, and rows made from them, refer to the connection
 
     def _give_way(self) -> None:
         """End this connection: another one goes on with its upload, and no byte of this one may reach it any more."""

@@ -19,7 +19,7 @@ import anyio.to_thread
 import numpy as np
 import pytest
 
-from streamcodec import ErrorCode, RemoteProtocolError, Rows
+from streamcodec import ErrorCode, RemoteProtocolError, Rows, Windows
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, RequestRecord
 from tests.embedding.faults import leave_abruptly
@@ -28,7 +28,7 @@ from tests.server.programs import server_here
 from tests.server.wire import Wire, infer_request
 
 Array = np.ndarray[Any, Any]
-_SEEN: list[weakref.ref[Array]] = []
+_SEEN: list[weakref.ref[Any]] = []
 
 
 class _Notes(Observer):
@@ -200,4 +200,21 @@ def test_nothing_of_an_answer_whose_client_has_left_before_waits_for_it(
         assert has_begun.wait(10)
         leave_abruptly(wire.sock)
         has_left.set()
+        assert eventually(lambda: bool(_SEEN) and _SEEN[0]() is None)
+
+
+@BACKENDS
+def test_nothing_of_windows_that_are_sent_back_to_a_client_that_leaves_waits_for_it(
+    backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def echo(request: InferenceRequest) -> dict[str, Any]:
+        x = request.rows["x"]
+        _SEEN.append(weakref.ref(x.windows))
+        return {"y": Rows(x.datatype, x.shape, x.windows)}
+
+    models = ModelRegistry.of([Model(name="m", predict=echo, windows=Windows(max_window_bytes=1 << 16))])
+    with _no_collector(caplog), server_here(models, backend=backend) as (_, address), Wire(address) as wire:
+        wire.send(infer_request("m", count=1 << 20)[: 1 << 20])
+        assert wire.sock.recv(1000)
+        leave_abruptly(wire.sock)
         assert eventually(lambda: bool(_SEEN) and _SEEN[0]() is None)
