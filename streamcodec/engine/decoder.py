@@ -55,7 +55,7 @@ from copy import copy
 from enum import Enum, auto
 from typing import Final, Generic
 
-from streamcodec.engine.errors import LocalProtocolError, MessageError, OutOfMemoryError
+from streamcodec.engine.errors import LocalProtocolError, MessageError, OutOfMemoryError, ProtocolError
 from streamcodec.engine.events import (
     NEED_DATA,
     NEED_TURN,
@@ -334,7 +334,7 @@ class Decoder(Generic[HeaderT]):
         return LocalProtocolError(msg)
 
     def _no_target(self) -> Exception:
-        if isinstance(self._failure, MessageError):
+        if isinstance(self._failure, ProtocolError):
             return copy(self._failure)  # a new error: raising the kept one would add the caller's frames to it
         if self._failure is not None:
             return self._failure
@@ -418,6 +418,8 @@ class Decoder(Generic[HeaderT]):
             if failure.offset is not None:
                 own.offset = self._machine.envelope_bytes + failure.offset
             self._fail(own)
+        except LocalProtocolError as failure:  # memory that does not fit is the peer's doing, too
+            self._fail(copy(failure))
         except MemoryError:
             self._fail(OutOfMemoryError("there is no memory to read the message any further"))
         except Exception as failure:  # noqa: BLE001 - a user's callback may raise anything: kept, and reported in order

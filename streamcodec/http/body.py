@@ -16,6 +16,7 @@ piece. Receiver work that needs a turn is passed on in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Final, Protocol
 
 from streamcodec.engine.decoder import Buffer
@@ -257,7 +258,7 @@ class Body:
                 self._go_on()
             if not isinstance(event, EndOfMessage):
                 if event is NEED_DATA and self._failure is not None:
-                    raise self._failure
+                    raise copy(self._failure)
                 return event
             self._end = event
         if self._has_waiting:
@@ -265,7 +266,7 @@ class Body:
                 return NEED_TURN
             self._go_on()
         if self._failure is not None:
-            raise self._failure
+            raise copy(self._failure)
         return self._end if self.is_complete else NEED_DATA
 
     @property
@@ -314,7 +315,7 @@ class Body:
                     self._has_waiting = True
                     return
         except MessageError as failure:
-            self._failure = failure.with_traceback(None)  # whose frames refer to this object
+            self._failure = failure.with_traceback(None)
             self._piece, self._pieces = _NOTHING, _NO_PIECES
 
     def _take_piece(self) -> bool:
@@ -340,7 +341,7 @@ class Body:
             try:
                 self._inflater.finish()
             except MessageError as failure:
-                self._failure = failure.with_traceback(None)  # as above; nobody may ask for it any more
+                self._failure = failure.with_traceback(None)
         if self._failure is None:
             self._receiver.receive_eof()
 

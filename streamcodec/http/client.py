@@ -7,6 +7,7 @@ says where the body goes, with `receive_body`: an inference response goes to a d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -131,7 +132,7 @@ class ClientConnection:
             LocalProtocolError: no request has been sent, or the response's head needs `receive_body` first.
         """
         if self._failure is not None:
-            raise self._failure
+            raise copy(self._failure)
         if self.incoming.is_filling:
             return NEED_DATA
         state = self.incoming.state
@@ -147,7 +148,7 @@ class ClientConnection:
         try:
             return self._next_head()
         except MessageError as failure:
-            self._failure = failure
+            self._failure = copy(failure)
             raise
 
     def receive_body(self, receiver: Receiver) -> None:

@@ -7,6 +7,7 @@ too early.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Final
 
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
@@ -120,7 +121,7 @@ class KnownBody:
             LocalProtocolError: it has been returned already.
         """
         if self._failure is not None:
-            raise self._failure
+            raise copy(self._failure)
         if self.remaining:
             return NEED_DATA
         if self._has_ended:

@@ -26,6 +26,7 @@ A request may be refused because of its bytes, or by `give_up`. It then stays in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from enum import Enum, auto
 from functools import lru_cache
 from http import HTTPStatus
@@ -137,7 +138,7 @@ class ServerConnection:
             LocalProtocolError: the request that has arrived needs `receive_body` or `send_response` first.
         """
         if self._failure is not None:
-            raise self._failure
+            raise copy(self._failure)
         if self.incoming.state is _FILLING:
             return NEED_DATA
         if self._cycle is _DRAINING:
@@ -373,7 +374,7 @@ class ServerConnection:
 
     def give_up(self, failure: MessageError) -> None:
         """Refuse the request for the owner's reason, such as a timeout; `send_response` then closes the connection."""
-        self._failure = failure
+        self._failure = copy(failure)  # whose traceback, when it is raised, would refer to this object
 
     def _next_head(self) -> RequestHead | ConnectionClosed | NeedData:
         try:
@@ -385,7 +386,7 @@ class ServerConnection:
                 return ConnectionClosed()
             self._head = self._parse(head)
         except MessageError as failure:
-            self._failure = failure
+            self._failure = copy(failure)
             raise
         return self._head
 

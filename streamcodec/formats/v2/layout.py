@@ -119,9 +119,12 @@ class Layout(Generic[MessageT]):
         if reader.length is not None:
             return
         if (yield from reader.look_ahead(scratch_bytes(1))):
-            error = reader.trailing_bytes()
-            error.message += self._if_undeclared
-            raise error
+            raise self._trailing_bytes(reader)
+
+    def _trailing_bytes(self, reader: Reader) -> RemoteProtocolError:
+        error = reader.trailing_bytes()
+        error.message += self._if_undeclared
+        return error
 
     def _read_long(self, reader: Reader, length: int) -> Reading[MessageT]:
         """Read a long header of known length."""
