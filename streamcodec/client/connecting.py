@@ -42,7 +42,10 @@ def connect(host: str, port: int, *, timeout: float | None, limit: TimeLimit) ->
                 return sock
         except OSError as error:
             failure = error
-    raise limit.exceeded() if limit.is_over else failure
+    try:
+        raise limit.exceeded() if limit.is_over else failure
+    finally:
+        del failure  # its traceback refers to this frame, and to the arrays of those who called it
 
 
 def _look_up(host: str, port: int, timeout: float | None, limit: TimeLimit) -> _Addresses:
@@ -62,6 +65,9 @@ def _look_up(host: str, port: int, timeout: float | None, limit: TimeLimit) -> _
         answer = found.get(timeout=limit.at_most(timeout))
     except queue.Empty:
         raise limit.too_long(timeout) from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+    try:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+    finally:
+        del answer  # as above

@@ -358,8 +358,8 @@ class Exchange:
         Raises:
             ServerError: with the server's text.
         """
-        if (refusal := self.refusal()) is not None:
-            raise refusal
+        if self._head is not None and self._head.status not in _SUCCESS:
+            raise self._refused(self._head)
 
     def refusal(self, error: Exception | None = None) -> ServerError | None:
         """Return the server's answer as an error, if it is one, as far as it has arrived.
@@ -371,7 +371,10 @@ class Exchange:
             return error
         if self._head is None or self._head.status in _SUCCESS:
             return None
-        return self._error(self._head, _error_text(self._text()))
+        return self._refused(self._head)
+
+    def _refused(self, head: ResponseHead) -> ServerError:
+        return self._error(head, _error_text(self._text()))
 
     def _error(self, head: ResponseHead, text: str) -> ServerError:
         return ServerError(head.status, text, Headers(head.fields.items))

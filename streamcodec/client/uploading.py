@@ -191,7 +191,10 @@ class Uploading:
             if self._location is None:
                 error.add_note("resumable needs a server that offers uploads that can be resumed")
             self._forget()
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame
         self._failures += 1
         if is_over or self._failures > _MAX_ATTEMPTS:
             raise self._given_up(error) from error

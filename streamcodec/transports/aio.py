@@ -204,7 +204,10 @@ async def connect(host: str, port: int, *, timeout: float | None = None) -> sock
                 return sock
         except OSError as error:
             failure = error
-    raise failure
+    try:
+        raise failure
+    finally:
+        del failure  # its traceback refers to this frame, and to the arrays of those who called it
 
 
 async def _connect(sock: socket.socket, address: Any, timeout: float | None) -> None:  # noqa: ANN401 - by family

@@ -141,7 +141,7 @@ class Duplex(Generic[EventT]):
         except BlockingIOError:
             pass
         except ConnectionError as error:
-            self.lost = error
+            self.lost = error.with_traceback(None)
             self.stop_sending()
         else:
             self._queue.sent(nbytes)
@@ -199,8 +199,11 @@ class AsyncDuplex(Generic[EventT]):
             except Exception as error:  # noqa: BLE001 - raised below, because a task group would raise a group with it
                 failure = error
             tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback refers to this frame
 
     @property
     def sent(self) -> int:
@@ -212,8 +215,12 @@ class AsyncDuplex(Generic[EventT]):
         while self._is_sending:
             with anyio.CancelScope() as self._reading:
                 return await aio.next_event(self._socket, _Watched(self._source, self._limit))
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None  # its traceback refers to this object
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # and to this frame
         return await aio.next_event(self._socket, self._source, timeout=self._read_timeout)
 
     def stop_sending(self) -> None:
@@ -257,7 +264,7 @@ class AsyncDuplex(Generic[EventT]):
         try:
             await aio.send_batch(self._socket, batch, self._limit)
         except ConnectionError as error:
-            self.lost = error
+            self.lost = error.with_traceback(None)
         return self.lost is None
 
 

@@ -1,0 +1,1 @@
+"""Garbage: memory that has ceased to count, and waits for the garbage collector."""
