@@ -21,6 +21,7 @@ from streamcodec import (
     RowWriter,
     Tensor,
     compress_message,
+    datatype_of,
     encode_raw_request,
     encode_request,
     encode_response,
@@ -59,7 +60,7 @@ def test_any_cut_into_windows_gives_the_bytes_of_the_array(
     cut: list[tuple[Values, list[Values]]], is_first_whole: bool
 ) -> None:
     arrays = [array for array, _ in cut]
-    names = [next(name for name in FIXED if DATATYPES[name].dtype == array.dtype) for array in arrays]
+    names = [datatype_of(array.dtype).name for array in arrays]
     values: list[Values | Rows] = [
         Rows(name, array.shape, windows) for name, (array, windows) in zip(names, cut, strict=True)
     ]
