@@ -315,7 +315,7 @@ class Body:
                     self._has_waiting = True
                     return
         except MessageError as failure:
-            self._failure = failure.with_traceback(None)
+            self._failure = failure.with_traceback(None)  # whose frames refer to this object
             self._piece, self._pieces = _NOTHING, _NO_PIECES
 
     def _take_piece(self) -> bool:
