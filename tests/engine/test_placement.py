@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -302,5 +303,6 @@ def test_json_tensors_get_an_array_of_their_own() -> None:
 
 def test_zeros_of_any_number_take_no_memory() -> None:
     assert bytes(zeros(5)) == bytes(5)
-    assert len(zeros(1 << 50)) == 1 << 50
+    many = min(1 << 50, sys.maxsize)  # which a machine of 32 bits can count
+    assert len(zeros(many)) == many
     assert zeros(5).readonly
