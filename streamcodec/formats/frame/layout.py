@@ -112,18 +112,7 @@ def request_frame_decoder(
     """
     parse, limits = header_parser(parse_request_header, limits, headers)
     frame = _Frame(Kind.REQUEST, parse, long_request_header)
-    return Decoder(
-        Machine(
-            frame.read,
-            read_end=frame.read_end,
-            length=None,
-            limits=limits,
-            check=check,
-            place=place,
-            pause_after_header=pause_after_header,
-            paced=paced,
-        )
-    )
+    return _decoder(frame, limits, check, place, pause_after_header=pause_after_header, paced=paced)
 
 
 def response_frame_decoder(
@@ -141,6 +130,18 @@ def response_frame_decoder(
     """
     parse, limits = header_parser(parse_response_header, limits, headers)
     frame = _Frame(Kind.RESPONSE, parse, long_response_header)
+    return _decoder(frame, limits, check, place, pause_after_header=pause_after_header, paced=paced)
+
+
+def _decoder(
+    frame: _Frame[MessageT],
+    limits: Limits,
+    check: Callable[[MessageT], None] | None,
+    place: Place,
+    *,
+    pause_after_header: bool,
+    paced: bool,
+) -> Decoder[MessageT]:
     return Decoder(
         Machine(
             frame.read,
