@@ -279,7 +279,7 @@ class Body:
             taken = chunks.read(data)
         except MessageError as failure:
             failure.offset = self.offset
-            self._fail(failure.with_traceback(None))
+            self._fail(copy(failure))
             return len(data)
         if chunks.is_complete:
             self.finish()
@@ -315,7 +315,7 @@ class Body:
                     self._has_waiting = True
                     return
         except MessageError as failure:
-            self._failure = failure.with_traceback(None)  # whose frames refer to this object
+            self._failure = copy(failure)  # the frames of the first one refer to this object
             self._piece, self._pieces = _NOTHING, _NO_PIECES
 
     def _take_piece(self) -> bool:
@@ -341,7 +341,7 @@ class Body:
             try:
                 self._inflater.finish()
             except MessageError as failure:
-                self._failure = failure.with_traceback(None)
+                self._failure = copy(failure)
         if self._failure is None:
             self._receiver.receive_eof()
 
