@@ -10,6 +10,7 @@ from aiohttp import web
 from streamcodec.aiohttp.peer import ROUTE, AiohttpPeer, head_of, leave_expectation, started
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
+from streamcodec.server.failures import raise_bare
 from streamcodec.server.frontend import Frontend, is_there
 from streamcodec.server.knownheads import MEANINGFUL_FIELDS
 from streamcodec.server.observation import Observation, format_address
@@ -57,6 +58,12 @@ class Handler:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; the handler of the routes of `add_routes`."""
+        try:
+            return await self._answer(request)
+        except Exception as error:  # noqa: BLE001 - raised again
+            raise_bare(error)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         frontend = self._frontend
         resource = request.match_info.route.resource
         segments = 0 if resource is None else resource.canonical.count("/") - 1

@@ -20,6 +20,7 @@ from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import fed_head
 from streamcodec.http.heads import invalid_http
 from streamcodec.http.messages import RequestHead
+from streamcodec.service.replies import drop_tracebacks
 
 ROUTE: Final = "/v2{rest:.*}"
 """All routes of the service, below its mount point."""
@@ -97,8 +98,10 @@ class AiohttpPeer:
         try:
             piece = await self._request.content.readany()
         except OSError as error:
+            drop_tracebacks(error)  # aiohttp keeps it with the request, which this frame refers to
             raise ConnectionResetError(str(error)) from None
-        except web.RequestPayloadError:
+        except web.RequestPayloadError as error:
+            drop_tracebacks(error)
             msg = "the body's chunks or its compression are damaged"
             raise invalid_http(msg) from None
         self._check_ratio()

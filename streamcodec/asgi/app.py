@@ -10,11 +10,12 @@ from typing import Final, cast
 from streamcodec.asgi.scope import Message, Receive, Scope, Send, client_of, head_of, key_of
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
+from streamcodec.server.failures import raise_bare
 from streamcodec.server.frontend import Frontend, is_there
 from streamcodec.server.observation import Observation
 from streamcodec.server.options import ServerOptions
 from streamcodec.service import Observer, Reply, Service
-from streamcodec.service.replies import complete_headers
+from streamcodec.service.replies import complete_headers, drop_tracebacks
 
 logger: Final = logging.getLogger(__name__)
 
@@ -51,7 +52,10 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or handle the lifespan of the server."""
         if scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            try:
+                await self._answer(scope, receive, send)
+            except Exception as error:  # noqa: BLE001 - raised again
+                raise_bare(error)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:  # a WebSocket, which is refused with 403
@@ -98,6 +102,7 @@ class App:
             await self.frontend.handle(head, peer, observation, reply)
         except (OSError, MessageError) as error:  # the client has left or stopped reading, or the answer failed
             logger.debug("request broken off: %s", error)
+            drop_tracebacks(error)
             return  # the server closes the connection of an incomplete answer
         await peer.end()
 

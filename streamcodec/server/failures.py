@@ -10,9 +10,9 @@ import logging
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, NoReturn
 
-from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.service.replies import drop_tracebacks
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
@@ -34,6 +34,25 @@ def log_failure(cause: BaseException, call: str, *, is_observed: bool) -> None:
     logger.error("%s failed", call, exc_info=(type(cause), cause, traceback))
     if not is_observed:
         drop_tracebacks(cause)
+
+
+def raise_bare(error: Exception) -> NoReturn:
+    """Raise an exception for a framework, without the frames that have raised it; it is logged here before.
+
+    Frameworks log exceptions, and some refer to them from their own frames, which are in the traceback: so do aiohttp
+    and werkzeug. Then only the garbage collector would free the memory of the request, which our frames refer to. The
+    frame of the caller is left. It must not refer to such memory.
+
+    Raises:
+        Exception: always.
+    """
+    if not isinstance(error, OSError | MessageError):  # else the client has left, does not read, or broke a rule
+        logger.error("an answer has failed", exc_info=error)
+    drop_tracebacks(error)
+    try:
+        raise error
+    finally:
+        del error
 
 
 def users_part(traceback: TracebackType | None) -> TracebackType | None:

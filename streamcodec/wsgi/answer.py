@@ -12,6 +12,7 @@ from typing import cast
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.rows import Rows
+from streamcodec.server.failures import raise_bare
 from streamcodec.service.replies import Reply, complete_headers, failure_reply
 from streamcodec.transports.vectors import PIECE_BYTES, batches, copied_pieces
 from streamcodec.wsgi.environ import StartResponse
@@ -45,9 +46,9 @@ class Answer:
         except StopIteration:
             self._finish(None)
             raise
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - raised again
             self._finish(error)
-            raise
+            raise_bare(error)
         self.sent += len(piece)
         return piece
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import io
+import logging
 import re
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import ClientError, ClientSession, web
 
 from streamcodec import EncodedMessage, Limits, RemoteProtocolError, Rows, Tensor, encode_request
 from streamcodec.aiohttp import Handler, receive_request, send_response
@@ -340,3 +343,33 @@ def test_a_handler_of_ones_own_is_told_of_a_client_that_leaves() -> None:
         assert seen == ["connection-closed"]
 
     run(main)
+
+
+def test_nothing_of_a_request_waits_for_the_garbage_collector_if_its_answer_breaks_off(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """aiohttp refers to what a handler has raised."""
+    caplog.set_level(logging.CRITICAL)
+    seen: list[weakref.ref[object]] = []
+
+    def windows(x: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+        yield x[:1]
+        raise ValueError
+
+    def predict(request: InferenceRequest) -> Mapping[str, Any]:
+        x = request.inputs["x"]
+        seen.append(weakref.ref(x))
+        return {"y": Rows("FP32", (2,), windows(x))}
+
+    async def main() -> None:
+        async with serving(app_of(Handler(service_of(predict)))) as port:
+            with suppress(ClientError):
+                await ask(port, message_of(SMALL, parameters=BINARY))
+        assert seen[0]() is None
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(main)
+    finally:
+        gc.enable()

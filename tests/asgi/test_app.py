@@ -10,7 +10,6 @@ import tracemalloc
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -577,8 +576,13 @@ def test_nothing_of_a_request_waits_for_it_if_the_model_fails(
 
 @on_both
 @pytest.mark.parametrize("is_async", [False, True])
-def test_nothing_of_a_request_waits_for_it_if_its_answer_breaks_off(backend: str, is_async: bool) -> None:
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_nothing_of_a_request_is_kept_with_the_exception_if_its_answer_breaks_off(
+    backend: str, is_observed: bool, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "streamcodec")
     seen: list[weakref.ref[np.ndarray[Any, Any]]] = []
+    kept: list[Exception] = []
 
     def windows(x: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
         yield x[:1]
@@ -593,17 +597,19 @@ def test_nothing_of_a_request_waits_for_it_if_its_answer_breaks_off(backend: str
         seen.append(weakref.ref(x))
         return {"y": Rows("FP32", (2,), async_windows(x) if is_async else windows(x))}
 
-    app, (scope, body) = app_of(predict), infer()
+    app, (scope, body) = app_of(predict, observer=Observer() if is_observed else ()), infer()
 
     async def main() -> None:
-        with suppress(RuntimeError):  # `pytest.raises` would keep its traceback
+        try:
             await ask(app, scope, [body])
+        except RuntimeError as error:
+            kept.append(error)  # as a framework may do
 
     gc.collect()
     gc.disable()
     try:
         run(main, backend=backend)
-        assert len(seen) == 1
+        assert (len(seen), len(kept)) == (1, 1)
         assert eventually(lambda: seen[0]() is None), "soon after the thread has reported"
     finally:
         gc.enable()

@@ -8,7 +8,7 @@ import io
 import logging
 import threading
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -218,6 +218,42 @@ def test_a_client_that_leaves_amid_its_answer_leaves_nothing_behind() -> None:
             assert service.pool.idle_bytes == LARGE.nbytes
     finally:
         gc.enable()
+
+
+def _fail_in_rows(seen: list[weakref.ref[Array]]) -> Callable[[InferenceRequest], Mapping[str, Any]]:
+    def windows(x: Array) -> Iterator[Array]:
+        yield x[:1]
+        raise ValueError
+
+    def predict(request: InferenceRequest) -> Mapping[str, Any]:
+        x = request.inputs["x"]
+        seen.append(weakref.ref(x))
+        return {"y": Rows("FP32", (2,), windows(x))}
+
+    return predict
+
+
+def test_a_model_that_fails_in_the_middle_of_its_answer_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "streamcodec")
+    seen: list[weakref.ref[Array]] = []
+    gc.disable()
+    try:
+        with pytest.raises(RuntimeError) as kept:  # as werkzeug does
+            ask(
+                App(service_of(_fail_in_rows(seen))),
+                environ_of(message_of(SMALL, parameters={"binary_data_output": True})),
+            )
+        assert str(kept.value) == "a model failed with ValueError in the middle of its answer"
+        assert seen[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_the_log_says_where_a_model_has_failed_in_the_middle_of_its_answer(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(RuntimeError):
+        ask(App(service_of(_fail_in_rows([]))), environ_of(message_of(SMALL, parameters={"binary_data_output": True})))
+    assert "an answer has failed" in caplog.text
+    assert "in windows" in caplog.text
 
 
 @pytest.mark.parametrize("is_inline", [False, True])
