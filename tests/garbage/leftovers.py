@@ -37,7 +37,13 @@ class Left:
 
     @property
     def is_little(self) -> bool:
-        return max(self.garbage, self.held) <= _ALLOWED
+        """Whether it is far less than a tensor, and so nothing of one."""
+        return self.nbytes <= _ALLOWED
+
+    @property
+    def nbytes(self) -> int:
+        """What was left before the collector ran, or is left after it."""
+        return max(self.garbage + self.held, self.held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

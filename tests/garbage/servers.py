@@ -1,0 +1,148 @@
+"""Servers: each kind, in this process, with short times and all of the models."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+import anyio
+import uvicorn
+from aiohttp import web
+from anyio.abc import TaskStatus
+from anyio.from_thread import start_blocking_portal
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from streamcodec import asgi, wsgi
+from streamcodec.aiohttp import Handler
+from streamcodec.metrics.otel import Telemetry
+from streamcodec.metrics.prometheus import PrometheusMetrics
+from streamcodec.server import AccessLog, ServerOptions
+from streamcodec.service import Observer, Service
+from tests.embedding.servers import free_port
+from tests.garbage.endings import NBYTES, WRITE_SECONDS, Address
+from tests.garbage.leftovers import Place
+from tests.garbage.models import MODEL_SECONDS, models
+from tests.server.programs import server_here
+
+OPTIONS = ServerOptions(
+    max_memory_bytes=6 * NBYTES,
+    budget_timeout=0.1,
+    read_timeout=0.2,
+    header_timeout=0.2,
+    write_timeout=WRITE_SECONDS,
+    model_timeout=MODEL_SECONDS,
+    linger_timeout=0.1,
+)
+
+Observers = list[Observer]
+Served = tuple[Place, Address]
+
+
+def _place(service: Service, reserved: Callable[[], int]) -> Place:
+    pool = service.pool
+    assert pool is not None
+    return Place(reserved=reserved, idle=lambda: pool.idle_bytes)
+
+
+def _observers(service: Service) -> Observers:
+    """Return one of each kind."""
+    return [
+        AccessLog(write=lambda _: None),
+        PrometheusMetrics(service, registry=CollectorRegistry()),
+        Telemetry(
+            service.models,
+            tracer_provider=TracerProvider(shutdown_on_exit=False),
+            meter_provider=MeterProvider(shutdown_on_exit=False),
+        ),
+    ]
+
+
+@contextmanager
+def _bundled(backend: str, *, is_observed: bool) -> Iterator[Served]:
+    service = Service(models())
+    found = _observers(service) if is_observed else []
+    with server_here(service, OPTIONS, backend=backend, observer=found) as (server, address):
+        yield _place(service, lambda: server.reserved_bytes), address
+
+
+@contextmanager
+def _in_uvicorn(http: str, *, is_observed: bool) -> Iterator[Served]:
+    service = Service(models())
+    app = asgi.App(service, OPTIONS, observer=_observers(service) if is_observed else [])
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=free_port(), http=http, log_config=None, loop="asyncio", lifespan="on")
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            threading.Event().wait(0.01)
+        yield _place(service, lambda: app.frontend.budget.reserved), ("127.0.0.1", server.config.port)
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
+def _in_aiohttp(*, is_observed: bool) -> Iterator[Served]:
+    service = Service(models())
+    handler = Handler(service, OPTIONS, observer=_observers(service) if is_observed else [])
+    app = web.Application()
+    handler.add_routes(app)
+    sock = socket.create_server(("127.0.0.1", 0))
+
+    async def main(*, task_status: TaskStatus[None]) -> None:
+        runner = web.AppRunner(app, shutdown_timeout=1)
+        await runner.setup()
+        await web.SockSite(runner, sock).start()
+        task_status.started()
+        await stop.wait()
+        await runner.cleanup()
+
+    with start_blocking_portal() as portal:
+        stop = portal.call(anyio.Event)
+        task, _ = portal.start_task(main)
+        try:
+            yield _place(service, lambda: handler._frontend.budget.reserved), sock.getsockname()  # noqa: SLF001 - nobody else asks
+        finally:
+            portal.call(stop.set)
+            task.result(10)
+
+
+class _Quiet(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def _in_werkzeug(*, is_observed: bool) -> Iterator[Served]:
+    service = Service(models(has_loop=False))
+    app = wsgi.App(service, OPTIONS, observer=_observers(service) if is_observed else [])
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield _place(service, lambda: app._shared.budget.reserved), ("127.0.0.1", server.port)  # noqa: SLF001 - as above
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+SERVERS: dict[str, Callable[..., AbstractContextManager[Served]]] = {
+    "asyncio": partial(_bundled, "asyncio"),
+    "uvloop": partial(_bundled, "uvloop"),
+    "trio": partial(_bundled, "trio"),
+    "uvicorn h11": partial(_in_uvicorn, "h11"),
+    "uvicorn httptools": partial(_in_uvicorn, "httptools"),
+    "aiohttp": _in_aiohttp,
+    "werkzeug": _in_werkzeug,
+}
+"""How to run each server until a block ends. They are told whether they have observers, and give the address."""
