@@ -11,12 +11,15 @@ from tests.garbage.endings import ENDINGS, NBYTES
 from tests.garbage.leftovers import left_of, no_collector
 from tests.garbage.servers import SERVERS
 
-OF_TRIO = "fails too late in a thread"
-"""A model that itself calls trio's threads, which refer to what they raise if nobody waits for it any more."""
-
 OTHERS = SERVERS.keys() - {"asyncio", "uvloop", "trio"}
-OF_OTHERS = 3 * NBYTES // 4
-"""What the cycles of frameworks may hold: pieces of a body or an answer, and for 3 requests no tensor."""
+OF_OTHERS = 3 * NBYTES // 2
+"""What the cycles of frameworks may hold: pieces of a body or an answer, and not the tensors of 3 requests."""
+
+LEFT_OUT = {
+    ("trio", "model async, fails too late in a thread"): "trio's threads refer to what nobody waits for any more",
+    ("trio", "left while the model async, fails too late in a thread"): "the same: the model itself has called them",
+    ("aiohttp", "chunks that are damaged"): "since Python 3.12, aiohttp holds our frames for the 10 s that it lingers",
+}
 
 
 @pytest.mark.slow
@@ -39,7 +42,7 @@ def test_nothing_waits_for_the_garbage_collector(
     found = {}
     with no_collector(), SERVERS[server](is_observed=is_observed) as (place, address):
         for name, ending in ENDINGS.items():
-            if (server == "trio" and OF_TRIO in name) or (server == "werkzeug" and "async" in name):
+            if (server, name) in LEFT_OUT or (server == "werkzeug" and "async" in name):
                 continue
             left = left_of(partial(ending, address), 3, place)
             if not (left.is_little or (server in OTHERS and left.nbytes < OF_OTHERS)):
