@@ -20,6 +20,7 @@ MIB = 1 << 20
 _ALLOWED = MIB // 4
 """What may be left of anything: far less than the tensors of one request."""
 
+_ATTEMPTS = 3
 _A_MOMENT = 0.05
 """Until a server has noticed what was done last."""
 
@@ -81,6 +82,9 @@ def no_collector() -> Iterator[None]:
 def left_of(do: Callable[[], object], count: int, place: Place = NOWHERE, seconds: float = 3.0) -> Left:
     """Do something once, so that all is imported and kept that is kept once, and then some times more.
 
+    A cycle leaves its memory each time. What other threads of a busy machine have not given up yet does not stay. So
+    the least of a few attempts counts.
+
     Args:
         do: leaves nothing behind, after some time.
         count: how often.
@@ -88,6 +92,13 @@ def left_of(do: Callable[[], object], count: int, place: Place = NOWHERE, second
         seconds: to wait until what is left has become little.
     """
     do()
+    found = [_left_once(do, count, place, seconds)]
+    while not found[-1].is_little and len(found) < _ATTEMPTS:
+        found.append(_left_once(do, count, place, seconds))
+    return min(found, key=lambda left: left.nbytes)
+
+
+def _left_once(do: Callable[[], object], count: int, place: Place, seconds: float) -> Left:
     time.sleep(_A_MOMENT)
     eventually(place.is_at_rest, seconds)
     gc.collect()

@@ -22,19 +22,22 @@ LEFT_OUT = {
 }
 
 
+QUIET = pytest.mark.quiet  # they take minutes
+WAYS = [
+    ("asyncio", True),
+    ("uvloop", False),
+    pytest.param("trio", True, marks=QUIET),
+    pytest.param("uvicorn h11", True, marks=QUIET),
+    pytest.param("uvicorn httptools", False, marks=QUIET),
+    pytest.param("aiohttp", True, marks=QUIET),
+    pytest.param("werkzeug", True, marks=QUIET),
+]
+
+
+# trio warns of windows that a model has not taken to their end, as the finalizer of Python closes them.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("server", "is_observed"),
-    [
-        ("asyncio", True),
-        ("uvloop", False),
-        ("trio", True),
-        ("uvicorn h11", True),
-        ("uvicorn httptools", False),
-        ("aiohttp", True),
-        ("werkzeug", True),
-    ],
-)
+@pytest.mark.parametrize(("server", "is_observed"), WAYS)
 def test_nothing_waits_for_the_garbage_collector(
     server: str, is_observed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
