@@ -28,6 +28,7 @@ from streamcodec.service import Inference, Reply
 from streamcodec.service.exchange import Exchange, ExchangeStep
 from streamcodec.service.replies import complete_headers
 from streamcodec.transports import turns
+from streamcodec.transports.beside import beside
 from streamcodec.transports.vectors import async_copied_pieces
 
 
@@ -241,17 +242,8 @@ class Conversation:
         departure = Departure(self._peer)
         if inference.is_windowed or not inference.resolved.is_async:
             return await self._caller.call(inference, self._pull, departure.of)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(departure.watch)
-            try:
-                reply = await self._caller.call(inference, self._pull, departure.of)
-            except ConnectionError:  # raised again outside of the group, which would wrap it
-                reply = None
-            tasks.cancel_scope.cancel()
-        if reply is None:
-            msg = "the client has left while its model worked"
-            raise ConnectionResetError(msg)
-        return reply
+        async with beside(departure.watch):
+            return await self._caller.call(inference, self._pull, departure.of)
 
     async def _send(self, data: bytes, taking: Taking) -> None:
         taking.resume(anyio.current_time())

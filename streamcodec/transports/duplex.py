@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Generic
 
 import anyio
@@ -23,6 +24,7 @@ from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
 from streamcodec.transports import aio
 from streamcodec.transports.acknowledged import SLICES, Silence
+from streamcodec.transports.beside import beside
 from streamcodec.transports.source import EventSource, EventT
 from streamcodec.transports.sync import receive, received
 from streamcodec.transports.system import new_poll, send_some
@@ -190,20 +192,9 @@ class AsyncDuplex(Generic[EventT]):
         if not rest:
             yield
             return
-        failure: Exception | None = None
         self._is_sending = True
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._send, rest)
-            try:
-                yield
-            except Exception as error:  # noqa: BLE001 - raised below, because a task group would raise a group with it
-                failure = error
-            tasks.cancel_scope.cancel()
-        try:
-            if failure is not None:
-                raise failure
-        finally:
-            del failure  # its traceback refers to this frame
+        async with beside(partial(self._send, rest)):
+            yield
 
     @property
     def sent(self) -> int:

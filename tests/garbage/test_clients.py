@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -61,8 +62,9 @@ def _answers() -> dict[str, bytes]:
 
 
 @contextmanager
-def _server(answer: bytes, *, stalls: bool = False) -> Iterator[str]:
+def _server(answer: bytes, *, stalls: bool = False, reads: bool = True) -> Iterator[str]:
     """Answer each request, or its first bytes, in this way; close the connection when the client has."""
+    take = _drain if reads else _drain_late
 
     def serve() -> None:
         with suppress(OSError):
@@ -71,7 +73,7 @@ def _server(answer: bytes, *, stalls: bool = False) -> Iterator[str]:
                 with sock, suppress(OSError):
                     sock.settimeout(5)
                     sock.recv(1 << 16, socket.MSG_PEEK)
-                    reading = threading.Thread(target=_drain, args=(sock,))
+                    reading = threading.Thread(target=take, args=(sock,))
                     reading.start()
                     sock.sendall(answer)
                     if not stalls:
@@ -94,25 +96,31 @@ def _drain(sock: socket.socket) -> None:
             pass
 
 
+def _drain_late(sock: socket.socket) -> None:
+    """Read nothing while the client reads its answer, so it is still sending then."""
+    time.sleep(0.1)
+    _drain(sock)
+
+
 def _infer(url: str, shape: str) -> None:
     with Client(url, timeout=_SECONDS) as client, suppress(Exception):
         if shape == "stream":
-            with client.stream("m", {"x": _X}) as events:
+            with client.stream("m", {"x": _X.copy()}) as events:
                 for _ in events:
                     pass
         else:
-            client.infer("m", {"x": _rows() if shape == "rows" else _X}, **_options(shape))
+            client.infer("m", {"x": _rows() if shape == "rows" else _X.copy()}, **_options(shape))
 
 
 async def _infer_async(url: str, shape: str) -> None:
     async with AsyncClient(url, timeout=_SECONDS) as client:
         with suppress(Exception):
             if shape == "stream":
-                async with client.stream("m", {"x": _X}) as events:
+                async with client.stream("m", {"x": _X.copy()}) as events:
                     async for _ in events:
                         pass
             else:
-                await client.infer("m", {"x": _rows() if shape == "rows" else _X}, **_options(shape))
+                await client.infer("m", {"x": _rows() if shape == "rows" else _X.copy()}, **_options(shape))
 
 
 def _options(shape: str) -> dict[str, Any]:
@@ -143,6 +151,17 @@ def _left(kind: str, shape: str, url: str) -> Left:
 def test_nothing_of_an_answer_that_is_cut_waits_for_the_garbage_collector() -> None:
     with _server(_answers()["cut"]) as url:
         left = _left("sync", "plain", url)
+        assert left.is_little, left
+
+
+@pytest.mark.parametrize("kind", ["sync", "asyncio", "trio"])
+@pytest.mark.parametrize("shape", ["plain", "rows"])
+@pytest.mark.parametrize("name", ["whole", "too long", "refusal"])
+def test_nothing_of_a_request_that_is_still_sent_waits_for_the_garbage_collector(
+    name: str, shape: str, kind: str
+) -> None:
+    with _server(_answers()[name], reads=False) as url:
+        left = _left(kind, shape, url)
         assert left.is_little, left
 
 
