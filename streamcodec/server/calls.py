@@ -144,7 +144,7 @@ class Caller:
                 await self._in_thread(inference.gather)
             except (MessageError, MemoryError) as error:
                 return resolved.failure(error, inference.request_id)
-        request = inference.request(lambda spec, header: _windows_of(spec, header, pull))
+        request = inference.request(lambda spec, header: _WindowsOf(spec, header, pull))
         header = request.header
         try:
             try:
@@ -328,15 +328,31 @@ def _again(event: HttpEvent, pull: AsyncPull) -> AsyncPull:
     return pull_again
 
 
-async def _windows_of(spec: TensorSpec, header: RequestHeader, pull: AsyncPull) -> AsyncIterator[Window]:
-    """Yield the windows of one input, as `windows_of` does."""
-    is_last = False
-    while not is_last:
-        event = checked(await pull(), spec)
-        yield event.array
-        is_last = event.is_last
-    if spec is header.tensors[-1]:
-        check_end(await pull())
+class _WindowsOf:
+    """The windows of one input, as `windows_of` yields them.
+
+    No generator: a model need not take all of them, and an asynchronous generator that is left early would have to be
+    closed by the model.
+    """
+
+    def __init__(self, spec: TensorSpec, header: RequestHeader, pull: AsyncPull) -> None:
+        self._spec = spec
+        self._ends_request = spec is header.tensors[-1]
+        self._pull = pull
+        self._is_last = False
+
+    def __aiter__(self) -> AsyncIterator[Window]:
+        return self
+
+    async def __anext__(self) -> Window:
+        if self._is_last:
+            if self._ends_request:
+                self._ends_request = False
+                check_end(await self._pull())
+            raise StopAsyncIteration
+        event = checked(await self._pull(), self._spec)
+        self._is_last = event.is_last
+        return event.array
 
 
 async def _predicted(inference: Inference, request: InferenceRequest) -> Outputs:

@@ -23,12 +23,10 @@ LEFT_OUT = {
 
 
 QUIET = pytest.mark.quiet  # they take minutes
-# Of trio: Python's finalizer closes windows that a model has not taken to their end.
-UNCLOSED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 WAYS = [
     ("asyncio", True),
     ("uvloop", False),
-    pytest.param("trio", True, marks=[QUIET, UNCLOSED]),
+    pytest.param("trio", True, marks=QUIET),
     pytest.param("uvicorn h11", True, marks=QUIET),
     pytest.param("uvicorn httptools", False, marks=QUIET),
     pytest.param("aiohttp", True, marks=QUIET),

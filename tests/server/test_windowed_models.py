@@ -59,6 +59,10 @@ def _first(request: InferenceRequest) -> Outputs:
     return {"y": next(iter(_sync(request.rows["x"]))).copy()}
 
 
+async def _first_async(request: InferenceRequest) -> Outputs:
+    return {"y": (await anext(aiter(_async(request.rows["x"])))).copy()}
+
+
 def _break(request: InferenceRequest) -> Outputs:
     for _ in _sync(request.rows["x"]):
         msg = "the password is swordfish"
@@ -123,6 +127,7 @@ def _models() -> ModelRegistry:
         "double": _double,
         "double_async": _double_async,
         "first": _first,
+        "first_async": _first_async,
         "break": _break,
         "too_little": _too_little,
         "breaks_late": _breaks_late,
@@ -225,14 +230,15 @@ def test_a_large_tensor_goes_through_while_the_client_reads(address: Address) ->
     assert np.array_equal(np.frombuffer(received[-array.nbytes :], np.float32), 2 * array.reshape(-1))
 
 
-def test_who_leaves_early_is_answered_and_the_rest_is_not_waited_for(address: Address) -> None:
+@pytest.mark.parametrize("model", ["first", "first_async"])
+def test_who_leaves_early_is_answered_and_the_rest_is_not_waited_for(address: Address, model: str) -> None:
     with Wire(address) as wire:
-        wire.send(_request("first", _rows(1000))[:100_000])
+        wire.send(_request(model, _rows(1000))[:100_000])
         answer = wire.response()
         assert answer.status == 200
         assert answer.is_last
     with Wire(address) as wire:
-        assert wire.send(_request("first", _rows(20))).response().status == 200
+        assert wire.send(_request(model, _rows(20))).response().status == 200
         assert wire.send(GET_LIVE).response().status == 200
 
 
