@@ -28,7 +28,7 @@ from streamcodec.guard.upstream import Upstream
 from streamcodec.guard.whole import Requests
 from streamcodec.http.server import plain_response_head
 from streamcodec.server.accepting import accept_connections
-from streamcodec.server.admission import Admission
+from streamcodec.server.admission import RESERVED_PLACES, Admission
 from streamcodec.server.calls import is_ending
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
@@ -90,7 +90,7 @@ class Guard:
         self._upstream = Upstream(
             upstream,
             timeout=timeout,
-            max_connections=options.max_connections,
+            max_connections=options.max_connections + RESERVED_PLACES,
             limits=limits,
             ssl_context=upstream_ssl_context,
         )

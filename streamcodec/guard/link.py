@@ -46,6 +46,7 @@ from streamcodec.server.observation import Observe
 from streamcodec.server.patience import Patience, Phase, Taking
 from streamcodec.service.budget import Reservation
 from streamcodec.service.replies import Reply, error_reply, failure_reply, unavailable_reply
+from streamcodec.service.routes import is_health_check
 from streamcodec.transports.duplex import AsyncDuplex
 
 _T = TypeVar("_T")
@@ -168,7 +169,8 @@ class Link:
             if isinstance(head, Unsent):
                 await channel.send_buffers(head.buffers)
                 return None
-            if not self._shared.admission.admits(self) and not self._shared.admission.makes_room(self):
+            admission = self._shared.admission
+            if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
                 return unavailable_reply("the guard has the maximum number of connections", retry_after=1)
             if isinstance(head, RequestHead) and head.method == "GET" and (page := self._shared.pages.get(head.target)):
                 return page()
@@ -426,6 +428,12 @@ class Link:
     def _look_again(self) -> None:
         if self._channel is not None and self._is_waiting:
             (self._relay or self._channel).look_again()
+
+
+def _is_health_check(request: RequestHead | Whole) -> bool:
+    """Whether a request is a health check, which needs no seat. One with a body could hold its place for long."""
+    head = request if isinstance(request, RequestHead) else request.head
+    return head.content_length == 0 and is_health_check(head.method, head.target)
 
 
 def _no_answer(error: Exception) -> Reply:

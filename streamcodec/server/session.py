@@ -38,7 +38,7 @@ from streamcodec.service.budget import Reservation
 from streamcodec.service.exchange import Exchange, ExchangeStep, finished, name_model
 from streamcodec.service.lane import SharedMemory
 from streamcodec.service.plan import Plan
-from streamcodec.service.routes import Resource, find_route
+from streamcodec.service.routes import is_health_check
 
 _SMALL_BYTES: Final = 68 << 10
 """Of an answer that is joined to one piece: as much as may be answered within a callback."""
@@ -53,7 +53,6 @@ _STOPPING: Final = "the server is stopping"
 
 _HANDSHAKE: Final = b"\x16"
 
-_HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 
 _HEAD: Final = State.HEAD
 _IDLE: Final = Phase.IDLE
@@ -469,7 +468,7 @@ class Session:
         self.request_count += 1
         exchange, admission = self._exchange, self._admission
         exchange.watch = None if self._observe is None else self._watched(self._observe)
-        if not (admission.admits(self) or _is_health_check(head) or admission.makes_room(self)):
+        if not (admission.admits(self) or is_health_check(head.method, head.target) or admission.makes_room(self)):
             exchange.refuse(head, unavailable_reply(_STOPPING if admission.is_closed else _FULL, retry_after=1))
             return self._send()
         return self._do(exchange.begin(head, resolved, planned))
@@ -496,12 +495,3 @@ class Session:
         if step is ExchangeStep.ANSWER:
             return self._send()
         return Step.WAIT if step is ExchangeStep.WAIT else None
-
-
-def _is_health_check(head: RequestHead) -> bool:
-    """Whether a request is a health check."""
-    try:
-        resource = find_route(head.target).resource
-    except MessageError:
-        return False
-    return resource in _HEALTH and head.method in resource.methods

@@ -77,6 +77,8 @@ _TEMPLATES = {resource: "/".join(("/v2", *rest)) for rest, resource in _SERVER.i
     resource: "/".join(("/v2/models/{model}", *rest)) for rest, resource in _MODEL.items()
 }
 
+_HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
+
 STATISTICS_NAME: Final = "stats"
 """The name of the model whose URL is also the URL of the statistics of all models."""
 
@@ -122,6 +124,15 @@ def find_route(target: str) -> Route:
             msg += f"; {reason}"
         raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
     return route
+
+
+def is_health_check(method: str, target: str) -> bool:
+    """Return whether a request asks whether the server is live or ready."""
+    try:
+        resource = find_route(target).resource
+    except RemoteProtocolError:
+        return False
+    return resource in _HEALTH and method in resource.methods
 
 
 def path_of(target: str) -> str:

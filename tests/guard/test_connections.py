@@ -30,6 +30,8 @@ from streamcodec.http.server import ServerConnection
 from streamcodec.server import ServerOptions, open_listener, open_unix_listener
 from streamcodec.server.admission import Admission
 from streamcodec.server.patience import Taking
+from streamcodec.service import InferenceRequest, Model, ModelRegistry
+from streamcodec.service.models import Outputs
 from tests.client.scripted import hung_up, scripted
 from tests.guard.serving import guarding, nobody
 from tests.server.models import models
@@ -99,31 +101,33 @@ def test_a_client_without_a_place_is_told_so(monkeypatch: pytest.MonkeyPatch, ca
     assert "no place" in caplog.text
 
 
-def test_a_request_beyond_the_seats_is_told_so() -> None:
+def test_a_request_beyond_the_seats_is_told_so_but_a_health_check_is_passed_on() -> None:
     begun, end = threading.Semaphore(0), threading.Semaphore(0)
 
-    def answer(sock: socket.socket) -> None:
-        sock.recv(1 << 16)
+    def predict(request: InferenceRequest) -> Outputs:
         begun.release()
         assert end.acquire(timeout=5)
-        sock.sendall(ANSWER + b"Connection: close\r\nContent-Length: 0\r\n\r\n")
+        return request.inputs
 
     patient = Timeout(connect=1, read=10, write=1, pool=1)
-    options = ServerOptions(max_connections=1)
+    metadata = head("/v2/models/m", method="GET")
+    with_body = head("/v2/health/live", "Content-Length: 5", method="GET") + b"12345"
     with (
-        scripted([answer], [ANSWER + b"Content-Length: 0\r\n\r\n"]) as server,
-        guarding(server.url, options=options, timeout=patient) as guard,
+        server_here(ModelRegistry.of([Model(name="m", predict=predict)])) as (_, (host, port)),
+        guarding(f"http://{host}:{port}", options=ServerOptions(max_connections=1), timeout=patient) as guard,
         Wire(guard) as first,
-        Wire(guard) as second,
     ):
-        first.send(GET_LIVE)
+        first.send(infer_request("m"))
         assert begun.acquire(timeout=5)
-        refused = second.send(GET_LIVE).response()
-        assert (refused.status, refused.is_last, refused.fields["retry-after"]) == (503, True, "1")
+        for request, status in ((GET_LIVE, 200), (metadata, 503), (with_body, 503)):
+            with Wire(guard) as other:
+                answer = other.send(request).response()
+                assert (answer.status, answer.is_last) == (status, True)
+                assert answer.fields.get("retry-after") == (None if status == 200 else "1")
         end.release()
         assert first.response().status == 200
-        with Wire(guard) as third:  # the first is idle, and is closed for it
-            assert third.send(GET_LIVE).response().status == 200
+        with Wire(guard) as other:  # the first is idle, and is closed for it
+            assert other.send(metadata).response().status == 200
         assert first.is_closed()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from streamcodec import LocalProtocolError, __version__
 from streamcodec.service import ANY_SIZE, Inference, Model, Service, TensorMetadata, demo_models
-from streamcodec.service.routes import Resource, Route, find_route
+from streamcodec.service.routes import Resource, Route, find_route, is_health_check
 from tests.service.requests import get, head
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
@@ -212,6 +212,22 @@ def test_what_a_health_check_is_told_while_stopping() -> None:
     service = Service(demo_models())
     service.is_ready = False
     assert get(service, "/v2/health/ready").error == "the server is shutting down"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "expected"),
+    [
+        ("GET", "/v2/health/live", True),
+        ("HEAD", "/v2/health/ready?probe=1", True),
+        ("GET", "http://host/v2/health/ready", True),
+        ("POST", "/v2/health/live", False),
+        ("GET", "/v2/models/identity/ready", False),
+        ("GET", "/v2/health", False),
+        ("GET", "/v2/health/%ff", False),
+    ],
+)
+def test_which_requests_are_health_checks(method: str, target: str, expected: bool) -> None:
+    assert is_health_check(method, target) == expected
 
 
 def test_what_is_told_of_a_wrong_method() -> None:
