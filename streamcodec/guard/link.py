@@ -12,14 +12,14 @@ moment the server behind has less than the declared length: the last byte is kep
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, Final, TypeVar, cast
+from functools import partial
+from typing import Final, TypeVar, cast
 
 import anyio
-import numpy as np
 
-from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
+from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import EndOfMessage, WindowReceived
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
@@ -29,6 +29,7 @@ from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import response_fields
 from streamcodec.guard.pieces import PIECE_BYTES, Pieces
 from streamcodec.guard.progress import Progress
+from streamcodec.guard.reading import Reading
 from streamcodec.guard.recording import Recording
 from streamcodec.guard.relay import Relay, Unsent, can_relay
 from streamcodec.guard.routing import origin_form
@@ -76,16 +77,17 @@ class Link:
         self._connection = ServerConnection(shared.limits, paced=True)
         self._recording = Recording(observe, self._connection.incoming)
         self._incoming = Incoming(self._connection, shared.requests, client)
-        self._failure: OSError | MessageError | None = None
         self._has_begun_answer = False
         self._is_waiting = True
         self._is_leaving = False
         self._channel: PieceChannel | None = None
         self._relay: Relay | None = None
         self.reservation: Reservation = Reservation(shared.admission.budget)
+        self._has_room = partial(_has_room, self.reservation)
         self.taking: Taking = Taking(shared.options)
         self._progress = Progress(self._connection, self._incoming)
         self._patience = Patience(shared.options, self._progress)
+        self._reading = Reading(self._connection, self._patience)
 
     @property
     def request_count(self) -> int:
@@ -130,7 +132,6 @@ class Link:
 
     async def _serve_one(self, channel: PieceChannel) -> bool:
         """Serve a request; return whether there may be another."""
-        self._failure = None
         try:
             reply = await self._attempt(channel)
             self._is_waiting = False
@@ -140,6 +141,7 @@ class Link:
             self._recording.end(channel.given, error)
             raise
         finally:
+            self._reading.failure = None  # its traceback refers to this object
             if self.reservation.nbytes:
                 self.reservation.release()
         return self._ends(channel.given)
@@ -189,14 +191,17 @@ class Link:
         """
         if isinstance(head, Whole):
             self._progress.crossing = head
-            await self._receive(channel, head)
+            if head.missing:
+                if not self._has_room(len(head.beginning)):
+                    raise no_room()
+                await self._reading.receive(channel, head)
             return head
         self._progress.crossing = crossing = Crossing(head, self._shared.limits, self._has_room)
         if interim := crossing.open(self._connection):
             await channel.send([interim])
         event: HttpEvent | None = None
         while not crossing.is_ready(event):
-            event = await self._pull(channel)
+            event = await self._reading.pull(channel)
         return crossing
 
     async def _next_head(self, channel: PieceChannel) -> RequestHead | Whole | Unsent | None:
@@ -213,7 +218,7 @@ class Link:
         except TimeoutError:
             if self._is_leaving or self._progress.phase is Phase.IDLE:
                 return None
-            raise self._too_slow() from None
+            raise self._reading.too_slow() from None
         finally:
             self._is_waiting = False
         if isinstance(event, ConnectionClosed) or self._is_leaving:
@@ -231,46 +236,6 @@ class Link:
         else:
             self._recording.begin(request.head, request.text)
 
-    async def _pull(self, channel: PieceChannel, *, is_piece: bool = False) -> HttpEvent:
-        """Wait for the next event of the body, which is a piece of it or its end, or anything.
-
-        Raises:
-            RemoteProtocolError: the body breaks a rule, or comes too slowly.
-            OSError: the client has left.
-        """
-        self._patience.resume()
-        wait = channel.next_piece if is_piece else channel.next_event
-        try:
-            return await wait(self._connection, self._patience.look)
-        except TimeoutError:
-            raise self._too_slow() from None
-        finally:
-            self._patience.pause(anyio.current_time())
-
-    async def _receive(self, channel: PieceChannel, request: Whole) -> None:
-        """Receive and check the rest of the tensors.
-
-        Raises:
-            RemoteProtocolError: the body breaks a rule, or comes too slowly.
-            OutOfMemoryError: there is no room for it now.
-            OSError: the client has left.
-        """
-        if request.missing:
-            if not self._has_room(len(request.beginning)):
-                raise no_room()
-            await self._pull(channel, is_piece=True)
-            for _ in request.check():
-                await anyio.lowlevel.checkpoint()
-
-    async def _pieces(self, channel: PieceChannel) -> AsyncGenerator[np.ndarray[Any, Any], None]:
-        """Yield the bytes of the tensors; the generator ends when the whole body was accepted."""
-        try:
-            while isinstance(event := await self._pull(channel, is_piece=True), WindowReceived):
-                yield event.array
-        except (OSError, MessageError) as error:
-            self._failure = error
-            raise
-
     async def _pass_on(self, channel: PieceChannel, crossing: Crossing | Whole) -> Reply | None:
         """Ask the server behind, and send its answer; return the guard's own answer if there is none."""
         try:
@@ -279,10 +244,14 @@ class Link:
             if self._has_begun_answer:
                 msg = "an answer of the server behind has broken off"
                 raise ConnectionAbortedError(msg) from error
-            if isinstance(self._failure, MessageError):
-                return error_reply(self._failure.with_traceback(None))
-            if self._failure is not None:
-                raise self._failure from None
+            failure = self._reading.failure
+            try:
+                if isinstance(failure, MessageError):
+                    return error_reply(failure.with_traceback(None))
+                if failure is not None:
+                    raise failure from None
+            finally:
+                del failure  # its traceback refers to this frame
             self._shared.complaints.add(f"no answer of the server behind: {error}")
             return _no_answer(error)
         return None
@@ -290,11 +259,11 @@ class Link:
     async def _exchange(self, channel: PieceChannel, crossing: Crossing | Whole) -> None:
         parts: list[Part] = [crossing.beginning] if crossing.beginning else []
         if 0 < crossing.rest_bytes <= _AT_ONCE_BYTES:  # sent at once, without a task, and only after all was checked
-            parts += [bytes(piece.data) async for piece in self._pieces(channel)]
+            parts += [bytes(piece.data) async for piece in self._reading.pieces(channel)]
         elif crossing.rest_bytes:
-            parts.append(Rows("UINT8", (crossing.rest_bytes,), self._pieces(channel)))
+            parts.append(Rows("UINT8", (crossing.rest_bytes,), self._reading.pieces(channel)))
         elif crossing.has_header and not isinstance(crossing, Whole):
-            await self._end_of_body(channel)
+            await self._reading.end(channel)
         begun = None if self._relay is None else self._relay.take_held()
         async with self._shared.upstream.holding() if begun is None else self._shared.upstream.keeping(begun) as held:
             if isinstance(crossing, Whole) and await self._ask(channel, held, crossing):
@@ -321,14 +290,6 @@ class Link:
         self._begins_answer(answer.status)
         fields = answer.fields if self._keeps() else [*answer.fields, _CLOSE]
         return [memoryview(part) for part in self._connection.send_response(answer.status, fields, [answer.body])]
-
-    async def _end_of_body(self, channel: PieceChannel) -> None:
-        """Wait for the end of a body without tensors: only then it was accepted as a whole."""
-        try:
-            await self._pull(channel)
-        except (OSError, MessageError) as error:
-            self._failure = error
-            raise
 
     async def _answer(self, channel: PieceChannel, held: Held, duplex: AsyncDuplex[HttpEvent]) -> None:
         """Send the answer of the server behind, while it comes."""
@@ -366,8 +327,8 @@ class Link:
             finally:
                 call.forget()
         msg = "the client has left before its answer"
-        self._failure = ConnectionResetError(msg)
-        raise self._failure
+        self._reading.failure = ConnectionResetError(msg)
+        raise self._reading.failure
 
     def _begins_answer(self, status: int) -> None:
         self._has_begun_answer = True
@@ -405,20 +366,8 @@ class Link:
         self._is_waiting = self._ends(given)
         return self._is_waiting
 
-    def _has_room(self, nbytes: int) -> bool:
-        """Whether the current request may take so much memory in all. The first bytes are in the scratch memory."""
-        if nbytes <= max(self.reservation.nbytes, SCRATCH_BYTES):
-            return True
-        return self.reservation.ask_at_once(nbytes + SCRATCH_BYTES)
-
     def _keeps(self) -> bool:
         return self._shared.admission.keeps(self)
-
-    def _too_slow(self) -> RemoteProtocolError:
-        msg = "the request comes too slowly"
-        error = RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
-        self._connection.give_up(error)
-        return error
 
     def _look(self, now: float) -> float:
         if self._is_leaving:
@@ -434,6 +383,13 @@ def _is_health_check(request: RequestHead | Whole) -> bool:
     """Whether a request is a health check, which needs no seat. One with a body could hold its place for long."""
     head = request if isinstance(request, RequestHead) else request.head
     return head.content_length == 0 and is_health_check(head.method, head.target)
+
+
+def _has_room(reservation: Reservation, nbytes: int) -> bool:
+    """Whether the current request may take so much memory in all. The first bytes are in the scratch memory."""
+    if nbytes <= max(reservation.nbytes, SCRATCH_BYTES):
+        return True
+    return reservation.ask_at_once(nbytes + SCRATCH_BYTES)
 
 
 def _no_answer(error: Exception) -> Reply:

@@ -11,6 +11,7 @@ writes into the buffer are a piece when the buffer is full, or the body ends.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Final
 
 import numpy as np
@@ -134,7 +135,7 @@ class Pieces:
             array = np.frombuffer(self._memory[:count], np.uint8)
             return WindowReceived(spec=self._spec, array=array, row=self.offset - count)
         if self._failure is not None:
-            raise self._failure
+            raise copy(self._failure)
         return EndOfMessage(nbytes=self.offset) if self._has_ended else NEED_DATA
 
     def _close_piece(self) -> None:
@@ -146,6 +147,6 @@ class Pieces:
             if self._check is not None:
                 self._check(self._memory[:count])
         except MessageError as failure:
-            self._failure = failure
+            self._failure = copy(failure)
         else:
             self._ready = count

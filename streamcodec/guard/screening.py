@@ -11,6 +11,7 @@ can be passed on with an exact `Content-Length`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Final
 
 from streamcodec.engine.decoder import Buffer
@@ -143,14 +144,14 @@ class Screening:
             OutOfMemoryError: there is no room for it now.
         """
         if self._failure is not None:
-            raise self._failure
+            raise copy(self._failure)
         if self._receiver is not None:
             return self._receiver.next_event()
         event = self._decoder.next_event()
         if isinstance(event, HeaderReceived):
             self._begin_tensors(event.header)
             if self._failure is not None:
-                raise self._failure
+                raise copy(self._failure)
         return event
 
     def _ask(self) -> None:

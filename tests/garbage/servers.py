@@ -20,6 +20,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from streamcodec import asgi, wsgi
 from streamcodec.aiohttp import Handler
+from streamcodec.client import Timeout
 from streamcodec.metrics.otel import Telemetry
 from streamcodec.metrics.prometheus import PrometheusMetrics
 from streamcodec.server import AccessLog, ServerOptions
@@ -28,6 +29,7 @@ from tests.embedding.servers import free_port
 from tests.garbage.endings import NBYTES, WRITE_SECONDS, Address
 from tests.garbage.leftovers import Place
 from tests.garbage.models import MODEL_SECONDS, models
+from tests.guard.serving import guarding
 from tests.server.programs import server_here
 
 OPTIONS = ServerOptions(
@@ -69,6 +71,17 @@ def _bundled(backend: str, *, is_observed: bool) -> Iterator[Served]:
     found = _observers(service) if is_observed else []
     with server_here(service, OPTIONS, backend=backend, observer=found) as (server, address):
         yield _place(service, lambda: server.reserved_bytes), address
+
+
+@contextmanager
+def _behind_guard(backend: str, *, is_observed: bool) -> Iterator[Served]:
+    """Return the place of the server, and the address of its guard."""
+    patience = Timeout(connect=1.0, read=10 * MODEL_SECONDS, write=WRITE_SECONDS, pool=1.0)
+    with _bundled(backend, is_observed=False) as (place, (host, port)):
+        found = [AccessLog(write=lambda _: None)] if is_observed else []
+        url = f"http://{host}:{port}"
+        with guarding(url, options=OPTIONS, timeout=patience, backend=backend, observer=found) as address:
+            yield place, address
 
 
 @contextmanager
@@ -140,6 +153,8 @@ SERVERS: dict[str, Callable[..., AbstractContextManager[Served]]] = {
     "asyncio": partial(_bundled, "asyncio"),
     "uvloop": partial(_bundled, "uvloop"),
     "trio": partial(_bundled, "trio"),
+    "guard": partial(_behind_guard, "asyncio"),
+    "guard trio": partial(_behind_guard, "trio"),
     "uvicorn h11": partial(_in_uvicorn, "h11"),
     "uvicorn httptools": partial(_in_uvicorn, "httptools"),
     "aiohttp": _in_aiohttp,

@@ -1,0 +1,82 @@
+"""Reading: the body of a client's request, as the guard asks for it, under the limits of time.
+
+It says whether the client is the reason that a request has ended. It knows nothing of the server behind. It is no part
+of the link, and does not refer to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+
+from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
+from streamcodec.engine.events import WindowReceived
+from streamcodec.guard.arrived import PieceChannel
+from streamcodec.guard.whole import Whole
+from streamcodec.http.messages import HttpEvent
+from streamcodec.http.server import ServerConnection
+from streamcodec.server.patience import Patience
+
+
+class Reading:
+    """Reads the bodies of one connection.
+
+    Attributes:
+        failure: the client's, if it has ended the current request: its body breaks a rule, or it has left.
+    """
+
+    def __init__(self, connection: ServerConnection, patience: Patience) -> None:
+        """Read from a connection; patience says how long it waits."""
+        self._connection = connection
+        self._patience = patience
+        self.failure: OSError | MessageError | None = None
+
+    async def pull(self, channel: PieceChannel, *, is_piece: bool = False) -> HttpEvent:
+        """Wait for the next event of the body, which is a piece of it or its end, or anything.
+
+        Raises:
+            RemoteProtocolError: the body breaks a rule, or comes too slowly.
+            OSError: the client has left.
+        """
+        self._patience.resume()
+        wait = channel.next_piece if is_piece else channel.next_event
+        try:
+            return await wait(self._connection, self._patience.look)
+        except TimeoutError:
+            raise self.too_slow() from None
+        finally:
+            self._patience.pause(anyio.current_time())
+
+    async def receive(self, channel: PieceChannel, request: Whole) -> None:
+        """Receive and check what is missing of the tensors; the errors are those of `pull`."""
+        await self.pull(channel, is_piece=True)
+        for _ in request.check():
+            await anyio.lowlevel.checkpoint()
+
+    async def pieces(self, channel: PieceChannel) -> AsyncGenerator[np.ndarray[Any, Any], None]:
+        """Yield the bytes of the tensors; the generator ends when the whole body was accepted."""
+        try:
+            while isinstance(event := await self.pull(channel, is_piece=True), WindowReceived):
+                yield event.array
+        except (OSError, MessageError) as error:
+            self.failure = error
+            raise
+
+    async def end(self, channel: PieceChannel) -> None:
+        """Wait for the end of a body without tensors: only then it was accepted as a whole."""
+        try:
+            await self.pull(channel)
+        except (OSError, MessageError) as error:
+            self.failure = error
+            raise
+
+    def too_slow(self) -> RemoteProtocolError:
+        """Give the connection up, and return the error for a request that comes too slowly."""
+        msg = "the request comes too slowly"
+        error = RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
+        self._connection.give_up(error)
+        return error
