@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,10 @@ _SCRATCH: Final = memoryview(bytearray(1 << 20))
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _TIMEOUT: Final = 120.0
 _OK: Final = 200
+
+CONNECTIONS: Final = 4
+"""Connections to each server, of which one at a time is used: how much the system lets be under way, and so the time,
+differs from connection to connection by up to a factor of 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +68,13 @@ def request_to(server: Running, model: str, message: EncodedMessage) -> Request:
 
 def head_of(server: Running, model: str, fields: Iterable[tuple[str, str]]) -> bytes:
     """Return the head of an inference request."""
-    lines = [f"POST /v2/models/{model}/infer HTTP/1.1", f"Host: {server.host}"]
-    lines += [f"{name}: {value}" for name, value in fields]
-    if not server.tells_length:
-        lines.append("Connection: close")
-    return "\r\n".join([*lines, "", ""]).encode()
+    return head_at(server.host, model, fields if server.tells_length else [*fields, ("Connection", "close")])
+
+
+def head_at(host: str, model: str, fields: Iterable[tuple[str, str]]) -> bytes:
+    """Return the head of an inference request to any server of a host."""
+    lines = [f"POST /v2/models/{model}/infer HTTP/1.1", f"Host: {host}"]
+    return "\r\n".join([*lines, *(f"{name}: {value}" for name, value in fields), "", ""]).encode()
 
 
 class Connection:
@@ -163,13 +170,17 @@ def check(server: Running) -> None:
 
 @contextmanager
 def senders(servers: Iterable[Running], model: str, message: EncodedMessage) -> Iterator[dict[str, Variant]]:
-    """Yield, by name of the server, the sending of one message to it, over and over."""
+    """Yield, by name of the server, the sending of one message to it, over and over, by `CONNECTIONS` in turn."""
     with ExitStack() as stack:
         variants: dict[str, Variant] = {}
         for server in servers:
-            connection = stack.enter_context(closing(Connection(server)))
-            variants[server.name] = partial(connection.timed, request_to(server, model, message))
+            connections = cycle([stack.enter_context(closing(Connection(server))) for _ in range(CONNECTIONS)])
+            variants[server.name] = partial(_timed_by_next, connections, request_to(server, model, message))
         yield variants
+
+
+def _timed_by_next(connections: Iterator[Connection], request: Request) -> Sample:
+    return next(connections).timed(request)
 
 
 def _some(sock: socket.socket) -> int:

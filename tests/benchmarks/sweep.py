@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from itertools import count as count_up
-from itertools import repeat
+from itertools import cycle, repeat
 from statistics import median
 from typing import Final
 
@@ -109,17 +109,18 @@ def _sweep(
 
 
 def _alone(servers: Sequence[Running], case: Case, *, rounds: int) -> Measured:
-    """Send blocks of requests by one connection to each server; the time of a block is its median."""
+    """Send blocks of requests by one connection at a time to each server; the time of a block is its median."""
     count = max(1, min(_MOST_IN_BLOCK, _BLOCK_BYTES // case.nbytes))
     with ExitStack() as stack:
         blocks = {}
         for server in servers:
-            sock = stack.enter_context(load.connect(server))
-            blocks[server.name] = partial(_send_block, sock, _requests(server, case, count))
+            sockets = [stack.enter_context(load.connect(server)) for _ in range(load.CONNECTIONS)]
+            blocks[server.name] = partial(_send_block, cycle(sockets), _requests(server, case, count))
         return in_turn(blocks, rounds)
 
 
-def _send_block(sock: socket.socket, requests: Iterator[Sequence[load.Request]]) -> float:
+def _send_block(sockets: Iterator[socket.socket], requests: Iterator[Sequence[load.Request]]) -> float:
+    sock = next(sockets)
     return median(_timed(sock, request) for request in next(requests))
 
 

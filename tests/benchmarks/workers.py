@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.workers
 
-Tensors of 64 B, 64 KiB and 600 KB go both ways. wrk runs on the same processors as the servers, so two processes cannot
+Tensors of 64 B to 4 MiB go both ways. wrk runs on the same processors as the servers, so two processes cannot
 have twice as much of them where there are two: CPU per request says what another processor would bring.
 
 Triton takes part if `STREAMCODEC_TRITON_PYTHON` says where it is. It is one process with its own threads, and its model
@@ -25,7 +25,17 @@ from tests.benchmarks import load
 from tests.benchmarks.peers import TRITON, Peers, Running, tool
 from tests.processes import cpu_clock
 
-SIZES: Final = {"64 B": 64, "64 KiB": 64 << 10, "600 KB": 600_000}
+SIZES: Final = {
+    "64 B": 64,
+    "4 KiB": 4 << 10,
+    "16 KiB": 16 << 10,
+    "64 KiB": 64 << 10,
+    "128 KiB": 128 << 10,
+    "256 KiB": 256 << 10,
+    "600 KB": 602_112,
+    "1 MiB": 1 << 20,
+    "4 MiB": 4 << 20,
+}
 COUNTS: Final = (1, 2)
 ROUNDS: Final = 3
 SECONDS: Final = 2
