@@ -66,10 +66,11 @@ def _observers(service: Service) -> Observers:
 
 
 @contextmanager
-def _bundled(backend: str, *, is_observed: bool) -> Iterator[Served]:
+def bundled(backend: str, *, is_observed: bool, options: ServerOptions = OPTIONS) -> Iterator[Served]:
+    """Run our server."""
     service = Service(models())
     found = _observers(service) if is_observed else []
-    with server_here(service, OPTIONS, backend=backend, observer=found) as (server, address):
+    with server_here(service, options, backend=backend, observer=found) as (server, address):
         yield _place(service, lambda: server.reserved_bytes), address
 
 
@@ -77,7 +78,7 @@ def _bundled(backend: str, *, is_observed: bool) -> Iterator[Served]:
 def _behind_guard(backend: str, *, is_observed: bool) -> Iterator[Served]:
     """Return the place of the server, and the address of its guard."""
     patience = Timeout(connect=1.0, read=10 * MODEL_SECONDS, write=WRITE_SECONDS, pool=1.0)
-    with _bundled(backend, is_observed=False) as (place, (host, port)):
+    with bundled(backend, is_observed=False) as (place, (host, port)):
         found = [AccessLog(write=lambda _: None)] if is_observed else []
         url = f"http://{host}:{port}"
         with guarding(url, options=OPTIONS, timeout=patience, backend=backend, observer=found) as address:
@@ -150,9 +151,9 @@ def _in_werkzeug(*, is_observed: bool) -> Iterator[Served]:
 
 
 SERVERS: dict[str, Callable[..., AbstractContextManager[Served]]] = {
-    "asyncio": partial(_bundled, "asyncio"),
-    "uvloop": partial(_bundled, "uvloop"),
-    "trio": partial(_bundled, "trio"),
+    "asyncio": partial(bundled, "asyncio"),
+    "uvloop": partial(bundled, "uvloop"),
+    "trio": partial(bundled, "trio"),
     "guard": partial(_behind_guard, "asyncio"),
     "guard trio": partial(_behind_guard, "trio"),
     "uvicorn h11": partial(_in_uvicorn, "h11"),
