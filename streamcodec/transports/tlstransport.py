@@ -175,3 +175,4 @@ class TlsTransport(asyncio.Transport):
     def _forget(self, error: OSError | None) -> None:
         self._socket.close()
         self._protocol.connection_lost(error)
+        del self._protocol  # it refers to this object

@@ -15,9 +15,16 @@ from urllib.parse import quote
 
 from tests.embedding.faults import leave_abruptly
 from tests.garbage.models import MODEL_SECONDS, PREDICTING, WINDOWED
+from tests.server.tlswire import TlsWire
 from tests.server.wire import Wire, head
 
 Address = tuple[str, int]
+
+
+class TlsAddress(Address):
+    """The address of a server with TLS."""
+
+
 Ending = Callable[[Address], None]
 
 NBYTES: Final = 4 << 20
@@ -47,6 +54,10 @@ def _post(model: str, body: bytes, *fields: str, length: int | None = None) -> b
     return head(f"/v2/models/{quote(model)}/infer", f"Content-Length: {length}", *fields) + body
 
 
+def _connect(address: Address) -> Wire:
+    return TlsWire(address) if isinstance(address, TlsAddress) else Wire(address)
+
+
 def _send(wire: Wire, data: bytes) -> None:
     with suppress(OSError):  # refused before the end
         wire.send(data)
@@ -55,7 +66,7 @@ def _send(wire: Wire, data: bytes) -> None:
 def _ask(make: Callable[[], bytes], address: Address) -> None:
     """Send everything, and read the answer, whatever it is; then once more, because its head is known now."""
     for _ in range(2):
-        with Wire(address) as wire:
+        with _connect(address) as wire:
             _send(wire, make())
             with suppress(OSError, ConnectionError):
                 wire.response()
@@ -63,7 +74,7 @@ def _ask(make: Callable[[], bytes], address: Address) -> None:
 
 def _leave(make: Callable[[], bytes], address: Address, *, after: Callable[[Wire], object] = id) -> None:
     """Send something, wait for something, and reset the connection."""
-    with Wire(address) as wire:
+    with _connect(address) as wire:
         wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
         _send(wire, make())
         with suppress(OSError):
@@ -98,7 +109,7 @@ def _outlast(wire: Wire) -> None:
 
 
 def _close(address: Address) -> None:
-    with Wire(address) as wire:
+    with _connect(address) as wire:
         _send(wire, _request("ok")[:_HALF])
 
 
@@ -135,10 +146,10 @@ def _json(element: str, end: str = "]}]}", *, has_field: bool = False) -> bytes:
 
 def _crowd(address: Address) -> None:
     """Have some requests hold all memory, until another one is refused."""
-    wires = [Wire(address) for _ in range(6)]
+    wires = [_connect(address) for _ in range(6)]
     for wire in wires:
         _send(wire, _request("ok")[:_HALF])
-    with Wire(address) as wire:
+    with _connect(address) as wire:
         _send(wire, _request("ok")[:_HALF])
         with suppress(OSError):
             wire.response()
@@ -147,7 +158,7 @@ def _crowd(address: Address) -> None:
 
 
 def _pipeline(address: Address) -> None:
-    with Wire(address) as wire:
+    with _connect(address) as wire:
         _send(wire, _request("ok") + _request("fails") + _request("ok") + _request("ok", "BOOL", b"\2"))
         with suppress(OSError):
             for _ in range(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -26,11 +27,12 @@ from streamcodec.metrics.prometheus import PrometheusMetrics
 from streamcodec.server import AccessLog, ServerOptions
 from streamcodec.service import Observer, Service
 from tests.embedding.servers import free_port
-from tests.garbage.endings import NBYTES, WRITE_SECONDS, Address
+from tests.garbage.endings import NBYTES, WRITE_SECONDS, Address, TlsAddress
 from tests.garbage.leftovers import Place
 from tests.garbage.models import MODEL_SECONDS, models
 from tests.guard.serving import guarding
 from tests.server.programs import server_here
+from tests.transports.certificates import server_side
 
 OPTIONS = ServerOptions(
     max_memory_bytes=6 * NBYTES,
@@ -66,12 +68,20 @@ def _observers(service: Service) -> Observers:
 
 
 @contextmanager
-def bundled(backend: str, *, is_observed: bool, options: ServerOptions = OPTIONS) -> Iterator[Served]:
+def bundled(
+    backend: str, *, is_observed: bool, options: ServerOptions = OPTIONS, ssl_context: ssl.SSLContext | None = None
+) -> Iterator[Served]:
     """Run our server."""
     service = Service(models())
     found = _observers(service) if is_observed else []
-    with server_here(service, options, backend=backend, observer=found) as (server, address):
+    with server_here(service, options, backend=backend, observer=found, ssl_context=ssl_context) as (server, address):
         yield _place(service, lambda: server.reserved_bytes), address
+
+
+@contextmanager
+def _with_tls(backend: str, *, is_observed: bool) -> Iterator[Served]:
+    with bundled(backend, is_observed=is_observed, ssl_context=server_side()) as (place, address):
+        yield place, TlsAddress(address)
 
 
 @contextmanager
@@ -154,6 +164,9 @@ SERVERS: dict[str, Callable[..., AbstractContextManager[Served]]] = {
     "asyncio": partial(bundled, "asyncio"),
     "uvloop": partial(bundled, "uvloop"),
     "trio": partial(bundled, "trio"),
+    "asyncio TLS": partial(_with_tls, "asyncio"),
+    "uvloop TLS": partial(_with_tls, "uvloop"),
+    "trio TLS": partial(_with_tls, "trio"),
     "guard": partial(_behind_guard, "asyncio"),
     "guard trio": partial(_behind_guard, "trio"),
     "uvicorn h11": partial(_in_uvicorn, "h11"),

@@ -13,15 +13,17 @@ from tests.garbage.leftovers import Left, left_of, no_collector
 from tests.garbage.servers import SERVERS, Served, bundled
 from tests.garbage.uploads import OPTIONS, UPLOADS
 
-OTHERS = SERVERS.keys() - {"asyncio", "uvloop", "trio", "guard", "guard trio"}
+OTHERS = {"uvicorn h11", "uvicorn httptools", "aiohttp", "werkzeug"}
 OF_OTHERS = 3 * NBYTES // 2
 """What the cycles of frameworks may hold: pieces of a body or an answer, and not the tensors of 3 requests."""
 
+OF_TRIO = "trio's threads refer to what nobody waits for any more; the model itself has called them"
 LEFT_OUT = {
-    ("trio", "model async, fails too late in a thread"): "trio's threads refer to what nobody waits for any more",
-    ("trio", "left while the model async, fails too late in a thread"): "the same: the model itself has called them",
-    ("guard trio", "model async, fails too late in a thread"): "the same, in the server behind",
-    ("guard trio", "left while the model async, fails too late in a thread"): "the same",
+    **{
+        (server, f"{when}model async, fails too late in a thread"): OF_TRIO
+        for server in ("trio", "trio TLS", "guard trio")
+        for when in ("", "left while the ")
+    },
     ("aiohttp", "chunks that are damaged"): "since Python 3.12, aiohttp holds our frames for the 10 s that it lingers",
 }
 
@@ -31,6 +33,9 @@ WAYS = [
     ("asyncio", True),
     ("uvloop", False),
     pytest.param("trio", True, marks=QUIET),
+    pytest.param("asyncio TLS", True, marks=QUIET),
+    pytest.param("uvloop TLS", True, marks=QUIET),
+    pytest.param("trio TLS", True, marks=QUIET),
     pytest.param("guard", True, marks=QUIET),
     pytest.param("guard trio", True, marks=QUIET),
     pytest.param("uvicorn h11", True, marks=QUIET),
@@ -62,6 +67,14 @@ def test_nothing_of_a_client_of_a_guard_waits_for_the_garbage_collector(
 ) -> None:
     caplog.set_level(logging.CRITICAL + 1)
     assert not _leavings(SERVERS["guard"](is_observed=False), {name: ENDINGS[name]})
+
+
+@pytest.mark.parametrize("server", ["asyncio TLS", "trio TLS"])
+def test_nothing_of_a_connection_with_tls_waits_for_the_garbage_collector(
+    server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)
+    assert not _leavings(SERVERS[server](is_observed=False), {"model ok": ENDINGS["model ok"]})
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from streamcodec.server import AccessLog, ServerOptions
 from streamcodec.server.securing import Complaints
 from tests.server.models import models
 from tests.server.programs import server_here
+from tests.server.tlswire import TlsWire
 from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request, post
 from tests.transports.certificates import AUTHORITY, client_side, server_side
 
@@ -39,21 +40,6 @@ def backend(request: pytest.FixtureRequest) -> str:
 def address(backend: str) -> Iterator[Address]:
     with server_here(models(), backend=backend, ssl_context=server_side()) as (_, address):
         yield address
-
-
-class TlsWire(Wire):
-    """A wire with TLS."""
-
-    def __init__(self, address: Address, context: ssl.SSLContext | None = None) -> None:
-        super().__init__(address)
-        try:
-            self.tls = (context or client_side()).wrap_socket(
-                self.sock, server_hostname="localhost", suppress_ragged_eofs=False
-            )
-        except BaseException:
-            self.sock.close()
-            raise
-        self.sock = self.tls
 
 
 def _url(address: Address) -> str:
