@@ -37,6 +37,7 @@ from streamcodec.service import (
     ServerLoad,
     Service,
 )
+from tests.server.lanes import eventually
 from tests.server.programs import server_here
 from tests.server.test_express import OrdinaryWay, sent_by
 from tests.server.wire import GET_LIVE, Wire, head, infer_request, post
@@ -337,6 +338,7 @@ def test_requests_that_the_server_gives_up() -> None:
             assert wire.send(b"GET ").response().status == 408
         assert (recording.next().code, record.method) == (ErrorCode.TOO_SLOW, "POST")
         gate.set()
+        assert eventually(lambda: len(recording.of(record)) == 4)
     assert recording.of(record) == ["begun", "call begun", "ended", "call ended"]
 
 
