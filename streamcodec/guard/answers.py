@@ -41,7 +41,9 @@ class Answer:
 
     def __init__(self, known: _KnownAnswer, body: memoryview) -> None:
         """Store the parts."""
-        self.status, self.fields, self.head, _ = known
+        self.status: int = known[0]
+        self.fields: list[tuple[str, str]] = known[1]
+        self.head: memoryview = known[2]
         self.body: memoryview = body
 
 

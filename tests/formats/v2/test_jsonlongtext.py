@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -122,6 +123,9 @@ def test_a_text_that_ends_within_a_string(cut: int) -> None:
     assert_alike(text[:-cut])
 
 
+ONE_STRING = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
+"""What does not end the string in which it stands. What stands behind its end may be wrong in another way."""
+
 PIECES = st.sampled_from(
     [b"a", b"\\", b"\\\\", b'\\"', b"\\n", rb"\ud83d", rb"\ude00", rb"\u00e9", b"\xc3\xa9", b"\xff"]
 )
@@ -132,7 +136,10 @@ PIECES = st.sampled_from(
 def test_any_string(content: bytes, size: int) -> None:
     text = texts(b"a", content, b"b")
     expected, found = whole(text), in_blocks(text, size)
-    if isinstance(expected, ErrorDescription) and b"\xff" in content:  # of two mistakes the first one wins
+    is_one = ONE_STRING.fullmatch(content) is not None
+    if isinstance(expected, ErrorDescription) and (
+        b"\xff" in content or not is_one
+    ):  # of two mistakes the first one wins
         assert isinstance(found, ErrorDescription)
     else:
         assert found == expected
