@@ -29,9 +29,9 @@ _PARAMETER_SETS: Final = 3
 _T = TypeVar("_T")
 
 
-def places(cuts: Sequence[int]) -> Sequence[int]:
+def places(cuts: Sequence[int], most: int = _PLACES) -> Sequence[int]:
     """Return where to cut a message: at each of these places, or at some, of which are the first and the last."""
-    return cuts if IS_EXHAUSTIVE else _some(cuts, _PLACES)
+    return cuts if IS_EXHAUSTIVE else _some(cuts, most)
 
 
 def examples(count: int) -> int:

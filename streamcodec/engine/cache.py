@@ -1,21 +1,26 @@
-"""A bounded cache of parse results. The key is the exact bytes that were parsed.
+"""A bounded cache of parse results. The key is the exact bytes that were parsed, or a tuple made from them.
 
 The result of a parser depends only on the bytes and on its limits. So a request that a client repeats is parsed only
-once. A peer can fill the cache with keys that never come again. Then other clients lose the time that the cache saves,
-and the cache takes the memory that its two bounds allow. The cache does not know what its values mean.
+once. A text in which something was masked or left out is another text than the one that was received, and must not be
+found by bytes that were received. So the key of such a text is a tuple, or the text has a cache of its own. Several
+texts are never joined to one key, because a part of one could be taken for a part of the other.
+
+A peer can fill the cache with keys that never come again. Then other clients lose the time that the cache saves, and
+the cache takes the memory that its two bounds allow. The cache does not know what its values mean.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
+_K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 
 
-class Cache(Generic[_V]):
-    """Values by exact bytes, bounded in number and in the length of a key. The oldest value is removed first.
+class Cache(Generic[_K, _V]):
+    """Values by key, bounded in number and in the length of a key. The oldest value is removed first.
 
     Threads may share a cache. Each operation on the dictionary and on the queue is atomic. The order of the operations
     ensures that each key in the dictionary is also in the queue, so its value is removed in the end. Two threads can
@@ -27,29 +32,36 @@ class Cache(Generic[_V]):
 
         Args:
             max_entries: values kept at most.
-            max_key_bytes: length of the longest key that is kept.
+            max_key_bytes: length of the longest key that is kept; of a tuple, that of all its texts.
         """
         self._max_entries = max_entries
         self._max_key_bytes = max_key_bytes
-        self._entries: dict[bytes, _V] = {}
-        self._keys: deque[bytes] = deque()
-        self.get: Final[Callable[[bytes], _V | None]] = self._entries.get
+        self._entries: dict[_K, _V] = {}
+        self._keys: deque[_K] = deque()
+        self.get: Final[Callable[[_K], _V | None]] = self._entries.get
         """Return the value of a key; None if there is none. The dictionary's own, so that it costs no more."""
 
     def __len__(self) -> int:
         """Return how many values are kept."""
         return len(self._entries)
 
-    def put(self, key: bytes, value: _V) -> None:
+    def put(self, key: _K, value: _V) -> None:
         """Keep a value if its key is new and not too long; remove the oldest value if there are too many.
 
         Args:
-            key: exactly the bytes that mean the value.
+            key: exactly what means the value: bytes, or a tuple of texts, numbers and tuples.
             value: must be immutable, because all callers get the same object.
         """
-        if len(key) > self._max_key_bytes or key in self._entries:
+        if key in self._entries or _length(key) > self._max_key_bytes:
             return
         self._entries[key] = value
         self._keys.append(key)
         if len(self._keys) > self._max_entries:
             self._entries.pop(self._keys.popleft(), None)
+
+
+def _length(key: object) -> int:
+    """Return the length of all texts in a key; each part of a tuple counts at least 1, so their number is bounded."""
+    if isinstance(key, tuple):
+        return sum(max(_length(part), 1) for part in key)
+    return len(key) if isinstance(key, bytes | str) else 0

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError, kind_of
 
 _NOTE = "streamcodec.datatype"
 
@@ -80,7 +80,11 @@ class Datatype:
         Raises:
             LocalProtocolError: no message can be read into arrays of this dtype.
         """
-        dtype = np.dtype(dtype)
+        try:
+            dtype = np.dtype(dtype)
+        except TypeError as error:
+            msg = f"a Datatype has a numpy dtype, as np.dtype('<f4'): {error}"
+            raise LocalProtocolError(msg) from None
         if dtype.hasobject or not dtype.itemsize or dtype.names is not None or dtype.subdtype is not None:
             msg = f"elements of a datatype are plain values of a fixed size, unlike those of numpy's {dtype}"
             raise LocalProtocolError(msg)
@@ -192,10 +196,15 @@ def datatype_of(dtype: np.dtype[Any]) -> Datatype:
         dtype: any byte order; strings (`S`, `U`) and objects are BYTES.
 
     Raises:
-        LocalProtocolError: the protocol has no such datatype (complex numbers, dates, structures).
+        LocalProtocolError: the protocol has no such datatype (complex numbers, dates, structures), or it is no dtype.
     """
-    if dtype.metadata is not None and _NOTE in dtype.metadata:
-        return DATATYPES[dtype.metadata[_NOTE]]
+    try:
+        metadata = dtype.metadata
+    except AttributeError:
+        msg = f"datatype_of takes a numpy dtype, not {kind_of(dtype)}: array.dtype or np.dtype(...)"
+        raise LocalProtocolError(msg) from None
+    if metadata is not None and _NOTE in metadata:
+        return DATATYPES[metadata[_NOTE]]
     found = _BY_DTYPE.get(dtype)
     if found is not None:
         return found

@@ -72,6 +72,9 @@ from streamcodec.engine.machine import Machine
 Buffer = bytes | bytearray | memoryview
 """The types that `feed` accepts."""
 
+_KEPT_BYTES: Final = 1 << 10
+"""Bytes of the untaken rest of a chunk that are kept, to see that the next chunk begins with them."""
+
 LONG_TARGET_BYTES: Final = 64 << 10
 """A target with more room than this is seldom filled by one read, so the next targets are not needed yet."""
 
@@ -111,6 +114,7 @@ class Decoder(Generic[HeaderT]):
         self._steps = machine.run()
         self._filled = 0
         self._failure: Exception | None = None
+        self._rest: tuple[int, bytes] | None = None  # where the untaken rest of a chunk belongs, and how it begins
         self._state = _RECEIVING
         self._target: memoryview | None = self._step(None)
 
@@ -228,14 +232,21 @@ class Decoder(Generic[HeaderT]):
             the rest after `next_event`.
 
         Raises:
-            LocalProtocolError: the decoder is in use, see `get_buffer`.
+            LocalProtocolError: the decoder is in use, see `get_buffer`. Or the chunk before was taken in part, because
+                the decoder was paused, and this one does not begin with its rest; nothing is taken then, and the rest
+                may still be fed. Their first 1,024 bytes are compared.
             RemoteProtocolError: the message has been refused before.
         """
-        if self._target is None and (self._state is _COMPLETE or self.is_paused):
+        if self._target is None and self._state is _COMPLETE:
             return 0
         # Released here, because the traceback of an error may keep this frame alive.
         with memoryview(chunk) as view, view.cast("B") as source:
-            return self._copy(source)
+            if self._rest is not None:
+                self._check_rest(source, *self._rest)
+            taken = 0 if self._target is None and self.is_paused else self._copy(source)
+            if taken < len(source):
+                self._keep_rest(source, taken)
+            return taken
 
     # Both interfaces
 
@@ -368,6 +379,25 @@ class Decoder(Generic[HeaderT]):
         if target is not None:
             self._target = target
         return taken
+
+    def _keep_rest(self, source: memoryview, taken: int) -> None:
+        """Keep how the rest of a chunk begins, if it was left because the decoder is paused."""
+        offset = self.offset
+        if self.is_paused:  # asked after the offset was read, because a second thread may end the pause
+            self._rest = offset, bytes(source[taken : taken + _KEPT_BYTES])
+
+    def _check_rest(self, source: memoryview, start: int, rest: bytes) -> None:
+        """Refuse a chunk that does not go on where the chunk before was left; `start` is where its rest belongs."""
+        rest = rest[self.offset - start :]  # other bytes may have come since, perhaps through the pull interface
+        if not rest or self._state is _FAILED:
+            self._rest = None
+        elif not rest.startswith(bytes(source[: len(rest)])):
+            msg = (
+                f"the chunk before was taken up to byte {self.offset}, because the decoder was paused, and this chunk"
+                " does not begin with its rest: feed() returns how many bytes it took; feed the others, chunk[taken:],"
+                " again after the events have been taken"
+            )
+            raise LocalProtocolError(msg)
 
     def _update_several(self, first: memoryview, nbytes: int) -> None:
         """Go from target to target, as far as bytes were written; the caller has taken the first one."""

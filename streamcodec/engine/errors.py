@@ -141,6 +141,10 @@ class NotRepresentableError(LocalProtocolError):
     """A tensor was to be written in a form that cannot hold it, such as FP16 as JSON."""
 
 
+FINAL_STATUSES: Final = range(200, 600)
+"""Statuses with which a request can be answered. Others are interim, or have no meaning."""
+
+
 class MessageError(ProtocolError):
     """A message is refused: it breaks a rule (`RemoteProtocolError`), or there is no memory (`OutOfMemoryError`).
 
@@ -149,7 +153,7 @@ class MessageError(ProtocolError):
         message: what was found and what was expected, for people.
         offset: byte of the message body where the problem is, counted from 0; None if there is no such byte.
         path: member of the JSON header, as `$.inputs[0].shape`; None if the error is not about a member.
-        status_hint: suitable HTTP status for the answer.
+        status_hint: suitable HTTP status for the answer, 200 to 599.
     """
 
     def __init__(
@@ -161,7 +165,14 @@ class MessageError(ProtocolError):
         path: str | None = None,
         status_hint: int = 400,
     ) -> None:
-        """Describe what the peer did; see the class for the meaning of each argument."""
+        """Describe what the peer did; see the class for the meaning of each argument.
+
+        Raises:
+            LocalProtocolError: no answer can have the `status_hint`.
+        """
+        if status_hint not in FINAL_STATUSES:
+            msg = f"status_hint is {status_hint!r}, and the status of an answer is 200 to 599"
+            raise LocalProtocolError(msg)
         super().__init__(message)
         self.message = message
         self.code = code
@@ -216,6 +227,11 @@ class LimitExceededError(RemoteProtocolError):
         """Describe the excess; `limit` is the field's name."""
         super().__init__(message, code=ErrorCode.LIMIT_EXCEEDED, offset=offset, path=path, status_hint=status_hint)
         self.limit = limit
+
+
+def kind_of(value: object) -> str:
+    """Return the name of a value's type, for an error message."""
+    return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
 
 def shown(text: str) -> str:

@@ -22,7 +22,7 @@ ENCODINGS: Final = ("gzip", "deflate")
 """The supported values of `Content-Encoding`, besides `identity`."""
 
 _PIECE_BYTES: Final = 64 << 10
-_INPUT_BYTES: Final = 16 << 10
+SHORT_INPUT_BYTES: Final = 16 << 10
 """Bytes of input for one call of zlib. Some input takes long and gives no output: empty blocks with large tables."""
 
 FREE_BYTES: Final = 64 << 10
@@ -46,7 +46,11 @@ def checked_encoding(encoding: str) -> str:
 
 
 class Inflater:
-    """Decompresses one body."""
+    """Decompresses one body.
+
+    Attributes:
+        has_more: whether the iterator of `inflate` has more to do after the last piece than to end.
+    """
 
     def __init__(self, encoding: str, limits: Limits) -> None:
         """Prepare for the first byte.
@@ -64,6 +68,7 @@ class Inflater:
         self._start = b""
         self._taken = 0
         self._given = 0
+        self.has_more: bool = False
 
     def inflate(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Yield what the next compressed bytes decompress to, in pieces of at most 64 KiB.
@@ -77,8 +82,9 @@ class Inflater:
             LimitExceededError: the output is more than `max_compression_ratio` times the input.
         """
         # zlib copies the input that it has not consumed at every call, so a large chunk is split.
-        for start in range(0, len(chunk), _INPUT_BYTES):
-            yield from self._inflate(bytes(chunk[start : start + _INPUT_BYTES]))
+        for start in range(0, len(chunk), SHORT_INPUT_BYTES):
+            end = start + SHORT_INPUT_BYTES
+            yield from self._inflate(bytes(chunk[start:end]), is_last=end >= len(chunk))
 
     def finish(self) -> None:
         """Tell that the compressed bytes have ended.
@@ -92,7 +98,7 @@ class Inflater:
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION)
         self._check_ratio()
 
-    def _inflate(self, data: bytes) -> Iterator[bytes]:
+    def _inflate(self, data: bytes, *, is_last: bool) -> Iterator[bytes]:
         stream, data = self._stream, self._start + data
         self._start = b""
         if stream is None:
@@ -119,6 +125,7 @@ class Inflater:
             data = rest
             # A full piece may leave output behind in zlib although all input is consumed.
             has_more = len(piece) == room and not stream.eof
+            self.has_more = bool(data) or has_more or not is_last
             yield piece
             if has_more:
                 self._check_ratio()

@@ -17,7 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from streamcodec.engine.errors import LimitExceededError, LocalProtocolError
+from streamcodec.engine.arguments import whole
+from streamcodec.engine.errors import LimitExceededError, LocalProtocolError, kind_of
 from streamcodec.engine.record import field_names, record
 
 
@@ -80,6 +81,12 @@ class Limits:
     max_head_fields: int = 256
     """Fields of an HTTP head. Each costs some microseconds, even a short one. Browsers behind proxies send 30."""
 
+    max_field_bytes: int = 2 << 10
+    """Bytes of the values of all fields of one name in an HTTP head, if this library takes them apart, as
+    `Content-Type`, `Accept-Encoding` and `Host`; and of the first line of an answer. Known clients send less than 200.
+    To find out what a byte means costs more than to read it. Fields that mean nothing here have no limit but that of
+    the head."""
+
     max_document_bytes: int = 1 << 20
     """Bytes of a JSON document that a client requests. The default is enough for the metadata of a model with 7,500
     inputs and 7,500 outputs. The worst document of a megabyte takes 0.2 s to parse, or 0.7 s in a thread, and 30 MB."""
@@ -95,9 +102,12 @@ class Limits:
         """
         for name in field_names(type(self)):
             value = getattr(self, name)
-            if type(value) is not int or value < 0:
+            size = whole(value)
+            if size is None or size < 0:
                 msg = f"{name} must be an integer >= 0, not {value!r}"
                 raise LocalProtocolError(msg)
+            if size is not value:  # an integer of numpy, which may overflow
+                object.__setattr__(self, name, size)
         for name, (ceiling, reason) in _CEILINGS.items():
             if getattr(self, name) > ceiling:
                 msg = f"{name} must be at most {ceiling}: {reason}"
@@ -116,6 +126,18 @@ _CEILINGS = {
 }
 DEFAULT_LIMITS = Limits()
 """The defaults, shared: `Limits` is immutable."""
+
+
+def checked_limits(limits: object) -> Limits:
+    """Return the limits that were given.
+
+    Raises:
+        LocalProtocolError: they are something else.
+    """
+    if isinstance(limits, Limits):
+        return limits
+    msg = f"limits are a Limits object, as Limits(max_header_bytes=...), not {kind_of(limits)}"
+    raise LocalProtocolError(msg)
 
 
 def check_rank(rank: int, limits: Limits, path: str) -> None:

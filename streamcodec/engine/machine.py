@@ -30,7 +30,17 @@ from streamcodec.engine.elements.prefixes import PREFIX_BYTES, OffsetFinder
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
 from streamcodec.engine.limits import Limits, check_element_bytes
-from streamcodec.engine.placement import Place, Slab, byte_view, placed_bytes, scratch_bytes
+from streamcodec.engine.placement import (
+    Place,
+    Placement,
+    Slab,
+    byte_view,
+    check_place,
+    check_placement,
+    check_slab,
+    placed_bytes,
+    scratch_bytes,
+)
 from streamcodec.engine.reader import NOTHING_AHEAD, SLICE_BYTES, Fill, Reader, Reading
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import TensorSpec
@@ -163,7 +173,17 @@ class Machine(Reader, Generic[HeaderT]):
 
     def _place_now(self, spec: TensorSpec) -> Slabs:
         self._placed_count += 1
-        return iter(self._place(spec).slabs(spec))
+        placement: Placement | None = None
+        has_returned = False
+        try:
+            placement = self._place(spec)
+            has_returned = True
+            return iter(placement.slabs(spec))
+        except (AttributeError, TypeError):
+            check_place(self._place)
+            if has_returned:
+                check_placement(placement)
+            raise
 
     def _place_next(self, spec: TensorSpec) -> None:
         """Take the first slab of a tensor ahead of its turn; an error is reported when it is the tensor's turn."""
@@ -183,6 +203,7 @@ class Machine(Reader, Generic[HeaderT]):
 
     def _checked_size(self, spec: TensorSpec, slab: Slab) -> int:
         """Return the size of a slab in bytes; claim its memory if the slab is not new."""
+        check_slab(slab)
         if not slab.is_new:
             if self._claims is None:
                 self._claims = Claims()
@@ -196,7 +217,8 @@ class Machine(Reader, Generic[HeaderT]):
         position, end = 0, spec.nbytes if values is None else len(values)
         is_bool = spec.datatype.kind == "b"
         for slab in slabs:
-            size = len(slab.buffer) if slab.is_new else self._checked_size(spec, slab)
+            is_new = type(slab) is Slab and slab.is_new
+            size = len(slab.buffer) if is_new else self._checked_size(spec, slab)
             start, position = position, position + size
             if position > end:
                 break

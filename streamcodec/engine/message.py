@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamcodec.engine.arguments import whole
 from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of, to_wire
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.payloads import encode_payloads
-from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.engine.placement import byte_view
+from streamcodec.engine.errors import LocalProtocolError, kind_of
+from streamcodec.engine.placement import byte_view, masked
 from streamcodec.engine.record import record
 from streamcodec.engine.rows import Rows, row_buffers, synchronous
 
@@ -90,10 +91,11 @@ def buffers_from(parts: tuple[Part, ...], nbytes: int, offset: int) -> Iterator[
     Raises:
         LocalProtocolError: the offset is not one of the message's `nbytes`, nor its end.
     """
-    if not 0 <= offset <= nbytes:
-        msg = f"a message of {nbytes} bytes has no byte {offset}"
+    start = whole(offset)
+    if start is None or not 0 <= start <= nbytes:
+        msg = f"a message of {nbytes} bytes has no byte {offset!r}"
         raise LocalProtocolError(msg)
-    return _buffers_from(parts, offset)
+    return _buffers_from(parts, start)
 
 
 def _buffers_from(parts: tuple[Part, ...], offset: int) -> Iterator[bytes | memoryview]:
@@ -160,13 +162,10 @@ def datatype_of_values(array: object) -> Datatype:
         LocalProtocolError: it is something else.
     """
     if isinstance(array, _ARRAYS):
+        if type(array) is not np.ndarray and hasattr(array, "filled"):
+            raise masked()
         return datatype_of(array.dtype)
     if isinstance(array, _DECLARED):
         return DATATYPES[array.datatype]
     msg = f"values are a numpy array, Rows or Elements, not {kind_of(array)}"
     raise LocalProtocolError(msg)
-
-
-def kind_of(value: object) -> str:
-    """Return the name of a value's type, for an error message."""
-    return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from streamcodec.engine.errors import LocalProtocolError, OutOfMemoryError
+from streamcodec.engine.errors import LocalProtocolError, OutOfMemoryError, kind_of
 from streamcodec.engine.limits import check_addressable
 from streamcodec.engine.record import constructor, record
 from streamcodec.engine.spec import TensorSpec
@@ -105,6 +105,10 @@ class Into:
             LocalProtocolError: shape or dtype differ from the tensor's, or the array is read-only or not C-contiguous.
         """
         array, dtype = self.array, spec.datatype.dtype
+        given: object = array
+        if not isinstance(given, np.ndarray):
+            msg = f"Into(array) fills a numpy array, not {kind_of(given)}"
+            raise LocalProtocolError(msg)
         if array.shape != spec.shape or array.dtype != dtype:
             msg = f"array is {array.dtype} {list(array.shape)}, the tensor is {dtype} {list(spec.shape)}"
             raise LocalProtocolError(msg)
@@ -112,6 +116,45 @@ class Into:
             msg = "the array to receive a tensor must be C-contiguous and writable"
             raise LocalProtocolError(msg)
         yield Slab(buffer=byte_view(array), array=array)
+
+
+def check_place(place: object) -> None:
+    """Refuse what cannot place tensors.
+
+    Raises:
+        LocalProtocolError: it is no function.
+    """
+    if not callable(place):
+        advice = "placement" if hasattr(place, "slabs") else "placements[spec.name]"
+        msg = f"place is a function that returns a placement, as lambda spec: {advice}, not {kind_of(place)}"
+        raise LocalProtocolError(msg)
+
+
+def check_placement(placement: object) -> None:
+    """Refuse what a `place` function may return by mistake.
+
+    Raises:
+        LocalProtocolError: it is no placement.
+    """
+    if isinstance(placement, type) or not callable(getattr(placement, "slabs", None)):
+        kind = f"the class {placement.__name__}" if isinstance(placement, type) else kind_of(placement)
+        msg = f"place returned {kind}, not a placement, such as NewArray(), Into(array) or Discard()"
+        raise LocalProtocolError(msg)
+
+
+def check_slab(slab: object) -> None:
+    """Refuse what a placement may yield by mistake.
+
+    Raises:
+        LocalProtocolError: it is no slab of memory.
+    """
+    if not isinstance(slab, Slab):
+        msg = f"slabs() of a placement yields Slab objects, not {kind_of(slab)}"
+        raise LocalProtocolError(msg)
+    buffer: object = slab.buffer
+    if not isinstance(buffer, memoryview):
+        msg = f"the buffer of a slab is a memoryview of bytes, not {kind_of(buffer)}; memoryview(x).cast('B') is one"
+        raise LocalProtocolError(msg)
 
 
 _NEW_ARRAY = NewArray()
@@ -200,10 +243,18 @@ def _out_of_memory(nbytes: int) -> OutOfMemoryError:
     return OutOfMemoryError(f"the message needs {nbytes} bytes of memory at once, which cannot be had here")
 
 
+def masked() -> LocalProtocolError:
+    """Return the error for a masked array, whose `data` are an array of their own."""
+    msg = "values are a masked array, and no format has a place for its mask: give array.filled(value)"
+    return LocalProtocolError(msg)
+
+
 def byte_view(array: np.ndarray[Any, Any]) -> memoryview:
     """Return the memory of a C-contiguous array as bytes, whatever its dtype and shape."""
     try:
         return array.data.cast("B")
+    except AttributeError:
+        raise masked() from None
     except (
         TypeError,
         ValueError,

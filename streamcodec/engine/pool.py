@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamcodec.engine.arguments import checked_integer
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.placement import Block, NewArray, Slab, address_of, aligned_bytes, placed_bytes
 from streamcodec.engine.spec import TensorSpec
@@ -65,10 +66,11 @@ class Pool:
             min_bytes: bytes of the smallest tensor for which a block is used; for smaller ones a new array costs less.
 
         Raises:
-            LocalProtocolError: a number is negative.
+            LocalProtocolError: a number is negative, or no integer.
         """
-        if min(max_idle_bytes, min_bytes) < 0:
-            msg = f"a pool's numbers of bytes are not negative, unlike {min(max_idle_bytes, min_bytes)}"
+        least = min(checked_integer("max_idle_bytes", max_idle_bytes), checked_integer("min_bytes", min_bytes))
+        if least < 0:
+            msg = f"a pool's numbers of bytes are not negative, unlike {least}"
             raise LocalProtocolError(msg)
         self.max_idle_bytes = max_idle_bytes
         self._shelf = _Shelf(max_idle_bytes)

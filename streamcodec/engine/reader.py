@@ -15,9 +15,11 @@ Such a pause is a target of None. It differs from the pause after a window, whic
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
+from streamcodec.engine.arguments import checked_length
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.placement import scratch_bytes
@@ -62,6 +64,8 @@ class Reader:
 
     __slots__ = (
         "_ahead",
+        "_behind",
+        "_behind_bytes",
         "_is_paced",
         "envelope_bytes",
         "has_ended",
@@ -83,11 +87,10 @@ class Reader:
             paced: whether to pause before work.
 
         Raises:
-            LocalProtocolError: the length is negative.
+            LocalProtocolError: the length is negative, or no integer.
         """
-        if length is not None and length < 0:
-            msg = "a length is negative"
-            raise LocalProtocolError(msg)
+        if length is not None and (type(length) is not int or length < 0):
+            length = checked_length("the length of a message", length)
         self.limits: Limits = limits
         self.length: int | None = length
         self.envelope_bytes: int = 0
@@ -97,13 +100,15 @@ class Reader:
         self.needs_turn: bool = False
         self.on_filled: Callable[[memoryview], object] | None = None
         self._ahead = NOTHING_AHEAD
+        self._behind: deque[memoryview] | None = None
+        self._behind_bytes = 0
         self._is_paced = paced
         self.in_a_row: int = 0
 
     @property
     def offset(self) -> int:
         """Bytes of the message up to the current target, including the bytes that are ahead."""
-        return self.position + len(self._ahead)
+        return self.position + len(self._ahead) + self._behind_bytes
 
     def fill(self, target: memoryview) -> Fill:
         """Fill memory with the next bytes of the message.
@@ -118,6 +123,9 @@ class Reader:
             yield from self._fill_in_slices(target, self.on_filled)
             return
         missing = len(target)
+        if self._behind is not None:
+            yield from self._fill_from(self._behind, target)
+            return
         if self._ahead:
             taken = min(len(self._ahead), missing)
             target[:taken] = self._ahead[:taken]
@@ -130,6 +138,57 @@ class Reader:
             missing -= came
         if missing:
             raise self.truncated(missing)
+
+    def gather(self, most: int, limit: str) -> Reading[int]:
+        """Read all of the message before anything is known of it. From here on, `fill` takes what has been read.
+
+        The bytes are kept in blocks, each of which is freed when it has been taken. So there is never more than the
+        message and what has been filled of its tensors.
+
+        Args:
+            most: bytes that the message may have.
+            limit: name of the limit that allows so many.
+
+        Returns:
+            The length of the message.
+
+        Raises:
+            LimitExceededError: it has more.
+            LocalProtocolError: its length is known, or some of it has been read.
+            OutOfMemoryError: there is no memory for it.
+        """
+        if self.length is not None or self.offset:
+            msg = "a message is gathered from its first byte, and if its length is not known"
+            raise LocalProtocolError(msg)
+        blocks: deque[memoryview] = deque()
+        self._behind = blocks
+        size = _BLOCK_BYTES
+        while not self.has_ended:
+            block = scratch_bytes(min(size, most + 1 - self._behind_bytes), limit=limit)
+            came = yield block
+            self.has_ended = came < len(block)
+            blocks.append(block[:came])
+            self._behind_bytes += came
+            if self._behind_bytes > most:
+                msg = f"the message has more than the {most} bytes that are allowed"
+                raise LimitExceededError(msg, limit=limit, offset=most)
+            size = min(2 * size, SLICE_BYTES)
+        self.length = self._behind_bytes
+        return self._behind_bytes
+
+    def _fill_from(self, blocks: deque[memoryview], target: memoryview) -> Fill:
+        """Fill memory with bytes that were gathered, a block in each turn."""
+        while target:
+            block = blocks.popleft()
+            part, rest = block[: len(target)], block[len(target) :]
+            target[: len(part)] = part
+            target = target[len(part) :]
+            self.position += len(part)
+            self._behind_bytes -= len(part)
+            if rest:
+                blocks.appendleft(rest)
+            elif target:
+                yield from self.turn()
 
     def _fill_in_slices(self, target: memoryview, on_filled: Callable[[memoryview], object]) -> Fill:
         """Fill memory, and call `on_filled` for each slice. A slice takes no longer than a turn."""
@@ -208,20 +267,35 @@ class Reader:
     def look_ahead(self, block: memoryview) -> Reading[memoryview]:
         """Read the next bytes, which may belong to several parts of the message. They are not used yet.
 
+        A block is read to its end, or to the end of the message if that comes first. If the length of the message is
+        not known, only the end of the input ends it. Then ask for no more bytes than the message must still have, or
+        let it end with the input: bytes that are still ahead at its end are refused.
+
         Args:
             block: memory for the bytes if nothing is ahead; not empty.
 
         Returns:
-            The bytes that are ahead; empty if the input has ended.
+            The bytes that are ahead; empty if the message or the input has ended.
         """
         if not self._ahead and not self.has_ended:
-            came = yield block
+            block = block if self.length is None else block[: max(0, self.length - self.position)]
+            came = (yield block) if block else 0
             self.has_ended = came < len(block)
             self._ahead = block[:came]
         return self._ahead
 
     def skip(self, nbytes: int) -> None:
-        """Mark `nbytes` of the bytes ahead as used."""
+        """Mark `nbytes` of the bytes ahead as used.
+
+        Raises:
+            RemoteProtocolError: `truncated`: fewer bytes are ahead, because the message or the input has ended.
+            LocalProtocolError: fewer bytes are ahead, because no more were asked for.
+        """
+        if not 0 <= nbytes <= len(self._ahead):
+            if nbytes > 0 and (self.has_ended or self.offset == self.length):
+                raise self.truncated(nbytes - len(self._ahead))
+            msg = f"skip({nbytes}): {len(self._ahead)} bytes are ahead; look_ahead() brings more"
+            raise LocalProtocolError(msg)
         self._ahead = self._ahead[nbytes:] or NOTHING_AHEAD
         self.position += nbytes
 
@@ -247,7 +321,8 @@ class Reader:
         """Declare that the bytes so far are an envelope, and that the message itself begins here.
 
         From here on, `position`, `length`, the offsets of tensors and the limits count the message alone. Offsets of
-        errors still count from the first byte of the envelope, and so does the decoder's `offset`.
+        errors still count from the first byte of the envelope, and so does the decoder's `offset`. In `read_end`,
+        `length` counts up to the end of the envelope; it is None if `format_decoder` was given none.
 
         Args:
             length: bytes of the message. The part of the envelope after the message is read by `read_end`, with `fill`.
@@ -255,10 +330,14 @@ class Reader:
 
         Raises:
             LocalProtocolError: the message has begun before.
+            RemoteProtocolError: `body-length-mismatch`: envelope and message together are longer than was declared.
         """
         if self.envelope_bytes or not self.position:
             msg = "a message begins once, behind an envelope that is not empty"
             raise LocalProtocolError(msg)
+        if self.length is not None and self.position + length > self.length:
+            msg = f"the envelope and its message need {self.position + length} bytes, there are {self.length}"
+            raise RemoteProtocolError(msg, code=ErrorCode.BODY_LENGTH_MISMATCH, offset=self.length)
         self.envelope_bytes, self.position, self.length = self.position, 0, length
 
     def check_header_length(self, length: int) -> None:

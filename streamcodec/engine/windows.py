@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcodec.engine.errors import LimitExceededError, LocalProtocolError
-from streamcodec.engine.placement import Place, Placement, Slab, aligned_bytes, new_array, placed_bytes
+from streamcodec.engine.arguments import whole
+from streamcodec.engine.errors import LimitExceededError, LocalProtocolError, kind_of
+from streamcodec.engine.placement import Place, Placement, Slab, aligned_bytes, check_place, new_array, placed_bytes
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 
@@ -46,10 +47,9 @@ class Windows:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        if self.max_window_bytes < 1 or not 1 <= self.buffer_count <= _MAX_BUFFERS:
-            msg = (
-                f"windows have at least 1 byte and 1 or 2 buffers, not {self.max_window_bytes} and {self.buffer_count}"
-            )
+        nbytes, count = self.max_window_bytes, self.buffer_count
+        if (whole(nbytes) or 0) < 1 or not 1 <= (whole(count) or 0) <= _MAX_BUFFERS:
+            msg = f"windows have at least 1 byte and 1 or 2 buffers, not {nbytes!r} and {count!r}"
             raise LocalProtocolError(msg)
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
@@ -102,10 +102,17 @@ def chosen(names: Collection[str], place: Place = new_array) -> Place:
         names: names of the wanted tensors.
         place: returns the placement of a wanted tensor.
 
+    Raises:
+        LocalProtocolError: the names are one text, or `place` is no function.
+
     Example:
         >>> from streamcodec.formats import safetensors
         >>> decoder = safetensors.decoder(place=chosen({"embedding", "norm"}))
     """
+    if isinstance(names, str) or not isinstance(names, Collection):
+        msg = f"names are a set or list of str, as {{'x'}}, not {kind_of(names)}"
+        raise LocalProtocolError(msg)
+    check_place(place)
 
     def place_chosen(spec: TensorSpec) -> Placement:
         return place(spec) if spec.name in names else _DISCARD

@@ -173,3 +173,11 @@ def test_what_steers_a_terminal_is_escaped(text: str, safe: str) -> None:
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
     assert shortened("abcdefgh", 8) == "abcdefgh"
     assert shortened("abcdefghijklmnop", 12) == "abcdef...nop"
+
+
+@pytest.mark.parametrize("status", [-1, 0, 99, 100, 199, 600, 1000])
+def test_a_status_that_no_answer_can_have_is_refused_where_the_error_is_made(status: int) -> None:
+    with pytest.raises(LocalProtocolError, match=f"status_hint is {status}, and the status of an answer is 200 to 599"):
+        RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, status_hint=status)
+    with pytest.raises(LocalProtocolError):
+        LimitExceededError("no", limit="max_rank", status_hint=status)

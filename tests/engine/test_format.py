@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -321,6 +322,61 @@ def test_a_tensor_that_is_described_wrongly(specs: tuple[Any, ...]) -> None:
         events(format_decoder(read), bytes(20))
 
 
+WORDS: dict[str, tuple[dict[str, Any], str]] = {
+    "the name": ({"name": 1}, "the name is no str, but int"),
+    "a name twice": ({"name": "first"}, "another tensor is named 'first', too"),
+    "a name as the datatype": ({"datatype": "INT16"}, r"no Datatype, as DATATYPES\['FP32'\], but str"),
+    "texts as sizes": ({"shape": ("1",)}, "no tuple of int of 0 or more"),
+    "integers of numpy": ({"shape": (np.int64(1),)}, r"int\(\) converts integers of numpy, which may overflow"),
+    "one size": ({"shape": 1}, "no tuple of int"),
+    "half a byte": ({"nbytes": 2.0}, "nbytes is no int, but float"),
+    "a byte too few": ({"nbytes": 1}, "it has 1 bytes, its shape and datatype need 2"),
+    "elements": ({"datatype": BYTES, "nbytes": 3}, "need 4 or more"),
+    "a hole": ({"offset": 2}, "the offset is 2, but its bytes begin at 1"),
+    "a list of values": ({"data": [1]}, "data is no array of the shape"),
+    "values and bytes": ({"data": np.zeros(1, "<i2")}, "nbytes is not 0"),
+    "a single number": ({"is_single_element": True}, "one element of BYTES"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "words"), WORDS.values(), ids=WORDS)
+def test_what_is_wrong_with_a_description_is_said(wrong: dict[str, Any], words: str) -> None:
+    right = {"name": "x", "datatype": INT16, "shape": (1,), "nbytes": 2, "offset": 1}
+
+    def read(reader: Reader) -> Reading[Header]:
+        yield from reader.read(1)
+        return Header((spec(0, 1, "first"), TensorSpec(**right | wrong)))  # type: ignore[arg-type]  # wrong on purpose
+
+    with pytest.raises(LocalProtocolError, match=rf"describes tensors\[1\] wrongly: .*{words}"):
+        events(format_decoder(read), bytes(20))
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (None, "not None"),
+        ({"tensors": ()}, "not dict"),
+        (Header(iter(())), "not .*Header whose tensors are tuple_iterator"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_format_returns_an_object_with_tensors(header: Any, words: str) -> None:  # noqa: ANN401 - wrong on purpose
+    def read(reader: Reader) -> Reading[Any]:
+        yield from reader.read(1)
+        return header
+
+    for _ in range(2):
+        with pytest.raises(LocalProtocolError, match=f"whose attribute `tensors` is a tuple of TensorSpec, {words}"):
+            events(format_decoder(read), b"a")
+
+
+def test_a_format_is_a_generator_function() -> None:
+    for read in (lambda _: Header(()), lambda _: None):
+        with pytest.raises(LocalProtocolError, match="a format is a generator function of a reader"):
+            events(format_decoder(read), b"a")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(LocalProtocolError, match="the format failed: ZeroDivisionError"):
+        events(format_decoder(lambda _: 1 // 0), b"a")  # type: ignore[arg-type,return-value]
+
+
 def test_texts_and_values_are_read_too() -> None:
     def read(reader: Reader) -> Reading[Header]:
         yield from reader.read(1)
@@ -413,3 +469,129 @@ def test_a_message_begins_once_and_behind_something() -> None:
     for read in (at_once, twice):
         with pytest.raises(LocalProtocolError, match="begins once"):
             events(format_decoder(read), bytes(9))
+
+
+# The declared length is a rule
+
+
+def outcome_of(decoder: Decoder[Any], data: bytes) -> list[Any] | tuple[str, int | None]:
+    """Return the types of the events, or the code and place of the refusal."""
+    try:
+        return [type(event) for event in events(decoder, data)]
+    except RemoteProtocolError as error:
+        return error.code, error.offset
+
+
+def read_ahead(size: int) -> Callable[[Reader], Reading[Header]]:
+    """Make a format whose header is four bytes, which it reads in a block of any size."""
+
+    def read(reader: Reader) -> Reading[Header]:
+        ahead = yield from reader.look_ahead(memoryview(bytearray(size)))
+        assert len(ahead) <= size
+        reader.skip(4)
+        return Header((spec(3, 4),))
+
+    return read
+
+
+AHEAD = b"HEAD" + bytes(6)
+DECLARED: dict[str, tuple[Callable[..., Decoder[Any]], bytes]] = {
+    "parts": (lambda length: format_decoder(read_titled, length=length), MESSAGE),
+    "an end": (
+        lambda length: format_decoder(read_titled, read_end=read_envelope_end, length=length),
+        MESSAGE + b"!",
+    ),
+    "an envelope": (
+        lambda length: format_decoder(read_enveloped, read_end=read_envelope_end, length=length),
+        ENVELOPE % len(MESSAGE) + MESSAGE + b"!",
+    ),
+    "a block": (lambda length: format_decoder(read_ahead(64), length=length), AHEAD),
+    "a block of the header": (lambda length: format_decoder(read_ahead(4), length=length), AHEAD),
+}
+
+
+@pytest.mark.parametrize(("make", "whole"), DECLARED.values(), ids=DECLARED)
+def test_a_message_of_its_declared_length_is_complete_with_its_last_byte(
+    make: Callable[..., Decoder[Any]], whole: bytes
+) -> None:
+    assert_split_invariant(lambda: make(len(whole)), whole)
+    for cut in range(len(whole) + 1):
+        decoder = make(len(whole))
+        assert decoder.feed(whole[:cut]) == cut
+        assert decoder.feed(whole[cut:] + b"the next one") == len(whole) - cut
+        assert decoder.is_complete
+
+
+@pytest.mark.parametrize(("make", "whole"), DECLARED.values(), ids=DECLARED)
+def test_a_message_of_another_length_than_declared_is_refused(make: Callable[..., Decoder[Any]], whole: bytes) -> None:
+    for length in [*range(len(whole)), len(whole) + 1, len(whole) + 100]:
+        data = (whole + bytes(200))[:length]
+        outcome = outcome_of(make(length), data)
+        assert isinstance(outcome, tuple), length
+        code, offset = outcome
+        assert code in {"truncated", "body-length-mismatch", "header-exceeds-body", "trailing-bytes"}
+        assert offset is not None
+        assert offset <= length
+        assert_split_invariant(partial(make, length), data)
+        decoder = make(length)
+        assert not decoder.needs_data or decoder.feed(data + b"the next one") <= length
+
+
+def test_a_wrong_length_is_refused_before_memory_is_taken() -> None:
+    placed: list[TensorSpec] = []
+
+    def place(tensor: TensorSpec) -> NewArray:
+        placed.append(tensor)
+        return NewArray()
+
+    for length in (len(MESSAGE) - 1, len(MESSAGE) + 1):
+        decoder = format_decoder(read_titled, length=length, place=place)
+        with pytest.raises(RemoteProtocolError, match=f"has {length} bytes, its header and tensors need") as caught:
+            events(decoder, MESSAGE + b"x")
+        assert caught.value.offset == min(length, len(MESSAGE))
+    assert not placed
+
+
+def test_without_a_length_a_message_that_was_looked_ahead_in_ends_with_the_input() -> None:
+    assert outcome_of(format_decoder(read_ahead(64)), AHEAD) == [HeaderReceived, TensorReceived, EndOfMessage]
+    assert outcome_of(format_decoder(read_ahead(64)), AHEAD + b"x") == ("trailing-bytes", len(AHEAD))
+    assert outcome_of(format_decoder(read_ahead(10)), AHEAD) == [HeaderReceived, TensorReceived, EndOfMessage]
+    decoder = format_decoder(read_ahead(10))
+    assert decoder.feed(AHEAD + b"the next one") == len(AHEAD)
+
+
+@pytest.mark.parametrize("nbytes", [-1, 5])
+def test_what_is_not_ahead_cannot_be_skipped(nbytes: int) -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        yield from reader.look_ahead(memoryview(bytearray(4)))
+        reader.skip(nbytes)
+        return Header(())
+
+    with pytest.raises(LocalProtocolError, match=rf"skip\({nbytes}\): 4 bytes are ahead; look_ahead\(\) brings more"):
+        events(format_decoder(read), AHEAD)
+
+
+def test_a_message_of_unknown_length_is_gathered() -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        nbytes = yield from reader.gather(10_000, "max_message_bytes")
+        return Header((spec(nbytes // 2, 0),))
+
+    values = np.arange(4_097, dtype="<i2")
+    assert_split_invariant(lambda: format_decoder(read), values[:20].tobytes())
+    assert np.array_equal(events(format_decoder(read, paced=True), values.tobytes())[1].array, values)
+    decoder = format_decoder(read)
+    assert decoder.feed(bytes(20_000)) == 10_001
+    with pytest.raises(LimitExceededError, match="more than the 10000 bytes"):
+        decoder.next_event()
+
+
+@pytest.mark.parametrize(("length", "skipped"), [(4, 0), (None, 1)])
+def test_a_message_is_gathered_from_its_beginning(length: int | None, skipped: int) -> None:
+    def read(reader: Reader) -> Reading[Header]:
+        yield from reader.read(skipped)
+        yield from reader.gather(100, "max_message_bytes")
+        return Header(())
+
+    decoder = format_decoder(read, length=length)
+    with pytest.raises(LocalProtocolError, match="gathered from its first byte"):
+        events(decoder, bytes(4))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
+import sys
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -162,3 +166,45 @@ def test_large_texts_are_parsed_quickly_by_default() -> None:
     assert tensor.data is not None
     assert tensor.data.tolist() == values
     assert not any(map(math.isnan, values))
+
+
+FLOATS = [1e-4, -1e-4, 1 / 3, 9999999999999998.0, 0.0, -0.0, 2.0**-13, 2.0**53]
+
+
+def test_floats_are_written_as_repr_writes_them() -> None:
+    assert quickjson.write_floats(FLOATS) == f"[{','.join(map(repr, FLOATS))}]".encode()
+    assert quickjson.write_floats([]) == b"[]"
+    many = np.linspace(-1, 1, 5_001).tolist()
+    assert quickjson.write_floats(many) == json.dumps(many, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("count", [1, 5_000])
+def test_floats_are_not_written_where_there_is_no_reserve(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(quickjson, "bytes", refuse, raising=False)
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    assert quickjson.write_floats([0.5] * count) is None
+
+
+@pytest.fixture
+def _found_anew() -> Iterator[None]:
+    """Have the writer of floats found by this test, and again by the next one."""
+    quickjson._float_encoder.cache_clear()  # noqa: SLF001 - the cache would hide the test
+    yield
+    quickjson._float_encoder.cache_clear()  # noqa: SLF001 - as before
+
+
+@pytest.mark.usefixtures("_found_anew")
+def test_floats_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "msgspec.json", None)
+    assert not quickjson.writes_floats()
+    assert quickjson.write_floats(FLOATS) is None
+
+
+@pytest.mark.usefixtures("_found_anew")
+def test_a_package_that_writes_floats_in_another_form_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Mock(return_value=Mock(encode=lambda values: json.dumps(values).encode()))  # with spaces
+    monkeypatch.setattr("msgspec.json.Encoder", other)
+    assert not quickjson.writes_floats()

@@ -169,13 +169,13 @@ def test_a_second_thread_in_the_middle_of_a_call_is_told_so_and_harms_nothing(wh
 
     def callback() -> None:
         is_inside.set()
-        assert is_done.wait(10)
+        assert is_done.wait(60)
 
     decoder = decoder_with(where, callback)
     first = threading.Thread(target=decoder.feed, args=(MESSAGE.body,))
     first.start()
     try:
-        assert is_inside.wait(10)
+        assert is_inside.wait(60)
         for act in ACTS.values():
             with pytest.raises(LocalProtocolError, match="two threads"):
                 act(decoder)
@@ -239,7 +239,7 @@ def test_another_thread_that_calls_all_the_time_cannot_spoil_what_comes(bring: C
         for index in range(len(MESSAGE.body)):
             bring(current, MESSAGE.body[index : index + 1])
     is_over.set()
-    other.join(10)
+    other.join(60)
     assert not unexpected
     for decoder in decoders:
         assert_right(finish(decoder))
@@ -271,6 +271,6 @@ def test_two_threads_that_take_events_get_each_of_them_once() -> None:
         with suppress(LocalProtocolError):
             rest = rest[decoder.feed(rest) :]
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert not unexpected
     assert sorted(rows) == sorted((f"t{index}", row) for index in range(COUNT) for row in range(4))

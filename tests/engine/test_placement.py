@@ -18,6 +18,7 @@ from streamcodec import (
     LocalProtocolError,
     NewArray,
     Placement,
+    Pool,
     RequestHeader,
     Slab,
     TensorReceived,
@@ -306,3 +307,71 @@ def test_zeros_of_any_number_take_no_memory() -> None:
     many = min(1 << 50, sys.maxsize)  # which a machine of 32 bits can count
     assert len(zeros(many)) == many
     assert zeros(5).readonly
+
+
+# What is no placement
+
+
+class _Yielding:
+    """A placement that yields anything."""
+
+    def __init__(self, slab: object) -> None:
+        self._slab = slab
+
+    def slabs(self, _: TensorSpec) -> Iterator[Any]:
+        yield self._slab
+
+
+class _Failing:
+    """A placement with an error of its own."""
+
+    def slabs(self, _: TensorSpec) -> Iterator[Slab]:
+        raise TypeError("its own")
+
+
+def _failing_place(_: TensorSpec) -> Placement:
+    return None.slabs  # type: ignore[attr-defined,no-any-return]  # an error of its own
+
+
+NO_PLACES: dict[str, tuple[Any, type[Exception], str]] = {
+    "a placement": (Pool(), LocalProtocolError, r"as lambda spec: placement, not .*Pool"),
+    "a dict": ({}, LocalProtocolError, r"as lambda spec: placements\[spec.name\], not dict"),
+    "an array": (lambda _: np.zeros(4), LocalProtocolError, r"place returned numpy.ndarray, not a placement, such as"),
+    "nothing": (lambda _: None, LocalProtocolError, "place returned None, not"),
+    "a class": (lambda _: Pool, LocalProtocolError, "place returned the class Pool, not"),
+    "a list": (lambda _: Into([1]), LocalProtocolError, r"Into\(array\) fills a numpy array, not list"),  # type: ignore[arg-type]
+    "arrays": (lambda _: _Yielding(np.zeros(4)), LocalProtocolError, "yields Slab objects, not numpy.ndarray"),
+    "an array in a slab": (
+        lambda _: _Yielding(Slab(buffer=np.zeros(16, np.uint8), array=None)),  # type: ignore[arg-type]
+        LocalProtocolError,
+        r"a memoryview of bytes, not numpy.ndarray; memoryview\(x\).cast\('B'\) is one",
+    ),
+    "an error of the placement": (lambda _: _Failing(), TypeError, "its own"),
+    "an error of its own": (_failing_place, AttributeError, "NoneType"),
+}
+
+
+@pytest.mark.parametrize(("place", "kind", "words"), NO_PLACES.values(), ids=NO_PLACES)
+def test_what_is_no_placement_is_refused_with_advice(
+    place: Any,  # noqa: ANN401 - wrong on purpose
+    kind: type[Exception],
+    words: str,
+) -> None:
+    decoder = request_decoder(header_length=GOOD.header_length, body_length=GOOD.body_length, place=place)
+    decoder.feed(GOOD.body)
+    assert isinstance(decoder.next_event(), HeaderReceived)
+    for _ in range(2):
+        with pytest.raises(kind, match=words):
+            decoder.next_event()
+
+
+def test_what_is_no_slab_is_refused_ahead_of_its_turn_too() -> None:
+    message = request(binary("INT8", [1], 1, name="a"), binary("INT8", [1], 1), payload=b"ab")
+    decoder = decoder_for(message, iter([NewArray(), _Yielding(np.zeros(1, np.int8))]))
+    decoder.feed(message.body[: message.header_length])
+    (buffer,) = decoder.get_buffers()
+    buffer[:] = b"a"
+    decoder.buffer_updated(1)
+    assert tensor_of(decoder).tolist() == [ord("a")]
+    with pytest.raises(LocalProtocolError, match="yields Slab objects"):
+        decoder.next_event()

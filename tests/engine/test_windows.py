@@ -168,11 +168,11 @@ def window(decoder: Decoder[RequestHeader]) -> Values:
     return event.array
 
 
-def assert_is_paused(decoder: Decoder[RequestHeader]) -> None:
+def assert_is_paused(decoder: Decoder[RequestHeader], rest: bytes = b"more") -> None:
     assert decoder.is_paused
     assert not decoder.needs_data
     assert not decoder.is_complete
-    assert decoder.feed(b"more") == 0
+    assert decoder.feed(rest) == 0
     for act in (decoder.get_buffer, decoder.get_buffers, lambda: decoder.buffer_updated(1)):
         with pytest.raises(LocalProtocolError, match=r"next_event\(\) until"):
             act()
@@ -180,16 +180,18 @@ def assert_is_paused(decoder: Decoder[RequestHeader]) -> None:
 
 def test_with_one_buffer_a_window_is_valid_until_the_next_event() -> None:
     decoder = start(1)
+    rest = bytes([0, 0, 1, 1, 2, 2, 3, 3]) + b"zz"
     for value in range(4):
-        assert decoder.feed(bytes([value] * 10)) == 2
-        assert_is_paused(decoder)
+        assert decoder.feed(rest) == 2
+        rest = rest[2:]
+        assert_is_paused(decoder, rest)
         array = window(decoder)
-        assert_is_paused(decoder)
+        assert_is_paused(decoder, rest)
         assert array.tolist() == [value] * 2
         assert decoder.next_event() is NEED_DATA
         assert decoder.needs_data
         assert np.shares_memory(array, np.frombuffer(decoder.get_buffer(), np.uint8)) == (value < 3)
-    decoder.feed(b"zz")
+    decoder.feed(rest)
     assert window(decoder).tobytes() == b"zz"
     assert decoder.next_event() == EndOfMessage(nbytes=decoder.offset)
     assert decoder.is_complete
@@ -198,14 +200,14 @@ def test_with_one_buffer_a_window_is_valid_until_the_next_event() -> None:
 def test_with_two_buffers_the_last_two_windows_are_valid() -> None:
     decoder = start(2)
     assert decoder.feed(bytes([0, 0, 1, 1, 2, 2])) == 4
-    assert_is_paused(decoder)
+    assert_is_paused(decoder, bytes([2, 2]))
     first = window(decoder)
     second = window(decoder)
-    assert_is_paused(decoder)
+    assert_is_paused(decoder, bytes([2, 2]))
     assert (first.tolist(), second.tolist()) == ([0, 0], [1, 1])
     assert decoder.next_event() is NEED_DATA
     decoder.feed(bytes([2, 2, 3]))
-    assert_is_paused(decoder)
+    assert_is_paused(decoder, bytes([3]))
     third = window(decoder)
     assert (second.tolist(), third.tolist()) == ([1, 1], [2, 2])
     assert np.shares_memory(first, third)
@@ -218,6 +220,52 @@ def test_with_two_buffers_the_last_two_windows_are_valid() -> None:
     decoder.feed(b"zz")
     assert not decoder.is_paused
     assert decoder.is_complete
+
+
+@pytest.mark.parametrize("takes_events", [False, True])
+def test_the_next_call_says_that_a_rest_was_not_fed_again(takes_events: bool) -> None:
+    decoder = start(1)
+    assert decoder.feed(bytes([0, 0, 1, 1])) == 2
+    if takes_events:
+        window(decoder)
+        assert decoder.next_event() is NEED_DATA
+    for _ in range(2):
+        with pytest.raises(LocalProtocolError, match=r"feed the others, chunk\[taken:\], again"):
+            decoder.feed(bytes([2, 2]))
+    if not takes_events:
+        window(decoder)
+        assert decoder.next_event() is NEED_DATA
+    assert decoder.feed(bytes([1, 1, 2, 2])) == 2  # nothing was lost: the right bytes are taken
+    assert window(decoder).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("size", [1, 3, 2000])
+def test_a_rest_may_be_fed_in_any_pieces_and_through_both_interfaces(size: int) -> None:
+    values = np.arange(3000, dtype="<u2")
+    message = request(binary("UINT16", [3000], 6000), payload=values.tobytes())
+    decoder = make(message, Windows(max_window_bytes=3000))
+    rest, found = memoryview(message.body), bytearray()
+    while not isinstance(event := decoder.next_event(), EndOfMessage):
+        if isinstance(event, WindowReceived):
+            found += event.array.tobytes()
+        elif event is NEED_DATA and len(rest) % 2:
+            buffer = decoder.get_buffer()[:size]
+            buffer[:] = rest[: len(buffer)]
+            decoder.buffer_updated(len(buffer))
+            rest = rest[len(buffer) :]
+        elif event is NEED_DATA:
+            rest = rest[decoder.feed(rest if len(found) == 3000 else rest[:size]) :]
+    assert found == values.tobytes()
+
+
+def test_what_follows_a_message_is_nobodys_rest() -> None:
+    message = request(binary("INT8", [2], 2), payload=b"ab")
+    decoder = make(message, Windows(max_window_bytes=2))
+    assert decoder.feed(message.body + b"next") == len(message.body)
+    assert isinstance(decoder.next_event(), HeaderReceived)
+    window(decoder)
+    assert isinstance(decoder.next_event(), EndOfMessage)
+    assert decoder.feed(b"anything") == 0
 
 
 def test_buffers_start_on_a_boundary_and_are_writable() -> None:
@@ -260,7 +308,7 @@ def test_the_end_of_input_is_remembered_while_a_window_is_in_use(complete: bool)
         assert isinstance(decoder.next_event(), EndOfMessage)
         return
     decoder.receive_eof()
-    assert_is_paused(decoder)
+    assert_is_paused(decoder, message.body[taken:])
     assert isinstance(decoder.next_event(), HeaderReceived)
     assert window(decoder).tobytes() == b"ab"
     with pytest.raises(RemoteProtocolError) as caught:

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn, cast
 
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
 from streamcodec.engine.json.depth import too_deep_at
-from streamcodec.engine.json.quick import LEAST_BYTES, parse_quickly
+from streamcodec.engine.json.quick import LEAST_BYTES, parse_quickly, parse_unchecked
 from streamcodec.engine.limits import Limits
 
 
@@ -39,8 +39,9 @@ class NegativeZero(int):
         return -0.0
 
 
-NEGATIVE_ZERO: Final = re.compile(rb"(?<![eE])-0(?![.eE])")
-"""Finds the literal `-0`, which is rare. An exponent is none: `1e-05`. It also matches within strings."""
+NEGATIVE_ZERO: Final = re.compile(rb"(?<![^\[,:\s])-0(?![.eE])")
+"""Finds the literal `-0`, which is rare. An exponent is none: `1e-05`. It also matches within strings, but not within a
+UUID."""
 
 
 class _DuplicateKeys(dict[str, Any]):
@@ -105,6 +106,39 @@ _SLICES: Final = 16
 """The quick parser is used for parts of a long text that are this many times shorter than `LEAST_BYTES`."""
 
 
+def parse_unguarded(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse a short text, without white space around it, at once: `parse_json` without its guards.
+
+    The caller has checked the depth, and has to notice what is not noticed here. The last of two members of one name is
+    kept, half of a surrogate pair is a character, and `-0` is 0.
+
+    Raises:
+        ValueError: it is not JSON, or holds a constant, or an integer of thousands of digits.
+    """
+    if len(text) >= LEAST_BYTES // _SHORT_TEXTS and (quick := parse_unchecked(text.encode())):
+        return quick[0]
+    value, end = _UNGUARDED.raw_decode(text)
+    if end != len(text):
+        raise ValueError
+    return value
+
+
+_SHORT_TEXTS: Final = 32
+"""The same for a short text."""
+
+
+def _refuse_constant(_: str) -> NoReturn:
+    raise ValueError
+
+
+_UNGUARDED: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def holds_negative_zero(text: str) -> bool:
+    """Tell whether the literal `-0` may stand in a text. Most texts have `-0` only as the beginning of a fraction."""
+    return text.count("-0") != text.count("-0.") and NEGATIVE_ZERO.search(text.encode()) is not None
+
+
 def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[Any, str, int]:
     """Parse a text with the standard library's parser; return its value, itself, and how many `NonFinite` it holds."""
     text = _decode_utf8(data)
@@ -112,7 +146,7 @@ def _parse_strictly(data: bytes | bytearray | memoryview, limits: Limits) -> tup
     if offset is not None:
         raise too_deep(offset, limits)
     constants: list[NonFinite] = []
-    decoder = _SIGNED if "-0" in text and NEGATIVE_ZERO.search(text.encode()) else _USUAL
+    decoder = _SIGNED if holds_negative_zero(text) else _USUAL
     try:
         value = _parse(text, constants, decoder)
     except json.JSONDecodeError as error:
