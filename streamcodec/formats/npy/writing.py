@@ -9,8 +9,8 @@ from zlib import crc32
 import numpy as np
 
 from streamcodec.engine.datatypes import DATATYPES, Datatype
-from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.engine.message import Message, Part, binary_form, kind_of, message_of
+from streamcodec.engine.errors import LocalProtocolError, kind_of
+from streamcodec.engine.message import Message, Part, binary_form, message_of
 from streamcodec.engine.rows import Rows
 from streamcodec.formats.npy.reading import MAGIC
 from streamcodec.formats.npy.zipping import Entry, directory, local_header

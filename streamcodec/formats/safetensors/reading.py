@@ -71,7 +71,7 @@ def read(reader: Reader) -> Reading[Header]:
 
 def read_end(reader: Reader) -> Fill:
     """Check that the input ends with the last tensor. Without this check, the next file may follow at once."""
-    if reader.length is None and (yield from reader.look_ahead(scratch_bytes(1))):
+    if (yield from reader.look_ahead(scratch_bytes(1))):
         raise reader.trailing_bytes()
 
 

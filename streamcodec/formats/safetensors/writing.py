@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from streamcodec.engine.datatypes import DATATYPES, datatype_of
-from streamcodec.engine.errors import LocalProtocolError, shown
-from streamcodec.engine.message import Message, binary_form, kind_of, message_of
+from streamcodec.engine.errors import LocalProtocolError, kind_of, shown
+from streamcodec.engine.message import Message, binary_form, message_of
 from streamcodec.engine.rows import Rows
 from streamcodec.formats.safetensors.dtypes import NUMPY_NAMES, find_datatype
 from streamcodec.formats.safetensors.reading import LENGTH_BYTES, METADATA

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.deflate import deflate
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.inflate import checked_encoding
@@ -31,8 +32,10 @@ def compress_message(message: EncodedMessage, encoding: str) -> EncodedMessage:
         encoding: one of `ENCODINGS`.
 
     Raises:
-        LocalProtocolError: another encoding, the message is compressed already, or windows are streamed.
+        LocalProtocolError: it is no `EncodedMessage`, it is compressed already, windows are streamed, or there is no
+            such encoding.
     """
+    check_kind(message, EncodedMessage, "compress_message takes an EncodedMessage, as encode_request() returns it")
     if message.content_encoding is not None:
         msg = f"the message is compressed already, with {message.content_encoding}"
         raise LocalProtocolError(msg)

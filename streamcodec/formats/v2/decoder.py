@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from streamcodec.engine.decoder import Decoder
-from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.engine.limits import DEFAULT_LIMITS, Limits, check_element_bytes, check_tensor_bytes
+from streamcodec.engine.errors import LocalProtocolError, kind_of
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits, check_element_bytes, check_tensor_bytes, checked_limits
 from streamcodec.engine.machine import Machine
 from streamcodec.engine.placement import Place, new_array
 from streamcodec.engine.reader import Reader, Reading
@@ -20,7 +20,7 @@ from streamcodec.formats.v2.header import (
     raw_request_header,
 )
 from streamcodec.formats.v2.headercache import HeaderCache
-from streamcodec.formats.v2.layout import Layout
+from streamcodec.formats.v2.layout import Layout, StreamHeader
 from streamcodec.formats.v2.model import MessageT, RequestHeader, ResponseHeader
 
 Parse = Callable[[bytes | memoryview, Limits], MessageT]
@@ -37,6 +37,7 @@ def request_decoder(
     headers: HeaderCache[RequestHeader] | None = None,
     pause_after_header: bool = False,
     paced: bool = False,
+    null_is_nan: bool = False,
 ) -> Decoder[RequestHeader]:
     """Make a decoder for one inference request.
 
@@ -57,9 +58,12 @@ def request_decoder(
         pause_after_header: whether the decoder is paused after the header, before memory is taken for tensors. As after
             a window, it goes on when `next_event` is called again after the `HeaderReceived`.
         paced: whether work is done in small pieces, for which `next_event` returns `NEED_TURN`; see `Decoder.work`.
+        null_is_nan: whether `null` in the JSON data of FP32 and FP64 is NaN, as KServe's client writes it. Otherwise it
+            is refused: who writes it may have lost another value, too.
 
     Raises:
-        LocalProtocolError: a length is negative, or the limits are not those of `headers`.
+        LocalProtocolError: an argument is of another type; a length is negative; the limits are not those of `headers`;
+            or there are both `headers` and `null_is_nan`: they may hold headers that were read in the other way.
 
     Example:
         >>> body = b'{"inputs":[{"name":"x","datatype":"INT16","shape":[2],"parameters":{"binary_data_size":4}}]}'
@@ -70,18 +74,26 @@ def request_decoder(
         ['HeaderReceived', 'TensorReceived', 'EndOfMessage']
     """
     parse, limits = header_parser(parse_request_header, limits, headers)
-    layout = Layout(parse, long_request_header, header_length, allow_headerless)
+    stream: StreamHeader[RequestHeader] = long_request_header
+    if null_is_nan:
+        if headers is not None:
+            msg = "null_is_nan: not together with headers"
+            raise LocalProtocolError(msg)
+        parse = partial(parse_request_header, null_is_nan=True)
+        stream = partial(long_request_header, null_is_nan=True)
+    layout = Layout(parse, stream, header_length, allow_headerless)
     return _decoder(
         layout, body_length, limits, check=check, place=place, pause_after_header=pause_after_header, paced=paced
     )
 
 
 def raw_request_decoder(
-    spec: TensorSpec,
+    spec: TensorSpec | Callable[[int], TensorSpec],
     *,
     limits: Limits = DEFAULT_LIMITS,
     check: Callable[[RequestHeader], None] | None = None,
     place: Place = new_array,
+    pause_after_header: bool = False,
     paced: bool = False,
 ) -> Decoder[RequestHeader]:
     """Make a decoder for a raw binary request, whose body is one tensor and nothing else.
@@ -90,24 +102,41 @@ def raw_request_decoder(
     deduced from the model's metadata and the size of the body.
 
     Args:
-        spec: the deduced tensor; `nbytes` is the length of the body and `offset` is 0.
+        spec: the deduced tensor; `nbytes` is the length of the body and `offset` is 0. If the length of the body is
+            not known beforehand: a function that deduces the tensor from it. Then the whole body is kept until its end
+            has come, and is copied into its array; so for a moment it may take twice its memory.
         limits: `max_tensor_bytes` applies.
         check: as for `request_decoder`.
         place: as for `request_decoder`.
+        pause_after_header: as for `request_decoder`. The header is known when the length of the body is.
         paced: as for `request_decoder`.
 
     Raises:
         LocalProtocolError: `nbytes` does not fit the datatype and the shape.
     """
+    if isinstance(spec, TensorSpec):
+        read, length = partial(_read_nothing, raw_request_header(spec)), spec.nbytes
+    else:
+        read, length = partial(_read_all, spec), None
     machine = Machine(
-        partial(_read_nothing, raw_request_header(spec)),
-        length=spec.nbytes,
+        read,
+        length=length,
         limits=limits,
         check=check,
         place=place,
+        pause_after_header=pause_after_header,
         paced=paced,
     )
     return Decoder(machine)
+
+
+def _read_all(deduce: Callable[[int], TensorSpec], reader: Reader) -> Reading[RequestHeader]:
+    """Read the body, and return the header that follows from its length."""
+    limits = reader.limits
+    is_short = limits.max_message_bytes < limits.max_tensor_bytes
+    limit = "max_message_bytes" if is_short else "max_tensor_bytes"
+    nbytes = yield from reader.gather(min(limits.max_message_bytes, limits.max_tensor_bytes), limit)
+    return (yield from _read_nothing(raw_request_header(deduce(nbytes)), reader))
 
 
 def _read_nothing(header: RequestHeader, reader: Reader) -> Reading[RequestHeader]:
@@ -170,8 +199,13 @@ def header_parser(
         LocalProtocolError: the limits are not those of `headers`.
     """
     if headers is None:
-        return parse, DEFAULT_LIMITS if limits is None else limits
-    if limits is not None and limits != headers.limits:
+        return parse, DEFAULT_LIMITS if limits is None else checked_limits(limits)
+    try:
+        known = headers.limits
+    except AttributeError:
+        msg = f"headers are a HeaderCache, as HeaderCache(parse_request_header), not {kind_of(headers)}"
+        raise LocalProtocolError(msg) from None
+    if limits is not None and limits != known:
         msg = "the limits of a decoder must be the limits of its header cache"
         raise LocalProtocolError(msg)
-    return headers.parse, headers.limits
+    return headers.parse, known

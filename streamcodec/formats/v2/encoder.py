@@ -15,12 +15,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from json.encoder import encode_basestring
 from typing import Any, Final
 
+from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.payloads import encode_payloads
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES
-from streamcodec.engine.errors import LocalProtocolError, shown
+from streamcodec.engine.errors import LocalProtocolError, kind_of, shown
 from streamcodec.engine.message import (
     Encodable,
     Part,
@@ -28,7 +30,6 @@ from streamcodec.engine.message import (
     buffers_from,
     buffers_of,
     datatype_of_values,
-    kind_of,
 )
 from streamcodec.engine.placement import ALIGNMENT, byte_view
 from streamcodec.engine.record import constructor, record
@@ -182,6 +183,7 @@ def encode_request(
         members.append(f'"parameters":{_json(_checked(parameters, "binary_data_output"))},')
     if outputs is not None:
         names: set[str] = set()
+        check_kind(outputs, Iterable, _OUTPUTS)
         members.append(f'"outputs":{_json([_output_entry(output, names) for output in outputs])},')
     return _encode(members, "inputs", inputs)
 
@@ -267,13 +269,16 @@ def _encode(
         try:
             datatype = datatype_of_values(array)
             shape = str([*array.shape]).replace(" ", "")
-            start = f'{separator}{{"name":{to_json(tensor.name)},"shape":{shape},"datatype":"{datatype.name}"'
+            start = f'{separator}{{"name":{encode_basestring(tensor.name)},"shape":{shape},"datatype":"{datatype.name}"'
             if tensor.is_binary:
                 part, size = binary_form(array, datatype)
                 has_binary, nbytes = True, nbytes + size
                 if size:
                     parts.append(part)
-                text.append(f"{start}{_parameters(tensor, size)}}}")
+                if tensor.parameters:
+                    text.append(f"{start}{_parameters(tensor, size)}}}")
+                else:
+                    text.append(f'{start},"parameters":{{"binary_data_size":{size}}}}}')
             else:
                 data = json_values(collect(array) if isinstance(array, Rows) else array, datatype, nonfinite)
                 text += (start, _parameters(tensor), ',"data":')
@@ -297,14 +302,15 @@ def _encode(
 
 def _parameters(tensor: Tensor, size: int | None = None) -> str:
     """Return the text of a tensor's parameters, if it has any. A received `binary_data_size` is replaced."""
-    if size is not None and not tensor.parameters:
-        return f',"parameters":{{"binary_data_size":{size}}}'
     parameters = _checked(tensor.parameters or {})
     parameters.pop("binary_data_size", None)
     if size is not None:
         parameters["binary_data_size"] = size
     return f',"parameters":{_json(parameters)}' if parameters else ""
 
+
+_OUTPUTS: Final = "outputs are RequestedOutput objects, as [RequestedOutput(name='y')]"
+_PARAMETERS: Final = "parameters are a mapping of names to values"
 
 _SEQUENCES = (list, tuple)
 """The usual types for tensors. For these, the slow check for a mapping is not needed."""
@@ -313,6 +319,8 @@ _SEQUENCES = (list, tuple)
 def _listed(tensors: Tensors) -> Iterable[Tensor]:
     if isinstance(tensors, Mapping):
         return [Tensor(name=name, array=array) for name, array in tensors.items()]
+    if not isinstance(tensors, Iterable):
+        raise _no_tensor(tensors)
     return tensors
 
 
@@ -321,6 +329,7 @@ def _no_tensor(value: object) -> LocalProtocolError:
 
 
 def _output_entry(output: RequestedOutput, names: set[str]) -> dict[str, Any]:
+    check_kind(output, RequestedOutput, _OUTPUTS)
     _add_name(output.name, names)
     parameters = _checked(output.parameters, "binary_data")
     if output.binary_data is not None:
@@ -337,6 +346,7 @@ def _add_name(name: str, names: set[str]) -> None:
 
 def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str, Any]:
     """Check that parameters have a form in JSON, and copy them. The parameter `flag` must be a boolean or null."""
+    check_kind(parameters, Mapping, _PARAMETERS)
     if flag is not None and type(parameters.get(flag)) not in _FLAGS:
         msg = f"the parameter {flag} is a bool, not {parameters[flag]!r}"
         raise LocalProtocolError(msg)
@@ -357,6 +367,8 @@ _FLAGS = frozenset({bool, type(None)})
 
 
 def _json(value: object) -> str:
+    if type(value) is str:  # as nearly always, and in a third of the time
+        return encode_basestring(value)
     try:
         return to_json(value)
     except (TypeError, ValueError, RecursionError) as error:

@@ -37,10 +37,15 @@ _MARK: Final = b"-triton.binary+json"
 """A part of both names, for a quick check of all other media types."""
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
-_QUOTED: Final = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
-_PARAMETER: Final = rb"[ \t]*;[ \t]*(?:(%b+)=(%b+|%b))?" % (_TOKEN, _TOKEN, _QUOTED)
+_QUOTED: Final = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
+_PARAMETER: Final = rb"[ \t]*+;[ \t]*+(?:(%b++)=(%b++|%b))?+" % (_TOKEN, _TOKEN, _QUOTED)
 _NAME: Final = rb"(?<!%b)application/vnd\.(?:sagemaker|vertex-ai)-triton\.binary\+json(?!%b)" % (_TOKEN, _TOKEN)
-"""RFC 9110, section 5.6.6. These patterns are compiled when the first such media type comes: few programs meet one."""
+"""RFC 9110, section 5.6.6. These patterns are compiled when the first such media type comes: few programs meet one.
+Nothing is tried twice: what has matched is not given back (`*+`)."""
+
+_MAX_MEDIA_TYPE_BYTES: Final = 2 << 10
+_MAX_PARAMETERS: Final = 32
+"""Of a media type that declares the length. Each costs a microsecond, and may have one byte."""
 
 _MAX_DIGITS: Final = 19
 """Most digits of a length. They are enough for a 63-bit number, and `int` never gets a megabyte of digits."""
@@ -61,8 +66,12 @@ def parse_header_length(values: Sequence[bytes], content_types: Sequence[bytes] 
     Raises:
         RemoteProtocolError: `invalid-header-length`: a field is repeated, or does not have 1 to 19 decimal digits; the
             media type is wrong, see `parse_media_type`; or the two lengths differ.
+        LocalProtocolError: the values are not a list of bytes.
     """
-    return header_form(values, content_types)[0]
+    try:
+        return header_form(values, content_types)[0]
+    except (AttributeError, TypeError):
+        raise _not_bytes() from None
 
 
 def header_form(values: Sequence[bytes], content_types: Sequence[bytes]) -> tuple[int | None, str | None]:
@@ -89,7 +98,7 @@ def parse_media_type(content_types: Sequence[bytes]) -> tuple[str, int] | None:
     Raises:
         RemoteProtocolError: `invalid-header-length`: a field has the name of one of the two, and is not the only one,
             has something in front of the name, parameters that are not well formed, or not exactly one
-            `json-header-size` of 1 to 19 decimal digits.
+            `json-header-size` of 1 to 19 decimal digits; or it has more than 2 KiB or 32 parameters.
     """
     for value in content_types:
         if _MARK in value.lower() and (name := re.search(_NAME, value, re.IGNORECASE)) is not None:
@@ -111,6 +120,11 @@ def checked_media_type(media_type: str) -> str:
     return media_type
 
 
+def _not_bytes() -> LocalProtocolError:
+    msg = "the values of a field are a list of bytes, as [b'128']; text.encode('latin-1') makes bytes of a str"
+    return LocalProtocolError(msg)
+
+
 def _field_length(values: Sequence[bytes]) -> int:
     if len(values) > 1:
         raise _invalid(f"{HEADER_LENGTH_FIELD} occurs {len(values)} times")
@@ -119,10 +133,15 @@ def _field_length(values: Sequence[bytes]) -> int:
 
 def _header_size(value: bytes, name: re.Match[bytes]) -> int:
     """Return the length in the parameters of a media type."""
+    if len(value) > _MAX_MEDIA_TYPE_BYTES:
+        raise _invalid(f"Content-Type has more than {_MAX_MEDIA_TYPE_BYTES} bytes")
     if name.start():
         raise _invalid(f"Content-Type has something in front of {name[0].decode()}")
-    sizes, position = [], name.end()
+    sizes, position, count = [], name.end(), 0
     while position < len(value):
+        count += 1
+        if count > _MAX_PARAMETERS:
+            raise _invalid(f"Content-Type has more than {_MAX_PARAMETERS} parameters")
         parameter = re.compile(_PARAMETER).match(value, position)
         if parameter is None:
             raise _invalid("the parameters of Content-Type are not well formed")
@@ -140,6 +159,9 @@ def _unquoted(text: bytes) -> bytes:
 
 
 def _decimal(digits: bytes, name: str) -> int:
+    value: object = digits
+    if isinstance(value, str):  # to which numbers of other alphabets are digits, too
+        raise _not_bytes()
     if not digits.isdigit() or len(digits) > _MAX_DIGITS:  # for bytes, `isdigit` accepts only ASCII digits
         raise _invalid(f"{name} is not a plain decimal number")
     return int(digits)
@@ -158,9 +180,13 @@ def parse_content_encoding(values: Sequence[bytes]) -> str | None:
 
     Raises:
         RemoteProtocolError: `unsupported-encoding`, status 415: another encoding, or several.
+        LocalProtocolError: the values are not a list of bytes.
     """
     # As bytes: HTTP has only two blank characters, and only ASCII letters are case-insensitive.
-    encoding = b",".join(values).strip(b" \t").lower().decode("latin-1")
+    try:
+        encoding = b",".join(values).strip(b" \t").lower().decode("latin-1")
+    except TypeError:
+        raise _not_bytes() from None
     if encoding in {"", "identity"}:
         return None
     encoding = "gzip" if encoding == "x-gzip" else encoding

@@ -16,12 +16,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Generic
 
-from streamcodec.engine.errors import LocalProtocolError
+import numpy as np
+
+from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.json.scan import LONG_BYTES
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import NOTHING, TensorSpec
+from streamcodec.formats.v2.compactheader import read_compactly
 from streamcodec.formats.v2.jsonslices import SlicedData
 from streamcodec.formats.v2.jsonstream import ENTRIES_PER_TURN, HeaderStream, Items, Turns
 from streamcodec.formats.v2.members import (
@@ -41,24 +44,29 @@ _new_request_header: Final = constructor(RequestHeader)
 _new_response_header: Final = constructor(ResponseHeader)
 
 
-def parse_request_header(data: bytes | bytearray | memoryview, limits: Limits) -> RequestHeader:
+def parse_request_header(
+    data: bytes | bytearray | memoryview, limits: Limits, *, null_is_nan: bool = False
+) -> RequestHeader:
     """Parse and validate the JSON header of an inference request.
 
     Args:
         data: exactly the header; the tensors start at its end.
         limits: caps on what the header may declare.
+        null_is_nan: whether `null` may stand in the data of FP32 and FP64, as KServe's client writes NaN.
 
     Raises:
         RemoteProtocolError: a rule is broken; `code`, `path` or `offset` say which and where.
         LimitExceededError: the header declares more than `limits` allow.
     """
     if len(data) > LONG_BYTES:
-        return _parse_long(long_request_header(limits, len(data)), data)
+        return _parse_long(partial(long_request_header, limits, len(data), null_is_nan=null_is_nan), data)
+    if (compact := read_compactly(data, limits)) is not None:
+        return compact
     if (plain := read_plainly(data, "inputs", limits)) is not None:
         root, tensors = plain
         return _request_header(root, tensors, 0, _OutputReader(limits) if "outputs" in root else None)
     root, constants = _parse_object(data, limits)
-    tensors = TensorReader("inputs", start=len(data), limits=limits).read_all(root)
+    tensors = TensorReader("inputs", start=len(data), limits=limits, null_is_nan=null_is_nan).read_all(root)
     return _request_header(root, tensors, constants, _OutputReader(limits))
 
 
@@ -79,7 +87,7 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
         LimitExceededError: the header declares more than `limits` allow.
     """
     if len(data) > LONG_BYTES:
-        return _parse_long(long_response_header(limits, len(data)), data)
+        return _parse_long(partial(long_response_header, limits, len(data)), data)
     if (plain := read_plainly(data, "outputs", limits)) is not None:
         root, tensors = plain
         return _response_header(root, tensors, 0)
@@ -88,8 +96,22 @@ def parse_response_header(data: bytes | bytearray | memoryview, limits: Limits) 
     return _response_header(root, tensors, constants)
 
 
+WHOLE_BYTES: Final = 64 << 10
+"""A long header that has no more bytes than this is parsed at once if it is a plain one. It takes half the time then,
+and no more than a turn."""
+
+_MOST_OBJECTS: Final = 256
+"""Objects in a text that is parsed at once. A tensor with its values costs some microseconds."""
+
+_BACKSLASH: Final = ord("\\")
+_OPENING_BRACE: Final = ord("{")
+
+_DIGITS_PER_VALUE: Final = 20
+"""As in `jsonkept.py`: a run of many digits counts as one value for each group of this many digits."""
+
+
 class LongHeader(Generic[MessageT]):
-    """Reads a long header, block by block; `jsonstream.py` says how."""
+    """Reads a long header, block by block; `jsonstream.py` says how. Or at once, if it is a plain one."""
 
     def __init__(
         self,
@@ -108,7 +130,32 @@ class LongHeader(Generic[MessageT]):
         """
         self._tensors = tensors
         self._make = make
+        self._limits = limits
         self._stream = HeaderStream({tensors.key: tensors, **others}, limits)
+
+    def parse_whole(self, text: bytes | bytearray | memoryview) -> MessageT | None:
+        """Parse the whole text at once, if it is plain; else return None, and make another reader for its blocks.
+
+        Block by block, not all that is plain is accepted: besides the data of tensors there may be only so much text,
+        and so many values. So a text is parsed at once only if it surely has no more. An escape could hide that the
+        member is `data`.
+        """
+        limits = self._limits
+        octets = np.frombuffer(text, np.uint8)
+        if len(text) > limits.max_json_text_bytes or (octets == _BACKSLASH).any():
+            return None
+        if np.count_nonzero(octets == _OPENING_BRACE) > _MOST_OBJECTS:
+            return None
+        plain = read_plainly(text, self._tensors.key, limits)
+        if plain is None:
+            return None
+        most = sum(int(np.count_nonzero(octets == mark)) for mark in b",[{") + len(text) // _DIGITS_PER_VALUE
+        if most - sum(spec.count - 1 for spec in plain[1] if spec.data is not None) > limits.max_json_values:
+            return None
+        try:
+            return self._make(*plain, 0)
+        except MessageError:  # block by block, an error at another place may come first
+            return None
 
     def feed(self, text: bytes) -> Turns:
         """Take the next bytes."""
@@ -131,16 +178,20 @@ class LongHeader(Generic[MessageT]):
         return self._make(root, tensors, constants)
 
 
-def long_request_header(limits: Limits, start: int | None = None) -> LongHeader[RequestHeader]:
+def long_request_header(
+    limits: Limits, start: int | None = None, *, null_is_nan: bool = False
+) -> LongHeader[RequestHeader]:
     """Return a reader for the long header of a request.
 
     Args:
         limits: caps on what the header may declare.
         start: where the bytes of its tensors start; None if the length of the header is not known.
+        null_is_nan: as for `parse_request_header`.
     """
     outputs = _OutputReader(limits)
     make = partial(_request_header, outputs=outputs)
-    return LongHeader(TensorReader("inputs", start=start, limits=limits), {"outputs": outputs}, make, limits)
+    tensors = TensorReader("inputs", start=start, limits=limits, null_is_nan=null_is_nan)
+    return LongHeader(tensors, {"outputs": outputs}, make, limits)
 
 
 def long_response_header(limits: Limits, start: int | None = None) -> LongHeader[ResponseHeader]:
@@ -149,8 +200,11 @@ def long_response_header(limits: Limits, start: int | None = None) -> LongHeader
     return LongHeader(tensors, {}, _response_header, limits)
 
 
-def _parse_long(stream: LongHeader[MessageT], data: bytes | bytearray | memoryview) -> MessageT:
+def _parse_long(make: Callable[[], LongHeader[MessageT]], data: bytes | bytearray | memoryview) -> MessageT:
     """Parse a long text that is in memory already."""
+    if len(data) <= WHOLE_BYTES and (whole := make().parse_whole(data)) is not None:
+        return whole
+    stream = make()
     for start in range(0, len(data), LONG_BYTES):
         for _ in stream.feed(bytes(data[start : start + LONG_BYTES])):
             pass

@@ -49,7 +49,7 @@ class HeaderCache(Generic[MessageT]):
         self._parse = parse
         self._limits = limits
         self._max_header_bytes = max_header_bytes
-        self._known: Cache[MessageT] = Cache(max_headers, max_header_bytes)
+        self._known: Cache[bytes, MessageT] = Cache(max_headers, max_header_bytes)
 
     @property
     def limits(self) -> Limits:

@@ -30,7 +30,7 @@ from streamcodec.engine.json.text import parse_slice
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.placement import aligned_bytes
 from streamcodec.engine.record import record
-from streamcodec.formats.v2.jsondata import WrongValue, are_lists, convert, not_nested, place, restore_signs
+from streamcodec.formats.v2.jsondata import WrongValue, are_lists, convert, not_nested, pack_into, place, restore_signs
 
 DATA_DEPTH: Final = 4
 """Depth of the `data` array: within the root, the array of tensors and the tensor."""
@@ -314,27 +314,36 @@ class SlicedData:
             values = self._rows.flatten(values, part)
         elif self._position + len(values) > self._count:
             raise self._wrong_count(self._position + len(values), " or more" * (not part.is_last))
-        try:
-            array = convert(values, self._datatype, null_is_nan=self._null_is_nan)
-        except WrongValue as wrong:
-            index = self._position + wrong.index
-            shape = (index + 1,) if self._rows is None else self._shape
-            raise wrong.refusal(place(self._path, shape, index)) from None
         end = self._position + len(values)
         if self._values is None:
-            texts = array.tolist()
+            texts = self._convert(values).tolist()
             if part.taken_out is not None:
                 texts[0] = part.taken_out.value
                 self._long_bytes += len(part.taken_out.value)
             self._check_texts(texts)
             self._texts += texts
         else:
+            array = self._values[self._position : end]
+            if not pack_into(array, values, self._datatype):
+                array[:] = self._convert(values)
             if self._datatype.kind == "f" and not array.all():
                 restore_signs(array, part.text)
-            self._values[self._position : end] = array
         self._position = end
         if part.is_last and end != self._count:
             raise self._wrong_count(end)
+
+    def _convert(self, values: list[Any]) -> np.ndarray[Any, Any]:
+        """Convert the next values.
+
+        Raises:
+            RemoteProtocolError: one of them does not fit.
+        """
+        try:
+            return convert(values, self._datatype, null_is_nan=self._null_is_nan)
+        except WrongValue as wrong:
+            index = self._position + wrong.index
+            shape = (index + 1,) if self._rows is None else self._shape
+            raise wrong.refusal(place(self._path, shape, index)) from None
 
     def complete(self) -> Generator[None, None, None]:
         """Put the texts of BYTES into their array after the last slice; yields between two pieces of work."""

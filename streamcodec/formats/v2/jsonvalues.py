@@ -26,6 +26,7 @@ from streamcodec.engine.elements.payloads import NO_TEXT, payloads_as_text, payl
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES, Offsets
 from streamcodec.engine.elements.runs import cut
 from streamcodec.engine.errors import NotRepresentableError
+from streamcodec.engine.json.quick import writes_floats
 from streamcodec.engine.rows import Rows
 from streamcodec.formats.v2.jsonfloats import floats_as_text
 from streamcodec.formats.v2.jsonintegers import integers_as_text, length_of_integers
@@ -34,11 +35,14 @@ from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, check_form, encod
 SMALL_BYTES: Final = 64 << 10
 """Bytes of the largest tensor that is written at once."""
 
-KEPT_BYTES: Final = 1 << 20
+KEPT_BYTES: Final = 2 << 20
 """Bytes of the longest text of floats or strings that is kept from the first pass for the second."""
 
 _FEW: Final = {"b": 128, "u": 128, "i": 128, "f": 512}
 """Up to this number of values, `json` is quicker than numpy."""
+
+_FEW_FLOATS: Final = 12
+"""Up to this number of floats, `json` is quicker than `msgspec`, which needs some preparation."""
 
 _SLICE_BYTES: Final = 32 << 10
 """Bytes of the array at a time. Their text has 20 to 160 KiB."""
@@ -66,7 +70,8 @@ def json_values(array: _Array | Elements, datatype: Datatype, nonfinite: NonFini
     if _nbytes(array) > SMALL_BYTES:
         return _large(array, datatype, nonfinite)
     values = np.asarray(array)
-    if values.size > _FEW.get(datatype.kind, values.size):
+    is_quick = datatype.kind == "f" and values.size > _FEW_FLOATS and writes_floats()
+    if is_quick or values.size > _FEW.get(datatype.kind, values.size):
         texts = _floats(values, nonfinite) if datatype.kind == "f" else _integers(values)
         return f"[{b''.join(texts).decode()[1:]}]"
     return to_json(encode_data(values, datatype, nonfinite))

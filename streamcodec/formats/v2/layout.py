@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Generic
 
+from streamcodec.engine.arguments import checked_length
 from streamcodec.engine.errors import (
     ErrorCode,
     LimitExceededError,
-    LocalProtocolError,
     MessageError,
     RemoteProtocolError,
 )
@@ -23,7 +23,7 @@ from streamcodec.engine.limits import Limits
 from streamcodec.engine.placement import scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
-from streamcodec.formats.v2.header import LongHeader
+from streamcodec.formats.v2.header import WHOLE_BYTES, LongHeader
 from streamcodec.formats.v2.model import MessageT
 
 Text = bytes | memoryview
@@ -31,6 +31,8 @@ Text = bytes | memoryview
 
 StreamHeader = Callable[[Limits, int | None], LongHeader[MessageT]]
 """Makes the reader of a long header; the arguments are those of `long_request_header`."""
+
+_CLOSING_BRACE: Final = ord("}")
 
 _LITTLE_TEXT_BYTES: Final = 4 << 10
 """Bytes of a header that is parsed without a turn. It takes some tenths of a millisecond at most."""
@@ -64,11 +66,10 @@ class Layout(Generic[MessageT]):
             is_header_only: whether the body ends with the header, because its tensors are elsewhere.
 
         Raises:
-            LocalProtocolError: the length is negative.
+            LocalProtocolError: the length is negative, or no integer.
         """
-        if (header_length or 0) < 0:
-            msg = "a length is negative"
-            raise LocalProtocolError(msg)
+        if header_length is not None and (type(header_length) is not int or header_length < 0):
+            header_length = checked_length("header_length", header_length)
         self._parse_header = parse_header
         self._stream_header = stream_header
         self._header_length = header_length
@@ -128,6 +129,10 @@ class Layout(Generic[MessageT]):
 
     def _read_long(self, reader: Reader, length: int) -> Reading[MessageT]:
         """Read a long header of known length."""
+        if length <= WHOLE_BYTES and reader.on_filled is None:
+            text = yield from reader.look_ahead(scratch_bytes(length))
+            if len(text) == length and (whole := (yield from self._parse_whole(reader, text))) is not None:
+                return whole
         stream = self._stream_header(reader.limits, length)
         block = scratch_bytes(LONG_BYTES)
         for start in range(0, length, LONG_BYTES):
@@ -142,6 +147,8 @@ class Layout(Generic[MessageT]):
         Returns:
             The header, and its length.
         """
+        if (whole := (yield from self._read_whole(reader))) is not None:
+            return whole, reader.position
         finder = ObjectEnd() if self.is_headerless else None
         stream: LongHeader[MessageT] | None = None
         block = scratch_bytes(LONG_BYTES)
@@ -159,6 +166,42 @@ class Layout(Generic[MessageT]):
                 header = yield from reader.in_turns(stream.finish(reader.position))
                 return header, reader.position
 
+    def _read_whole(self, reader: Reader) -> Reading[MessageT | None]:
+        """Read a body that is one JSON object and nothing else, as nearly all of undeclared length are.
+
+        Such an object ends with the last byte, so its end need not be searched for. If that turns out wrong, nothing
+        has been used, and the ordinary way begins. An error with a path is that of an object that was parsed.
+
+        Returns:
+            The header; None if the ordinary way has to decide.
+        """
+        length = reader.length
+        if not length or length > min(WHOLE_BYTES, reader.limits.max_header_bytes):
+            return None
+        text = yield from reader.look_ahead(scratch_bytes(length))
+        if len(text) < length or text[-1] != _CLOSING_BRACE:
+            return None
+        return (yield from self._parse_whole(reader, text))
+
+    def _parse_whole(self, reader: Reader, text: memoryview) -> Reading[MessageT | None]:
+        """Parse a header whose bytes are all ahead; None if the ordinary way has to decide."""
+        if len(text) > _LITTLE_TEXT_BYTES:
+            yield from reader.turn()
+        reader.held_bytes = len(text)
+        header: MessageT | None
+        if len(text) > LONG_BYTES:
+            header = self._stream_header(reader.limits, len(text)).parse_whole(text)
+        else:
+            try:
+                header = self._parse_header(text, reader.limits)
+            except MessageError as error:
+                if error.path is not None:
+                    raise
+                return None
+        if header is not None:
+            reader.skip(len(text))
+        return header
+
     def _read_block(
         self, reader: Reader, block: memoryview, finder: ObjectEnd | None
     ) -> Reading[tuple[memoryview, bool]]:
@@ -167,12 +210,14 @@ class Layout(Generic[MessageT]):
         if reader.length is not None:
             most = min(most, reader.length)
         start = reader.position
-        part = yield from reader.look_ahead(block[: most - start])
+        room = block[: most - start]
+        part = (yield from reader.look_ahead(room))[: len(room)]
+        has_ended = reader.has_ended and len(part) < len(room)
         end = None if finder is None else finder.find(part)
         reader.skip(len(part) if end is None else end - start)
         self._check_header_length(reader, reader.position)
-        is_over = end is not None or reader.has_ended or reader.position == reader.length
-        if end is None and reader.has_ended and reader.position < (reader.length or 0):
+        is_over = end is not None or has_ended or reader.position == reader.length
+        if end is None and has_ended and reader.position < (reader.length or 0):
             raise reader.truncated((reader.length or 0) - reader.position)
         if reader.position == 0:
             self._refuse_empty()

@@ -47,16 +47,35 @@ from streamcodec.formats.v2.plainheader import read_plain_tensor
 class TensorReader:
     """Reads one array of tensors. Computes where their bytes start: one after the other, from the end of the header."""
 
-    __slots__ = ("_is_tolerant", "_limits", "_names", "_offset", "_start", "held_bytes", "key", "tensors")
+    __slots__ = (
+        "_is_tolerant",
+        "_limits",
+        "_names",
+        "_null_is_nan",
+        "_offset",
+        "_start",
+        "held_bytes",
+        "key",
+        "tensors",
+    )
 
     has_data = True
 
-    def __init__(self, key: str, *, start: int | None, limits: Limits, is_tolerant: bool = False) -> None:
+    def __init__(
+        self,
+        key: str,
+        *,
+        start: int | None,
+        limits: Limits,
+        is_tolerant: bool = False,
+        null_is_nan: bool = False,
+    ) -> None:
         self.key: str = key
         self._start = start
         self._offset = start or 0
         self._limits = limits
         self._is_tolerant = is_tolerant
+        self._null_is_nan = is_tolerant or null_is_nan
         self._names: set[str] = set()
         self.tensors: list[TensorSpec] = []
         self.held_bytes: int = 0
@@ -86,7 +105,7 @@ class TensorReader:
             datatype,
             shape,
             path,
-            null_is_nan=self._is_tolerant,
+            null_is_nan=self._null_is_nan,
             limits=self._limits,
             check_texts=partial(self._check_texts, path),
         )
@@ -165,7 +184,7 @@ class TensorReader:
             datatype=datatype,
             shape=shape,
             path=path,
-            null_is_nan=self._is_tolerant,
+            null_is_nan=self._null_is_nan,
             check_size=partial(check_json_size, datatype, shape, self._limits, path),
         )
         if datatype.is_bytes:

@@ -11,14 +11,21 @@ import pytest
 from streamcodec import (
     DATATYPES,
     DEFAULT_LIMITS,
+    NEED_TURN,
     Decoder,
+    EndOfMessage,
     ErrorCode,
+    HeaderReceived,
     LimitExceededError,
     Limits,
     LocalProtocolError,
+    NewArray,
     RemoteProtocolError,
     RequestHeader,
+    TensorReceived,
     TensorSpec,
+    WindowReceived,
+    Windows,
     raw_request_decoder,
 )
 from tests.engine.triad import accept, decode, refuse
@@ -241,3 +248,91 @@ def test_raw_request_of_a_size_that_does_not_fit_is_a_mistake_of_ours() -> None:
     spec = TensorSpec(name="x", datatype=DATATYPES["FP32"], shape=(2,), nbytes=7, offset=0)
     with pytest.raises(LocalProtocolError, match=r"FP32 \[2\] does not have 7 bytes"):
         raw_request_decoder(spec)
+
+
+def deduced(nbytes: int) -> TensorSpec:
+    """As many INT16 as there are bytes for."""
+    if nbytes % 2:
+        raise RemoteProtocolError("half a number", code=ErrorCode.MODEL_MISMATCH)
+    return TensorSpec(name="in", datatype=DATATYPES["INT16"], shape=(nbytes // 2,), nbytes=nbytes, offset=0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5_000])
+def test_raw_request_of_unknown_length_is_deduced_at_its_end(count: int) -> None:
+    values = np.arange(count, dtype=np.int16)
+    outcome = decode(lambda: raw_request_decoder(deduced), values.astype("<i2").tobytes())
+    assert outcome.error is None
+    [array] = outcome.arrays
+    np.testing.assert_array_equal(array, values, strict=True)
+    assert isinstance(outcome.header, RequestHeader)
+    assert [(spec.shape, spec.nbytes, spec.offset) for spec in outcome.header.tensors] == [((count,), 2 * count, 0)]
+
+
+def test_raw_request_of_unknown_length_is_refused_at_its_end() -> None:
+    assert refuse(lambda: raw_request_decoder(deduced), b"123").code is ErrorCode.MODEL_MISMATCH
+
+
+def _booleans(nbytes: int) -> TensorSpec:
+    return TensorSpec(name="in", datatype=DATATYPES["BOOL"], shape=(nbytes,), nbytes=nbytes, offset=0)
+
+
+def test_values_of_a_raw_request_of_unknown_length_are_checked() -> None:
+    assert accept(lambda: raw_request_decoder(_booleans), b"\0\1")[0].tolist() == [False, True]
+    error = refuse(lambda: raw_request_decoder(_booleans), b"\1\2\0")
+    assert (error.code, error.offset) == (ErrorCode.INVALID_BOOL, 1)
+
+
+@pytest.mark.parametrize("limit", ["max_tensor_bytes", "max_message_bytes"])
+def test_raw_request_of_unknown_length_is_refused_as_soon_as_it_is_too_long(limit: str) -> None:
+    limits = Limits(**{limit: 8})
+    accept(lambda: raw_request_decoder(deduced, limits=limits), bytes(8))
+    error = refuse(lambda: raw_request_decoder(deduced, limits=limits), bytes(20))
+    assert isinstance(error, LimitExceededError)
+    assert (error.limit, error.offset) == (limit, 8)
+    decoder = raw_request_decoder(deduced, limits=limits)
+    assert decoder.feed(bytes(20)) == 9
+
+
+def test_memory_for_a_raw_request_of_unknown_length_is_taken_as_it_comes_and_after_its_header() -> None:
+    placed: list[TensorSpec] = []
+
+    def place(spec: TensorSpec) -> NewArray:
+        placed.append(spec)
+        return NewArray()
+
+    decoder = raw_request_decoder(deduced, place=place, pause_after_header=True)
+    for nbytes in (1, 4 << 10, 3 << 20):
+        before = decoder.offset
+        decoder.feed(bytes(nbytes))
+        assert decoder.offset == before + nbytes
+        assert len(decoder.get_buffer()) <= max(8 << 10, decoder.offset)
+    decoder.feed(bytes(1))
+    decoder.receive_eof()
+    assert isinstance(decoder.next_event(), HeaderReceived)
+    assert not placed
+    assert [type(decoder.next_event()) for _ in range(2)] == [TensorReceived, EndOfMessage]
+    assert [spec.nbytes for spec in placed] == [decoder.offset]
+
+
+def test_what_was_gathered_is_placed_in_turns_and_windows() -> None:
+    body = np.arange(3 << 20, dtype="<i2").tobytes()
+    decoder = raw_request_decoder(deduced, paced=True)
+    decoder.feed(body)
+    decoder.receive_eof()
+    turns, arrays = 0, []
+    while not isinstance(event := decoder.next_event(), EndOfMessage):
+        if event is NEED_TURN:
+            turns += 1
+            decoder.work()
+        elif isinstance(event, TensorReceived):
+            arrays.append(event.array)
+    assert turns >= 5
+    assert arrays[0].tobytes() == body
+    windowed = raw_request_decoder(deduced, place=lambda _: Windows(max_window_bytes=1000))
+    windowed.feed(body[:5001])
+    windowed.feed(body[5001:10_000])
+    windowed.receive_eof()
+    windows = b""
+    while not isinstance(event := windowed.next_event(), EndOfMessage):
+        windows += event.array.tobytes() if isinstance(event, WindowReceived) else b""
+    assert windows == body[:10_000]

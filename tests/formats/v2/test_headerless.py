@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.engine.json.objectend import ObjectEnd
+from streamcodec.formats.v2.layout import Layout
 from tests.effort import places
 from tests.engine.triad import accept, decode, refuse
 from tests.formats.v2.messages import Message, binary, json_message, jsonic, message, request, response
@@ -332,3 +334,37 @@ def test_the_end_is_where_a_parser_finds_it_however_the_bytes_are_cut(
         if found is not None:
             break
     assert found == len(text)
+
+
+FLOATS = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1.5,-0.25]}]}'
+SEVEN = b",".join([b"1.428571"] * 1000)
+BODIES = {
+    "usual": FLOATS,
+    "of some kilobytes": FLOATS.replace(b"[2]", b"[1000]").replace(b"1.5,-0.25", SEVEN),
+    "with tensors": OBJECT + b"\1\0\2}",
+    "with another object": FLOATS + b"{}",
+    "with tensors that are missing": OBJECT,
+    "with white space": FLOATS + b" \n",
+    "not JSON": FLOATS.replace(b"1.5", b"1.5.}"),
+    "not UTF-8": FLOATS.replace(b"x", b"\xff"),
+    "too deep": b'{"a":' + b"[" * 99 + b"]" * 99 + b"}",
+    "a wrong value": FLOATS.replace(b"1.5", b'"a"'),
+    "no object": b"[{}]}",
+    "a brace": b"}",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("missing", [0, 1, -1])
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_that_ends_with_a_brace_is_read_as_any_other(name: str, missing: int) -> None:
+    source = json_message(BODIES[name]).headerless()
+    source = replace(source, body_length=max(len(source.body) + missing, 0))
+    with mock.patch.object(Layout, "_read_whole", return_value=()):
+        expected = decode(source)
+    assert decode(source).log == expected.log
+
+
+def test_the_ordinary_way_begins_with_what_has_come() -> None:
+    (array,) = accept(message(OBJECT, b"\1\0\2}").headerless())
+    assert array.tobytes() == b"\1\0\2}"

@@ -9,12 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from streamcodec.formats.v2 import jsonfloats
 from streamcodec.formats.v2.jsonfloats import floats_as_text
 
 Floats = npt.NDArray[np.float64]
 
 COUNT = 20_000
 random = np.random.default_rng(53)
+
+
+@pytest.fixture(autouse=True, params=["package", "numpy"])
+def writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have floats written by the optional package, or as if it was not installed."""
+    if request.param == "numpy":
+        monkeypatch.setattr(jsonfloats, "write_floats", lambda _: None)
 
 
 def written(values: npt.NDArray[np.floating]) -> tuple[str, int]:

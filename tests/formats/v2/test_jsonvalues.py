@@ -90,9 +90,13 @@ def test_numbers_of_any_datatype_and_layout(dtype: str, way: str) -> None:
     assert text_of(message) == expected(array.reshape(-1).tolist())  # any number of times
 
 
-@pytest.mark.parametrize("count", [127, 128, 129, 511, 512, 513, 3_000])
+@pytest.mark.parametrize("has_package", [True, False])
+@pytest.mark.parametrize("count", [1, 12, 13, 127, 128, 129, 511, 512, 513, 3_000])
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_numbers_of_a_tensor_that_is_not_large(dtype: str, count: int) -> None:
+def test_numbers_of_a_tensor_that_is_not_large(
+    dtype: str, count: int, has_package: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonvalues, "writes_floats", lambda: has_package)
     array = noise(dtype, count)
     message = response(array)
     assert not message.is_streamed

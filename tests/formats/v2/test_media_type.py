@@ -133,6 +133,15 @@ def test_that_parameters_are_not_well_formed_is_told() -> None:
     assert caught.value.message == "the parameters of Content-Type are not well formed"
 
 
+@MEDIA_TYPES
+def test_at_most_32_parameters_are_read(media_type: str) -> None:
+    value = f"{media_type};json-header-size=5" + ";a=b" * 31
+    assert parse_media_type([value.encode()]) == (media_type, 5)
+    with pytest.raises(RemoteProtocolError) as caught:
+        parse_media_type([f"{value};a=b".encode()])
+    assert caught.value.message == "Content-Type has more than 32 parameters"
+
+
 @pytest.mark.parametrize("value", OTHERS)
 def test_other_media_types_are_left_alone(value: bytes) -> None:
     for content_types in ([value], [value, value]):

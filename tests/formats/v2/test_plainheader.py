@@ -27,7 +27,7 @@ from streamcodec.formats.v2.plainheader import parse_plain_entries, read_plainly
 from streamcodec.testing import describe_error, describe_header
 from tests.effort import examples
 from tests.engine.triad import decode
-from tests.formats.v2.messages import Members, Message, binary, jsonic, request, response
+from tests.formats.v2.messages import Members, Message, binary, request, response
 
 Parse = Callable[[bytes, Limits], RequestHeader | ResponseHeader]
 TEXT = b'{"inputs":[{"name":"x","shape":[2,3],"datatype":"FP32","parameters":{"binary_data_size":24}}],"id":"a"}'
@@ -43,7 +43,10 @@ def verdict(parse: Parse, text: bytes, limits: Limits) -> tuple[object, ...]:
 
 def check(text: bytes, limits: Limits = DEFAULT_LIMITS) -> bool:
     """Insist that both ways say the same; tell whether the text was plain."""
-    with mock.patch.object(strict_way, "read_plainly", return_value=None):
+    with (
+        mock.patch.object(strict_way, "read_compactly", return_value=None),
+        mock.patch.object(strict_way, "read_plainly", return_value=None),
+    ):
         expected = [verdict(parse, text, limits) for parse in (parse_request_header, parse_response_header)]
     assert [verdict(parse, text, limits) for parse in (parse_request_header, parse_response_header)] == expected
     return any(read_plainly(text, key, limits) is not None for key in ("inputs", "outputs"))
@@ -74,6 +77,12 @@ ONE = binary("INT16", [3, 2], 12)
         pytest.param(as_text(ONE, outputs=[{"name": "y"}, {"name": "y"}]), id="outputs-twice"),
         pytest.param(as_text(ONE | {"parameters": {"binary_data_size": 12, "a": "b", "c": True}}), id="more"),
         pytest.param(TEXT[:-1] + b',"more":{"x":1e999}}', id="unknown-member"),
+        pytest.param(TEXT.replace(b'"x"', rb'"\u0078\n\\"'), id="escape"),
+        pytest.param(TEXT.replace(b'"x"', b'"a:0"'), id="colon-in-a-name"),
+        pytest.param(TEXT.replace(b'"a"}', b'"a:","parameters":{"b:":"c: d"}}'), id="colons"),
+        pytest.param(as_text(binary("BYTES", [2], 8)), id="empty-elements"),
+        pytest.param(as_text(binary("BYTES", [2], 9), ONE | {"name": "y"}), id="elements"),
+        pytest.param(as_text(ONE, id="0f3b-0a1e"), id="zero-behind-a-hyphen"),
     ],
 )
 def test_usual_headers_are_plain(text: bytes) -> None:
@@ -93,16 +102,18 @@ def test_usual_headers_are_plain(text: bytes) -> None:
         pytest.param(b"null", id="null"),
         pytest.param(b'{"inputs":7}', id="no-array"),
         pytest.param(b'{"id":"inputs"}', id="no-inputs"),
-        pytest.param(TEXT.replace(b'"x"', rb'"\u0078"'), id="escape"),
-        pytest.param(TEXT.replace(b'"x"', b'"a:0"'), id="colon-in-a-name"),
+        pytest.param(TEXT.replace(b'"x"', rb'"\uD83E\uDD8A"'), id="surrogates"),
+        pytest.param(TEXT.replace(b'"x"', b'" :0"'), id="colon-behind-a-space"),
+        pytest.param(TEXT.replace(b'"x"', b'":0"'), id="colon-behind-a-quote"),
+        pytest.param(TEXT.replace(b'"name":"x"', b'"name" :"a:"'), id="colons-of-both-kinds"),
+        pytest.param(TEXT.replace(b'"id":"a"', b'"id" :"a","id":"a"'), id="member-twice-with-a-space"),
         pytest.param(TEXT[:-1] + b',"id":"b"}', id="member-twice"),
         pytest.param(TEXT.replace(b'"shape":[2,3],', b'"shape":[2,3],"shape":[6],'), id="shape-twice"),
         pytest.param(TEXT.replace(b'{"binary', b'{"binary_data_size":24,"binary'), id="size-twice"),
         pytest.param(TEXT[:-1] + b',"p":[1,{"a":1,"a":2}]}', id="twice-somewhere"),
         pytest.param(as_text(ONE, ONE), id="name-twice"),
         pytest.param(as_text(ONE, parameters={"a": float("nan")}), id="constant"),
-        pytest.param(as_text(jsonic("INT8", [1], [1])), id="data"),
-        pytest.param(as_text(binary("BYTES", [1], 4)), id="elements"),
+        pytest.param(as_text(binary("BYTES", [1], 3)), id="elements-that-are-too-short"),
         pytest.param(as_text(binary("INT8", [0], 0)), id="no-elements"),
         pytest.param(as_text(ONE | {"more": 1}), id="fifth-member"),
         pytest.param(as_text({"name": "x", "datatype": "INT8", "shape": [1]}), id="no-parameters"),
@@ -133,9 +144,7 @@ def test_what_is_unusual_is_left_to_the_strict_way(text: bytes) -> None:
 @pytest.mark.parametrize("others", ['{"a":1}', "{}", '{"a":1,"a":1}'])
 def test_what_has_much_else_than_tensors_is_not_parsed_twice(others: str) -> None:
     text = as_text(ONE, parameters={"a": "here"}).replace(b'"here"', b"[%b]" % ",".join([others] * 4000).encode())
-    with mock.patch(
-        "streamcodec.formats.v2.plainheader._DECODER", mock.Mock(raw_decode=mock.Mock(side_effect=AssertionError))
-    ):
+    with mock.patch("streamcodec.formats.v2.plainheader.parse_unguarded", mock.Mock(side_effect=AssertionError)):
         assert not check(text)
 
 
@@ -168,6 +177,26 @@ def test_limits_are_kept(limits: Limits, is_plain: bool) -> None:
     assert check(TEXT, limits) is is_plain
 
 
+ELEMENTS = as_text(binary("BYTES", [2], 20))
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_plain"),
+    [
+        (Limits(max_bytes_elements=2), True),
+        (Limits(max_bytes_elements=1), False),
+        (Limits(max_element_bytes=12), True),
+        (Limits(max_element_bytes=11), False),
+        (Limits(max_element_bytes=5), False),
+        (Limits(max_tensor_bytes=20), True),
+        (Limits(max_tensor_bytes=19), False),
+    ],
+    ids=repr,
+)
+def test_limits_of_elements_are_kept(limits: Limits, is_plain: bool) -> None:
+    assert check(ELEMENTS, limits) is is_plain
+
+
 NESTED = b'{"inputs":[],"a":[[[[[[[[]]]]]]]]}'
 
 
@@ -191,7 +220,10 @@ def test_depth_is_checked_at_each_limit(text: bytes) -> None:
     ],
 )
 def test_whole_and_in_pieces_both_ways_report_the_same(message: Message) -> None:
-    with mock.patch.object(strict_way, "read_plainly", return_value=None):
+    with (
+        mock.patch.object(strict_way, "read_compactly", return_value=None),
+        mock.patch.object(strict_way, "read_plainly", return_value=None),
+    ):
         expected = decode(message)
     assert decode(message).log == expected.log
 

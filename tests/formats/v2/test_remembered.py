@@ -198,7 +198,7 @@ def test_the_oldest_header_goes_first() -> None:
 
 @pytest.mark.parametrize("max_entries", [0, 1, 3])
 def test_store_is_bounded(max_entries: int) -> None:
-    store: Cache[int] = Cache(max_entries, 8)
+    store: Cache[bytes, int] = Cache(max_entries, 8)
     for value in range(10):
         store.put(str(value).encode(), value)
         assert len(store) == min(value + 1, max_entries)
@@ -210,7 +210,7 @@ def test_store_is_bounded(max_entries: int) -> None:
 
 
 def test_a_key_keeps_its_first_value() -> None:
-    store: Cache[int] = Cache(2, 8)
+    store: Cache[bytes, int] = Cache(2, 8)
     for value in range(5):
         store.put(b"a", value)
         assert (store.get(b"a"), len(store)) == (0, 1)
@@ -228,7 +228,7 @@ def _threads_take_turns_often() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_threads_take_turns_often")
 def test_threads_may_share_a_store() -> None:
-    store: Cache[int] = Cache(5, 8)
+    store: Cache[bytes, int] = Cache(5, 8)
     wrong: list[object] = []
 
     def work() -> None:
