@@ -1,4 +1,4 @@
-"""HTTP/1.1 over h11, sans-IO: the server's and the client's end of a connection. Tensor bytes never go through h11."""
+"""HTTP/1.1, sans-IO: the server's and the client's end of a connection. h11 judges heads that are not plain."""
 
 from streamcodec.http.body import Receiver
 from streamcodec.http.client import ClientConnection

@@ -10,7 +10,8 @@ one read. They are pieces that have not been passed on, and only the first of th
 wait, nobody may bring more.
 
 A *paced* body never decompresses by itself. All compressed bytes wait here, and each call of `work()` processes one
-piece. Receiver work that needs a turn is passed on in the same way.
+piece. Where they make more than one, a thread is worth its cost (`inflates`). Receiver work that needs a turn is passed
+on in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Final, Protocol
 from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
-from streamcodec.engine.inflate import Inflater
+from streamcodec.engine.inflate import SHORT_INPUT_BYTES, Inflater
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.known import truncated
@@ -122,6 +123,7 @@ class Body:
         self._chunks = chunks
         self._inflater = inflater
         self._works = paced and inflater is not None
+        self._is_long = False
         self._is_copied = is_prompt or inflater is not None
         self._failure: MessageError | None = None
         self._end: EndOfMessage | None = None
@@ -165,8 +167,8 @@ class Body:
 
     @property
     def inflates(self) -> bool:
-        """Whether the body is compressed."""
-        return self._inflater is not None
+        """Whether more compressed bytes wait than are decompressed at once: a thread is worth its cost."""
+        return self._is_long and self._has_waiting
 
     def work(self) -> bool:
         """Do one piece of the work for which `next_event` has asked a turn; call it only while `is_waiting`.
@@ -213,6 +215,7 @@ class Body:
                 self._piece = memoryview(data)
             else:
                 self._pieces = self._inflater.inflate(data)
+                self._is_long = len(data) > SHORT_INPUT_BYTES
             if self._works:
                 self._has_waiting = True
             else:
@@ -253,7 +256,7 @@ class Body:
         """
         if self._end is None:
             while (event := self._receiver.next_event()) is NEED_DATA and self._has_waiting:
-                if self._works:
+                if self._works and not self._piece:  # to pass a piece on takes less than a turn
                     return NEED_TURN
                 self._go_on()
             if not isinstance(event, EndOfMessage):
@@ -311,8 +314,8 @@ class Body:
                     return
                 if self._piece:
                     self._refuse_rest()
-                if self._works:
-                    self._has_waiting = True
+                if self._inflater is not None and self._works and self._inflater.has_more:
+                    self._has_waiting = self._is_long = True
                     return
         except MessageError as failure:
             self._failure = copy(failure)  # the frames of the first one refer to this object

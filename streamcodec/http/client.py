@@ -14,6 +14,7 @@ from typing import Final, cast
 import h11
 
 from streamcodec.engine.errors import (
+    FINAL_STATUSES,
     ErrorCode,
     LimitExceededError,
     LocalProtocolError,
@@ -25,12 +26,14 @@ from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Receiver
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.heads import framing_length, invalid_http, parse_head
+from streamcodec.http.heads import check_head, framing_length, invalid_http, parse_head
 from streamcodec.http.messages import Fields, ResponseHead
 from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
-from streamcodec.http.writing import NOT_HTTP, PartT, write_message
+from streamcodec.http.plainheads import read_plain_response
+from streamcodec.http.requests import write_request
+from streamcodec.http.statuses import Field, ends_with_head
+from streamcodec.http.writing import PartT
 
-_FINAL: Final = range(200, 600)
 _HEAD: Final = State.HEAD
 _DECIDE: Final = State.DECIDE
 
@@ -46,6 +49,7 @@ class ClientConnection:
         receive_eof: report that no more bytes will come; see `Incoming.receive_eof`.
         work: do a piece of long work after `next_event` has returned `NEED_TURN`; see `Incoming.work`.
         incoming: the receiving half, with its counters.
+        is_urgent: whether its owner asks for what goes on before others do, as for a health check. The owner sets it.
     """
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, *, paced: bool = False) -> None:
@@ -57,12 +61,15 @@ class ClientConnection:
                 needs this, because other connections wait meanwhile.
         """
         self._limits = limits
-        self._h11 = h11.Connection(h11.CLIENT)
+        self._known_h11: h11.Connection | None = None
+        self._request: tuple[str, str, list[Field]] = "", "", []
+        self._is_kept = True
         self._method: str | None = None
         self._interim_bytes = 0
         self._head: ResponseHead | None = None
         self._failure: MessageError | None = None
         self._is_paced = paced
+        self.is_urgent: bool = False
         self.incoming: Incoming = Incoming(limits, paced=paced)
         self.get_buffer: GetBuffer = self.incoming.get_buffer
         self.get_buffers: GetBuffers = self.incoming.get_buffers
@@ -75,7 +82,7 @@ class ClientConnection:
         self,
         method: str,
         target: str,
-        headers: Iterable[tuple[str, str] | tuple[bytes, bytes]],
+        headers: Iterable[Field],
         parts: Iterable[PartT] = (),
     ) -> list[bytes | PartT]:
         """Begin a request.
@@ -103,7 +110,7 @@ class ClientConnection:
         self,
         method: str,
         target: str,
-        headers: Iterable[tuple[str, str] | tuple[bytes, bytes]],
+        headers: Iterable[Field],
         parts: Iterable[PartT] = (),
     ) -> list[bytes | PartT]:
         """Begin a request that the owner has sent without this connection, and whose answer may have arrived.
@@ -113,13 +120,10 @@ class ClientConnection:
         if method == "CONNECT":
             msg = "CONNECT is not supported: it opens a tunnel, and this connection reads only HTTP"
             raise LocalProtocolError(msg)
-        self._h11 = h11.Connection(h11.CLIENT)
-        try:
-            fields = cast("list[tuple[str, str]]", [*headers])  # h11 takes each in either form
-            request = h11.Request(method=method, target=target, headers=fields)
-        except NOT_HTTP as error:
-            raise LocalProtocolError(str(error)) from None
-        sent = write_message(self._h11, request, parts)
+        fields = [*headers]
+        sent, self._is_kept = write_request(method, target, fields, parts)
+        self._request = method, target, fields
+        self._known_h11 = None
         self._method = method
         self._interim_bytes = 0
         return sent
@@ -165,26 +169,26 @@ class ClientConnection:
 
     @property
     def inflates(self) -> bool:
-        """Whether the body at hand is compressed; see `Incoming.inflates`."""
+        """Whether many compressed bytes wait; see `Incoming.inflates`."""
         return self.incoming.inflates
 
     @property
     def is_reusable(self) -> bool:
         """Whether the next request can be sent here; False if unexpected bytes have arrived since the last response."""
-        return (
-            self._method is None
-            and self._failure is None
-            and self._h11.our_state is not h11.MUST_CLOSE
-            and not self.incoming.has_input
-        )
+        return self._method is None and self._failure is None and self._is_kept and not self.incoming.has_input
 
     def _next_head(self) -> ResponseHead | NeedData | NeedTurn:
-        while (head := self.incoming.read_head()) is not None:
-            self._interim_bytes += len(head)
-            event = cast("h11.Response | h11.InformationalResponse", parse_head(self._h11, head))
+        while (text := self.incoming.find_head()) is not None:
+            head = read_plain_response(text, self._limits, is_for_head=self._method == "HEAD")
+            if head is not None:
+                self.incoming.take_head(len(text))
+                return self._begin(head, "1.1")
+            check_head(text, self._limits)
+            self.incoming.take_head(len(text))
+            self._interim_bytes += len(text)
+            event = cast("h11.Response | h11.InformationalResponse", parse_head(self._h11, text))
             if isinstance(event, h11.Response):
-                self._head = self._describe(event)
-                return self._head
+                return self._begin(self._describe(event), event.http_version.decode("ascii"))
             if event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
                 msg = "the server switches protocols without having been asked"
                 raise invalid_http(msg)
@@ -199,12 +203,28 @@ class ClientConnection:
             raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED)
         return NEED_DATA
 
+    def _begin(self, head: ResponseHead, version: str) -> ResponseHead:
+        """Begin with a head that has been accepted."""
+        self._head = head
+        self._is_kept = self._is_kept and version >= "1.1" and not head.fields.closes
+        return head
+
+    @property
+    def _h11(self) -> h11.Connection:
+        """The judge of the responses to the current request whose heads are not plain, made when it is first wanted."""
+        if self._known_h11 is None:
+            self._known_h11 = h11.Connection(h11.CLIENT)
+            method, target, fields = self._request
+            named = cast("list[tuple[str, str]]", fields)  # h11 takes each in either form
+            self._known_h11.send(h11.Request(method=method, target=target, headers=named))
+        return self._known_h11
+
     def _describe(self, response: h11.Response) -> ResponseHead:
-        if response.status_code not in _FINAL:
+        if response.status_code not in FINAL_STATUSES:
             msg = "the status of the response is not in the range 100 to 599"
             raise invalid_http(msg)
         fields = Fields(tuple(response.headers))
-        if self._method == "HEAD" or response.status_code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+        if self._method == "HEAD" or ends_with_head(response.status_code):
             length: int | None = 0
         else:
             length = framing_length(fields, response.http_version.decode("ascii"), default=None)

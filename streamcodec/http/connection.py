@@ -1,8 +1,8 @@
 """Connection: the receiving half of HTTP/1.1, the same for server and client. Sans-IO.
 
-h11 reads the heads. It never sees the bytes of a body, because it would copy each of them three times. This room finds
-the end of a head itself, by the blank line, and gives h11 exactly the head. So what h11 makes of a head depends on
-those bytes alone. `body` and `chunks` find the end of a body.
+This room finds the end of a head by the blank line. `plainheads` reads exactly the head, or h11 does (`heads`). So what
+is made of a head depends on those bytes alone. h11 never sees the bytes of a body, because it would copy each of them
+three times: `body` and `chunks` find the end of a body.
 
 The transport has two ways to bring bytes. `get_buffer()` returns scratch memory for heads, short chunks and compressed
 bodies. Within other bodies it returns the decoder's own target, so the socket writes tensor bytes into the tensor.
@@ -27,8 +27,7 @@ States (`State`)::
      |                                       |                                   |
      +------------- next_cycle() ------------+-----------------------------------+
 
-`close()` leads to CLOSED from every state. The peer may end its half in any state (`is_eof`). Each cycle has its own
-h11 connection: a new one costs a microsecond, and h11 would go to the next cycle only if it had seen the body.
+`close()` leads to CLOSED from every state. The peer may end its half in any state (`is_eof`).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.chunks import Chunks
-from streamcodec.http.heads import check_head, invalid_http
+from streamcodec.http.heads import invalid_http
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import RequestHead, ResponseHead
 from streamcodec.http.scratch import NOTHING, SCRATCH_BYTES, borrow, idle_blocks
@@ -244,7 +243,7 @@ class Incoming:
 
     @property
     def inflates(self) -> bool:
-        """Whether the current body is compressed: a thread can decompress it while the event loop serves others."""
+        """Whether many compressed bytes wait: a thread can decompress them while the event loop serves others."""
         return self._body is not None and self._body.inflates
 
     @property
@@ -283,16 +282,18 @@ class Incoming:
         """Bytes in the receiver's memory that have not been reported to it yet."""
         return self._filled
 
-    def read_head(self, *, skips_empty_line: bool = False) -> bytes | None:
-        """Take the next head, up to and including the blank line; return None if it is not complete.
+    def find_head(self, *, skips_empty_line: bool = False) -> bytes | None:
+        """Return the next head, up to and including the blank line; None if it is not complete.
+
+        It is not checked, and `take_head` comes next.
 
         Args:
             skips_empty_line: whether one empty line may come before it (RFC 9112, section 2.2).
 
         Raises:
             RemoteProtocolError: the bytes are not a head, or the connection ended within it.
-            LimitExceededError: the head has more than `max_head_bytes` or `max_head_fields`; status 431, or 414 if the
-                first line alone is too long.
+            LimitExceededError: the head has more than `max_head_bytes`; status 431, or 414 if the first line alone is
+                too long.
         """
         while self._end and self._scratch[0] < _FIRST_PRINTABLE:
             if not self._skip_empty_line(is_allowed=skips_empty_line):
@@ -307,11 +308,7 @@ class Incoming:
                 raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED)
             self._scanned = max(0, self._end - len(b"\n\r"))
             return None
-        head = bytes(self._scratch[:end])
-        check_head(head, self._limits)
-        self._start = self.head_bytes = end
-        self.state = _DECIDE
-        return head
+        return bytes(self._scratch[:end])
 
     def _skip_empty_line(self, *, is_allowed: bool) -> bool:
         """Skip an empty line before a head; return whether it has arrived completely.
@@ -366,7 +363,7 @@ class Incoming:
         return self._scratch[start : min(end, self._end)]
 
     def take_head(self, nbytes: int) -> None:
-        """Take a head that the caller has read with `peek`, and knows to be valid; see `read_head`."""
+        """Take a head that the caller has read with `find_head` or `peek`, and knows to be valid."""
         self._start = self.head_bytes = nbytes
         self.state = _DECIDE
 

@@ -20,7 +20,7 @@ from streamcodec.engine.inflate import Inflater
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Body, Receiver
-from streamcodec.http.heads import check_fields, invalid_http, is_host, request_head
+from streamcodec.http.heads import HOST, check_fields, invalid_http, request_head
 from streamcodec.http.messages import Fields, RequestHead, ResponseHead
 
 _SCRATCH_BYTES: Final = 64 << 10
@@ -83,7 +83,7 @@ class FedBody:
 
     @property
     def inflates(self) -> bool:
-        """Whether the body is compressed: a thread can decompress it while the event loop serves others."""
+        """Whether many compressed bytes wait: a thread can decompress them while the event loop serves others."""
         return self._body.inflates
 
     @property
@@ -95,7 +95,15 @@ class FedBody:
         """Take the next piece, after `NEED_DATA`. The piece must not change until the next `NEED_DATA`.
 
         Bytes after the end of a body of known length do not belong to it, and are dropped.
+
+        Raises:
+            LocalProtocolError: the piece before still waits for its events to be taken.
         """
+        if self._rest and self._body.is_waiting:
+            msg = (
+                "a piece is still waiting; take events with next_event() until it returns NEED_DATA, then feed the next"
+            )
+            raise LocalProtocolError(msg)
         self._rest = memoryview(chunk).cast("B")
         self.received += len(self._rest)
         self._advance()
@@ -182,13 +190,14 @@ def fed_head(
         target: still percent-encoded, without the path at which the service is mounted.
         fields: names in lower case.
         http_version: `1.0`, `1.1`, `2` or `3`. From 2 on, a body needs no field for its length.
-        limits: `max_head_fields` applies.
+        limits: `max_head_fields` and `max_field_bytes` apply.
 
     Raises:
         RemoteProtocolError: `ambiguous-framing`, `invalid-http`, or `unsupported-expectation`.
-        LimitExceededError: more than `max_head_fields`; status 431.
+        LimitExceededError: more than `max_head_fields`, or than `max_field_bytes` in a field that means something;
+            status 431.
     """
-    found = Fields(tuple((name, value.strip(b" \t")) for name, value in fields))
+    found = Fields(tuple([(name, value.strip(b" \t")) for name, value in fields]))
     check_fields(found, limits)
     lengths = found.values(b"content-length")
     if len(lengths) > 1 or not all(value.isdigit() and len(value) <= _MAX_DIGITS for value in lengths):
@@ -198,7 +207,7 @@ def fed_head(
     if len(hosts) > 1 or (not hosts and http_version == "1.1"):
         msg = "the field Host is there more than once" if hosts else "the field Host is missing"
         raise invalid_http(msg)
-    if not all(is_host(value.decode("latin-1")) for value in hosts):
+    if not all(map(HOST.fullmatch, hosts)):
         msg = "the field Host is not a valid host"
         raise invalid_http(msg)
     if any(value.lower() != b"chunked" for value in found.values(b"transfer-encoding")):

@@ -1,32 +1,54 @@
 """Heads: reads the head of a message with h11, and refuses what h11 is too lenient about.
 
-Each head is read by its own h11 connection, so the result depends on the bytes of the head alone. This room also
-refuses ambiguous framing, line ends and control characters that other servers read differently, invalid hosts, and
-other versions of HTTP.
+`plainheads` reads nearly all heads of requests. This room reads the others, and decides what is refused. Each head is
+read by its own h11 connection, so the result depends on the bytes of the head alone. This room also refuses ambiguous
+framing, line ends and control characters that other servers read differently, invalid hosts, and other versions of
+HTTP.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from http import HTTPStatus
+from itertools import chain
 from typing import Final, cast
 
 import h11
 
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.record import constructor
 from streamcodec.http.messages import Fields, RequestHead
+
+_new_head: Final = constructor(RequestHead)
 
 _QUOTED: Final = re.compile(r":? (bytearray\()?b['\"].*")
 """The place where a message of h11 begins to quote the peer's bytes; these may have any size, and any cut."""
 
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROLS: Final = bytes({*range(0x20), 0x7F} - {*b"\t\r\n"})
 _FOLD: Final = re.compile(rb"\r\n[ \t]")
-_HOST: Final = re.compile(
-    r"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?", re.ASCII
-)
+HOST: Final = re.compile(rb"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 """A name, an IPv4 address or an IPv6 address, with an optional port (RFC 9112, 3.2; RFC 3986, 3.2.2)."""
 
+READ_FIELDS: Final = frozenset(
+    {
+        b"accept-encoding",
+        b"connection",
+        b"content-encoding",
+        b"content-type",
+        b"expect",
+        b"host",
+        b"origin",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+"""Names in lower case of the fields whose values h11, this room or the service takes apart. Their length is bounded
+here, so all who read them have little to read. Numbers are not among them: they have at most 20 digits anyway."""
+
+_BLANKS: Final = b" \t"
+_ANSWER: Final = b"HTTP/"
 _OTHER_LINES: Final = 2
 """The start line, and the empty line at the end."""
 
@@ -38,16 +60,18 @@ def check_head(head: bytes, limits: Limits) -> None:
 
     Raises:
         RemoteProtocolError: `invalid-http`.
-        LimitExceededError: more than `max_head_fields`; status 431.
+        LimitExceededError: more than `max_head_fields`, or than `max_field_bytes`; status 431.
     """
     count = head.count(b"\r\n")
     if not count == head.count(b"\n") == head.count(b"\r"):
         msg = "a line of the head does not end with carriage return and line feed, or has one of them within"
         raise invalid_http(msg)
-    if _CONTROL.search(head):
-        msg = "the head has a control character"
-        raise invalid_http(msg)
-    _check_count(count - _OTHER_LINES, limits)
+    check_joined(head, count - _OTHER_LINES, limits)
+    if len(head) > limits.max_field_bytes:
+        first, *lines = head.split(b"\r\n")
+        if first.startswith(_ANSWER) and len(first) > limits.max_field_bytes:
+            raise _too_long("first line", limits)
+        check_values(_parted(lines), limits)
 
 
 def check_fields(fields: Fields, limits: Limits) -> None:
@@ -55,23 +79,69 @@ def check_fields(fields: Fields, limits: Limits) -> None:
 
     Raises:
         RemoteProtocolError: `invalid-http`.
+        LimitExceededError: more than `max_head_fields`, or than `max_field_bytes`; status 431.
+    """
+    text = b"".join(chain.from_iterable(fields.items))
+    check_joined(text, len(fields.items), limits)
+    if len(text) > limits.max_field_bytes:
+        check_values(fields.items, limits)
+
+
+def check_joined(text: bytes, count: int, limits: Limits) -> None:
+    """Refuse fields as `check_fields` does.
+
+    Args:
+        text: names and values of all fields, joined in any way.
+        count: number of fields.
+        limits: `max_head_fields` applies.
+
+    Raises:
+        RemoteProtocolError: `invalid-http`.
         LimitExceededError: more than `max_head_fields`; status 431.
     """
-    if any(_CONTROL.search(name) or _CONTROL.search(value) for name, value in fields.items):
+    if len(text.translate(None, _CONTROLS)) != len(text):  # a third of the time of a regular expression
         msg = "the head has a control character"
         raise invalid_http(msg)
-    _check_count(len(fields.items), limits)
-
-
-def _check_count(count: int, limits: Limits) -> None:
     if count > limits.max_head_fields:
         msg = f"the head has more than {limits.max_head_fields} fields"
         raise LimitExceededError(msg, limit="max_head_fields", status_hint=431)
 
 
+def _parted(lines: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    """Yield the lines of a head as names and values; a folded line belongs to the name before it."""
+    name = b""
+    for line in lines:
+        if line.startswith((b" ", b"\t")):
+            yield name, line
+        else:
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            yield name, value
+
+
+def check_values(fields: Iterable[tuple[bytes, bytes]], limits: Limits) -> None:
+    """Refuse a field that means something and is long, also if it comes in several lines.
+
+    Args:
+        fields: names in lower case, and values.
+        limits: `max_field_bytes` applies.
+    """
+    found: dict[bytes, int] = {}
+    for name, value in fields:
+        if name in READ_FIELDS:
+            found[name] = nbytes = found.get(name, 0) + len(value.strip(_BLANKS))
+            if nbytes > limits.max_field_bytes:
+                raise _too_long(f"field {name.decode().title()}", limits)
+
+
+def _too_long(what: str, limits: Limits) -> LimitExceededError:
+    msg = f"the {what} has more than {limits.max_field_bytes} bytes"
+    return LimitExceededError(msg, limit="max_field_bytes", status_hint=431)
+
+
 def is_host(text: str) -> bool:
     """Tell whether a text can be the value of `Host`. It may be empty: a client may have no name for the server."""
-    return _HOST.fullmatch(text) is not None
+    return text.isascii() and HOST.fullmatch(text.encode()) is not None
 
 
 def parse_request(connection: h11.Connection, head: bytes) -> h11.Request:
@@ -87,11 +157,11 @@ def parse_request(connection: h11.Connection, head: bytes) -> h11.Request:
         msg = "a field of the head is folded into several lines"
         raise invalid_http(msg)
     request = cast("h11.Request", parse_head(connection, head))
-    hosts = [value.decode("latin-1") for name, value in request.headers if name == b"host"]
+    hosts = [value for name, value in request.headers if name == b"host"]
     if not hosts and request.http_version > b"1.1":  # h11 requires it for 1.1 itself
         msg = "the field Host is missing"
         raise invalid_http(msg)
-    if not all(map(is_host, hosts)):
+    if not all(map(HOST.fullmatch, hosts)):
         msg = "the field Host is not a valid host"
         raise invalid_http(msg)
     return request
@@ -136,7 +206,7 @@ def request_head(method: str, target: str, fields: Fields, http_version: str, *,
         msg = "100-continue is the only supported Expect"
         raise RemoteProtocolError(msg, code=ErrorCode.UNSUPPORTED_EXPECTATION, status_hint=417)
     length = framing_length(fields, http_version, default=default)
-    return RequestHead(method=method, target=target, fields=fields, content_length=length)
+    return _new_head(method=method, target=target, fields=fields, content_length=length)
 
 
 def framing_length(fields: Fields, http_version: str, *, default: int | None) -> int | None:

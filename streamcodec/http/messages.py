@@ -6,9 +6,10 @@ bytes. This room derives from them what the Binary Tensor Data Extension needs, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from streamcodec.engine.record import record
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, header_form, parse_content_encoding
 from streamcodec.formats.v2.model import Event
 
@@ -18,18 +19,35 @@ _NOT_PARSED: Final = ""
 """Placeholder for a content coding that has not been parsed yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(eq=True, kw_only=False)
 class Fields:
     """The fields of one head, in order."""
 
     items: tuple[tuple[bytes, bytes], ...]
     """Pairs of name (lower case) and value."""
 
-    _content_encoding: str | None = field(default=_NOT_PARSED, init=False, repr=False, compare=False)
+    _by_name: dict[bytes, bytes] | None = None
+    """The values, if whoever has made this object knows that no name comes twice."""
+    _content_encoding: str | None = _NOT_PARSED
+
+    @classmethod
+    def of_accepted(cls, head: bytes) -> Fields:
+        """Return the fields of a head as it came, which has been accepted: no line of it is folded."""
+        lines = [line.partition(b":") for line in head.split(b"\r\n")[1:-2]]
+        return cls(tuple([(name.lower(), value.strip(b" \t")) for name, _, value in lines]))
 
     def values(self, name: bytes) -> list[bytes]:
         """Return the values of all fields of that name (lower case), in order."""
-        return [value for key, value in self.items if key == name]
+        if self._by_name is None:
+            return [value for key, value in self.items if key == name]
+        value = self._by_name.get(name)
+        return [] if value is None else [value]
+
+    @property
+    def closes(self) -> bool:
+        """Whether `Connection` has the option `close`: this message is the last one of its sender."""
+        values = self.values(b"connection")
+        return bool(values) and b"close" in map(bytes.strip, b",".join(values).lower().split(b","))
 
     @property
     def is_chunked(self) -> bool:
@@ -75,7 +93,7 @@ class Fields:
         return content_length if self.encoding_of(content_length) is None else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(eq=True)
 class RequestHead:
     """The head of a request has arrived; the connection waits to be told where its body goes."""
 
@@ -98,7 +116,7 @@ class RequestHead:
         return self.fields.decoded_length(self.content_length)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(eq=True)
 class ResponseHead:
     """The head of a response has arrived; the connection waits to be told where its body goes."""
 

@@ -25,12 +25,10 @@ A request may be refused because of its bytes, or by `give_up`. It then stays in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from copy import copy
 from enum import Enum, auto
-from functools import lru_cache
-from http import HTTPStatus
-from typing import Final, cast
+from typing import Final
 
 import h11
 
@@ -42,20 +40,17 @@ from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.heads import parse_head, parse_request, request_head
+from streamcodec.http.heads import check_head, parse_request, request_head
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
 from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
-from streamcodec.http.writing import NOT_HTTP, PartT, length_of, write_end, write_message, write_piece
+from streamcodec.http.plainheads import read_plain_head
+from streamcodec.http.responses import CONTINUE, Response
+from streamcodec.http.statuses import Field, ends_with_head, fields_for, has_content
+from streamcodec.http.writing import Framing, PartT, encoded_fields, length_of
 
-_PHRASES: Final = {int(status): status.phrase.encode() for status in HTTPStatus}
-_BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
-_CONTINUE: Final = h11.InformationalResponse(status_code=100, headers=[], reason=_PHRASES[100])
 _HEAD_METHOD: Final = b"HEAD "
-_PLAIN_REQUEST: Final = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-_FRAMING_FIELDS: Final = {"connection", "transfer-encoding"}
-_MAX_RESPONSE_HEADS: Final = 512
-"""Heads of responses in the cache: those of one second, whose date they have."""
+_RESUMPTION: Final = b"HTTP/1.1 104 Upload Resumption Supported\r\n%b\r\n"
 
 
 class Cycle(Enum):
@@ -91,6 +86,7 @@ class ServerConnection:
         receive_eof: report that no more bytes will come; see `Incoming.receive_eof`.
         work: do a piece of long work after `next_event` has returned `NEED_TURN`; see `Incoming.work`.
         incoming: the receiving half, with its counters.
+        is_urgent: whether its owner asks for what goes on before others do, as for a health check. The owner sets it.
         has_unread_body: whether the connection is to be closed although the client may still be sending. Closing it at
             once would reset it, and the response could be lost.
 
@@ -115,12 +111,16 @@ class ServerConnection:
                 needs this, because other connections wait meanwhile.
         """
         self._limits = limits
-        self._known_h11: h11.Connection | None = None
         self._head: RequestHead | None = None
-        self._plain_head: bytes | None = None
+        self._version = ""
+        self._is_asked_to_close = False
+        self._is_awaited = False
         self._failure: MessageError | None = None
         self._cycle = _RECEIVING
-        self._is_in_pieces = False
+        self._framing: Framing | None = None
+        self._is_last = False
+        self._has_content = True
+        self.is_urgent: bool = False
         self.has_unread_body: bool = False
         self.incoming: Incoming = Incoming(limits, paced=paced)
         self.get_buffer: GetBuffer = self.incoming.get_buffer
@@ -157,41 +157,38 @@ class ServerConnection:
         return self.incoming.next_body_event()
 
     def take_head(self, head: RequestHead, text: bytes) -> None:
-        """Take the next head without parsing it: the effect is that of `next_event`.
-
-        The caller has recognized the head in `Incoming.peek`. It is *plain*: its version is HTTP/1.1, its method is
-        neither `HEAD` nor `CONNECT`, its body is not chunked, and it has neither `Expect` nor a `Connection` other than
-        `keep-alive`.
+        """Take the next head, which the caller has found with `Incoming.peek` and read. It is as if it were an event.
 
         Args:
-            head: what `next_event` would return.
+            head: what `read_plain_head` returns.
             text: the head as received, up to and including the blank line.
         """
         self.incoming.take_head(len(text))
-        self._head = head
-        self._plain_head = text
+        self._begin(head, "1.1")
 
     def fill(self, body: KnownBody) -> None:
         """Send the rest of the body of the head of `take_head` to memory; see `Incoming.fill`."""
         self.incoming.fill(body)
 
     def end_plain(self) -> bool:
-        """Go on to the next request, if this one has a plain head (`take_head`) and its body has been read.
+        """Go on to the next request, if this one has been read, is no `HEAD`, and lets the connection be kept.
 
-        The owner then sends a whole answer with the status 200, as `send_response` would return it.
+        The owner then sends a whole response, as `send_response` would return it.
 
         Returns:
             Whether that is so; else call `send_response`.
         """
-        if self.incoming.state is not _DONE or self._failure is not None or not self._is_plain:
+        head = self._head
+        if self.incoming.state is not _DONE or self._failure is not None or head is None:
             return False
-        self._head = self._plain_head = None
-        self.incoming.next_cycle()
+        if self._is_asked_to_close or head.method == "HEAD":
+            return False
+        self._go_on(0, is_last=False)
         return True
 
     @property
     def inflates(self) -> bool:
-        """Whether the body at hand is compressed; see `Incoming.inflates`."""
+        """Whether many compressed bytes wait; see `Incoming.inflates`."""
         return self.incoming.inflates
 
     @property
@@ -219,11 +216,10 @@ class ServerConnection:
         """
         has_begun = self.incoming.has_input
         self.incoming.receive_body(receiver, self._head)
-        if has_begun or self._plain_head is not None:
+        if has_begun or not self._is_awaited or not receiver.needs_data:
             return b""
-        if not (self._h11.they_are_waiting_for_100_continue and receiver.needs_data):
-            return b""
-        return self._h11.send(_CONTINUE) or b""
+        self._is_awaited = False
+        return CONTINUE
 
     def send_response(
         self,
@@ -240,45 +236,35 @@ class ServerConnection:
             status: 200 to 599.
             headers: fields; `Content-Length` is added if it is missing, `Connection: close` if it is needed.
             parts: the body: byte views, bytes, and `Rows`, which are made while they are sent. They are left out if
-                HTTP allows no body.
+                HTTP allows no content, and so are the fields about it.
 
         Returns:
             The head, then the body's parts unchanged, to be sent in this order by one of the `transports`. If sending
             fails, close the connection.
 
         Raises:
-            LocalProtocolError: there is no request to answer, or the fields are not valid HTTP.
+            LocalProtocolError: there is no request to answer, or status or fields are not valid HTTP.
         """
         if self._cycle is _ANSWERING:
             msg = "the request is being answered; end_response() comes before the next response"
             raise LocalProtocolError(msg)
         remaining = self._unread()
-        body = list(parts)
+        is_last = remaining is None or remaining > self._limits.max_drain_bytes
+        body = list(parts) if has_content(status) else []
         length = length_of(body)
-        fields = [*headers]
-        named = {name.lower(): value for name, value in fields}
-        if status not in _BODILESS and "content-length" not in named:
-            fields.append(("Content-Length", str(length)))
-        if remaining is None or remaining > self._limits.max_drain_bytes:
-            fields.append(("Connection", "close"))
-        elif remaining == 0 and self._is_plain and _has_plain_form(status, named, body, str(length)):
-            beginning = plain_response_head(status, tuple(fields))
-            self._go_on(remaining)
-            return [beginning, *body]
-        response = _response(status, fields)
-        is_for_head = self._is_for_head
-        if is_for_head and self._head is None:
-            self._known_h11 = _asked_for_head()
-        has_body = status not in _BODILESS and not is_for_head
-        declared = [int(value) for name, value in response.headers if name == b"content-length"]
-        if has_body and declared != [length]:  # h11 would report this when it is too late for another response
-            msg = f"Content-Length is {declared[0]}, the body has {length} bytes"
+        response = self._written(status, headers, length, is_last=is_last)
+        if ends_with_head(status) or self._is_for_head:
+            body, length = [], 0
+        elif response.declared != length:
+            msg = f"Content-Length is {response.declared}, the body has {length} bytes"
             raise LocalProtocolError(msg)
-        sent = write_message(self._h11, response, body if has_body else [])
-        if Rows in map(type, sent):
+        framing = response.framing()
+        sent = [response.head, *framing.whole(body, length)]
+        if Rows in map(type, body):
+            self._framing, self._is_last = framing, response.is_last
             self._cycle = _ANSWERING
         else:
-            self._go_on(remaining)
+            self._go_on(remaining, is_last=response.is_last)
         return sent
 
     def begin_response(self, status: int, headers: Iterable[tuple[str, str] | tuple[bytes, bytes]] = ()) -> bytes:
@@ -287,25 +273,25 @@ class ServerConnection:
         Args:
             status: 200 to 599.
             headers: fields. Without `Content-Length` the body is sent in chunks; to a client of HTTP/1.0 it ends with
-                the connection. `Connection: close` is added if it is needed.
+                the connection. `Connection: close` is added if it is needed. If HTTP allows no content, the fields
+                about it are left out, and later all pieces.
 
         Returns:
             The head, to be sent now. If the body cannot be sent to its end, close the connection.
 
         Raises:
-            LocalProtocolError: there is no request to answer, or the fields are not valid HTTP.
+            LocalProtocolError: there is no request to answer, or status or fields are not valid HTTP.
         """
         if self._cycle is _ANSWERING or self._head is None:
             msg = "begin_response() answers a request, once"
             raise LocalProtocolError(msg)
         remaining = self._unread()
-        fields = [*headers]
-        if remaining is None or remaining > self._limits.max_drain_bytes:
-            fields.append(("Connection", "close"))
-        beginning = self._h11.send(_response(status, fields)) or b""
+        is_last = remaining is None or remaining > self._limits.max_drain_bytes
+        self._has_content = has_content(status)
+        response = self._written(status, headers, None, is_last=is_last)
+        self._framing, self._is_last = response.framing(), response.is_last
         self._cycle = _ANSWERING
-        self._is_in_pieces = True
-        return beginning
+        return response.head
 
     def response_piece(self, part: PartT) -> list[bytes | PartT]:
         """Return the next piece of a body, framed as `begin_response` has announced it.
@@ -313,7 +299,10 @@ class ServerConnection:
         Raises:
             LocalProtocolError: no response has begun, or the body is longer than its `Content-Length`.
         """
-        return write_piece(self._h11, part)
+        if self._framing is None:
+            msg = "response_piece() follows begin_response()"
+            raise LocalProtocolError(msg)
+        return self._framing.piece(part) if self._has_content else []
 
     def end_response(self) -> bytes:
         """Report that a response with `Rows` has been sent, or all pieces; without effect after other responses.
@@ -324,11 +313,11 @@ class ServerConnection:
         Raises:
             LocalProtocolError: the pieces do not fill the `Content-Length`.
         """
-        if self._cycle is not _ANSWERING:
+        if self._framing is None:
             return b""
-        end = write_end(self._h11) if self._is_in_pieces else b""
-        self._is_in_pieces = False
-        self._go_on(self._unread())
+        end = self._framing.end()
+        self._is_awaited = False
+        self._go_on(self._unread(), is_last=self._is_last)
         return end
 
     def interim(self) -> bytes:
@@ -341,9 +330,13 @@ class ServerConnection:
             LocalProtocolError: no request is waiting for its answer.
         """
         self._unread()
-        if self._h11.their_http_version != b"1.1":
+        if self._version != "1.1":
             return b""
-        return self._h11.send(_CONTINUE) or b""
+        if self._framing is not None:
+            msg = "the request is being answered; an interim response comes before that"
+            raise LocalProtocolError(msg)
+        self._is_awaited = False
+        return CONTINUE
 
     def resumption_supported(self, headers: Iterable[tuple[str, str]]) -> bytes:
         """Return `104 Upload Resumption Supported` (draft-ietf-httpbis-resumable-upload, section 5).
@@ -354,11 +347,7 @@ class ServerConnection:
         Returns:
             Bytes to be sent before the response; none for a client of HTTP/1.0.
         """
-        if self._h11.their_http_version != b"1.1":
-            return b""
-        fields = cast("list[tuple[bytes, bytes]]", [*headers])  # h11 takes text, too
-        interim = h11.InformationalResponse(status_code=104, headers=fields, reason=b"Upload Resumption Supported")
-        return self._h11.send(interim) or b""
+        return _RESUMPTION % encoded_fields(headers) if self._version == "1.1" else b""
 
     def drop_body(self) -> None:
         """Drop the rest of the request's body from now on: its receiver goes on with another connection.
@@ -377,42 +366,58 @@ class ServerConnection:
         self._failure = copy(failure)  # whose traceback, when it is raised, would refer to this object
 
     def _next_head(self) -> RequestHead | ConnectionClosed | NeedData:
+        incoming = self.incoming
         try:
-            head = self.incoming.read_head(skips_empty_line=True)
-            if head is None:
-                if not self.incoming.is_eof:
+            text = incoming.find_head(skips_empty_line=True)
+            if text is None:
+                if not incoming.is_eof:
                     return NEED_DATA
-                self.incoming.close()
+                incoming.close()
                 return ConnectionClosed()
-            self._head = self._parse(head)
+            head = read_plain_head(text, self._limits)
+            if head is None:
+                return self._parse(text)
         except MessageError as failure:
             self._failure = copy(failure)
             raise
-        return self._head
+        self.take_head(head, text)
+        return head
 
-    def _parse(self, head: bytes) -> RequestHead:
-        request = parse_request(self._h11, head)
-        return request_head(
-            request.method.decode("ascii"),
-            request.target.decode("ascii"),
-            Fields(tuple(request.headers)),
-            request.http_version.decode("ascii"),
-            default=0,
+    def _parse(self, text: bytes) -> RequestHead:
+        """Take a head that is not plain."""
+        check_head(text, self._limits)
+        self.incoming.take_head(len(text))
+        request = parse_request(h11.Connection(h11.SERVER), text)
+        version, fields = request.http_version.decode("ascii"), Fields(tuple(request.headers))
+        method, target = request.method.decode("ascii"), request.target.decode("ascii")
+        head = request_head(method, target, fields, version, default=0)
+        self._begin(head, version)
+        return head
+
+    def _begin(self, head: RequestHead, version: str) -> None:
+        """Begin with a head that has been accepted."""
+        self._head = head
+        self._version = version
+        is_old = version < "1.1"
+        self._is_asked_to_close = is_old or head.fields.closes
+        self._is_awaited = not is_old and bool(head.fields.values(b"expect"))
+
+    def _written(self, status: int, headers: Iterable[Field], length: int | None, *, is_last: bool) -> Response:
+        """Return a response to the current request, even if its head was refused.
+
+        Raises:
+            LocalProtocolError: the status or the fields are not valid HTTP.
+        """
+        fields = headers if has_content(status) else fields_for(status, headers, length)
+        return Response(
+            status,
+            fields,
+            length,
+            version=self._version,
+            is_for_head=self._is_for_head,
+            is_asked_to_close=self._is_asked_to_close,
+            is_last=is_last,
         )
-
-    @property
-    def _h11(self) -> h11.Connection:
-        """The connection of this cycle, made when it is first wanted: requests that are answered at once need none."""
-        if self._known_h11 is None:
-            self._known_h11 = h11.Connection(h11.SERVER)
-            if self._plain_head is not None:
-                parse_request(self._known_h11, self._plain_head)
-        return self._known_h11
-
-    @property
-    def _is_plain(self) -> bool:
-        """Whether the head of the request is plain (`take_head`), and nothing has been sent since."""
-        return self._plain_head is not None and self._known_h11 is None
 
     @property
     def _is_for_head(self) -> bool:
@@ -433,72 +438,19 @@ class ServerConnection:
         if self._head.content_length is None and self.incoming.state is not _DONE:
             return None  # though the last chunk may have arrived: the result must not depend on how the bytes were cut
         # A client that waits for 100 Continue may see the refusal and then not send the body. Nobody can know.
-        return None if length and self._h11.they_are_waiting_for_100_continue else length
+        return None if length and self._is_awaited else length
 
-    def _go_on(self, unread: int | None) -> None:
+    def _go_on(self, unread: int | None, *, is_last: bool) -> None:
         """After a response: close, read and drop the rest of the request, or begin the next cycle."""
-        must_close = not self._is_plain and self._h11.our_state is h11.MUST_CLOSE
-        self._failure = self._head = self._plain_head = None
+        self._failure = self._head = self._framing = None
+        self._version = ""
         self._cycle = _RECEIVING
         # An unknown rest cannot be skipped; neither can the rest of a request that was given up meanwhile.
-        if must_close or unread is None:
+        if is_last or unread is None:
             self.has_unread_body = unread != 0
             self.incoming.close()
             return
-        self._known_h11 = None
         self.incoming.next_cycle()
         if unread:
             self.incoming.read_body(Collector(0), content_length=unread)
             self._cycle = _DRAINING
-
-
-def _response(status: int, fields: Sequence[tuple[str, str] | tuple[bytes, bytes]]) -> h11.Response:
-    """Return the head of a response.
-
-    Raises:
-        LocalProtocolError: the fields are not valid HTTP.
-    """
-    try:
-        headers = cast("list[tuple[str, str]]", fields)  # h11 takes each in either form
-        return h11.Response(status_code=status, headers=headers, reason=_PHRASES.get(status, b""))
-    except NOT_HTTP as error:
-        raise LocalProtocolError(str(error)) from None
-
-
-def _has_plain_form(status: int, named: dict[str, str], body: list[PartT], length: str) -> bool:
-    """Whether a response has a body that exists already, and no field that changes its end or the connection.
-
-    Args:
-        status: of the response.
-        named: the fields of its owner, by their names in lower case.
-        body: its parts.
-        length: of the body, in bytes.
-    """
-    is_usual = _FRAMING_FIELDS.isdisjoint(named) and named.get("content-length", length) == length
-    return is_usual and status not in _BODILESS and Rows not in map(type, body)
-
-
-@lru_cache(maxsize=_MAX_RESPONSE_HEADS)
-def plain_response_head(status: int, fields: tuple[tuple[str, str], ...]) -> bytes:
-    """Return the head of a response to a plain request (`ServerConnection.take_head`), as h11 writes it.
-
-    Args:
-        status: with a body: neither 204 nor 304.
-        fields: all of them, `Content-Length` included.
-
-    Raises:
-        LocalProtocolError: the fields are not valid HTTP.
-    """
-    connection = h11.Connection(h11.SERVER)
-    parse_head(connection, _PLAIN_REQUEST)
-    return connection.send(_response(status, [*fields])) or b""
-
-
-def _asked_for_head() -> h11.Connection:
-    """Return an h11 connection that has seen a `HEAD`, to answer a head that the real one may not have understood.
-
-    Its request asks to close the connection, as every refusal of a head does.
-    """
-    connection = h11.Connection(h11.SERVER)
-    parse_head(connection, b"HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    return connection

@@ -9,6 +9,7 @@ import pytest
 
 from streamcodec import (
     NEED_DATA,
+    NEED_TURN,
     EndOfMessage,
     ErrorCode,
     LimitExceededError,
@@ -238,15 +239,20 @@ def test_a_collector_drops_so_much_and_no_more() -> None:
             assert not collector.needs_data
 
 
-@pytest.mark.parametrize("fields", [(), (b"Content-Encoding: gzip",)])
-def test_that_a_body_is_compressed_can_be_told_while_it_lasts(fields: tuple[bytes, ...]) -> None:
-    connection = asked()
+@pytest.mark.parametrize("size", [2, 200_000])
+def test_that_many_compressed_bytes_wait_can_be_told_while_they_do(size: int) -> None:
+    connection = ClientConnection(paced=True)
+    connection.send_request("GET", "/v2", [("Host", "x")])
     assert not connection.inflates
-    connection.feed(response(gzip.compress(b"{}", mtime=0) if fields else b"{}", *fields))
+    body = bytes(size)
+    connection.feed(response(gzip.compress(body, mtime=0), b"Content-Encoding: gzip"))
     connection.next_event()
     assert not connection.inflates  # nobody has said yet where it goes
-    connection.receive_body(collector := Collector(9))
-    assert connection.inflates == bool(fields)
-    assert isinstance(connection.next_event(), EndOfMessage)
-    assert collector.data == b"{}"
+    connection.receive_body(collector := Collector(size))
+    told = []
+    while connection.next_event() is NEED_TURN:
+        told.append(connection.inflates)
+        connection.work()
+    assert told == [False, True, True, True][: 1 + size // (64 << 10)]
+    assert collector.data == body
     assert not connection.inflates

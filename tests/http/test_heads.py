@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamcodec import DEFAULT_LIMITS, NEED_DATA, ErrorCode, LimitExceededError, Limits, RemoteProtocolError
-from streamcodec.http import ConnectionClosed, RequestHead, ResponseHead, ServerConnection
+from streamcodec.http import ConnectionClosed, Fields, RequestHead, ResponseHead, ServerConnection
 from streamcodec.http import connection as room
 from streamcodec.http import server as heads_room
 from streamcodec.http.heads import is_host
@@ -474,3 +474,11 @@ def test_whether_the_first_line_is_too_long_is_told_by_exactly_its_bytes(place: 
 
     driver = triad(start, line + b"Host: x" + b"y" * limit)
     assert refuses(driver, code=ErrorCode.LIMIT_EXCEEDED, status=status)
+
+
+@pytest.mark.parametrize(
+    "lines", [(), (b"A: b",), (b"A:b", b"a: \t c:d \t ", b"X-Empty:", b"X-Blank:  "), (b"X: \xff\x80", b"Y: a\tb")]
+)
+def test_the_fields_of_an_accepted_head_are_those_that_were_read(lines: tuple[bytes, ...]) -> None:
+    text = head(b"GET /v2 HTTP/1.1", b"Host: x", *lines)
+    assert Fields.of_accepted(text) == read(text).fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import DEFAULT_LIMITS, NEED_DATA, EndOfMessage, ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.http import RequestHead, ServerConnection
+from streamcodec.http import Collector, RequestHead, ServerConnection
 from streamcodec.http.connection import Incoming
 from streamcodec.http.known import KnownBody
 from streamcodec.http.scratch import SCRATCH_BYTES
@@ -127,6 +127,17 @@ def test_a_plain_answer_ends_a_request_that_has_been_read() -> None:
     assert isinstance(head, RequestHead)
     assert head.target == "/next"
     assert not connection.end_plain()
+
+
+@pytest.mark.parametrize("line", [b"HEAD / HTTP/1.1", b"GET / HTTP/1.1\r\nConnection: close", b"GET / HTTP/1.0"])
+def test_a_response_that_is_not_plain(line: bytes) -> None:
+    connection = ServerConnection()
+    connection.feed(line + b"\r\nHost: x\r\n\r\n")
+    connection.next_event()
+    connection.receive_body(Collector(0))
+    assert connection.next_event() == EndOfMessage(nbytes=0)
+    assert not connection.end_plain()
+    assert connection.send_response(200)
 
 
 def test_a_request_that_was_given_up_has_no_plain_answer() -> None:

@@ -123,7 +123,7 @@ def test_nothing_is_decompressed_but_by_work() -> None:
     body = gzip.compress(bytes(8 * MIB), mtime=0)
     collector = Collector(0)
     connection = start(body, length(body), GZIP, receiver=collector)
-    assert connection.inflates
+    assert not connection.inflates  # so few bytes may be one piece
     given = [0]
     while (event := connection.next_event()) is NEED_TURN:
         assert connection.next_event() is NEED_TURN
@@ -131,14 +131,29 @@ def test_nothing_is_decompressed_but_by_work() -> None:
         assert not connection.incoming.wants_data
         connection.work()
         given.append(collector.offset)
+        assert connection.inflates is (collector.offset < 8 * MIB)
     assert event == EndOfMessage(nbytes=8 * MIB)
     assert max(after - before for before, after in pairwise(given)) == 64 << 10
+
+
+def test_a_short_compressed_body_takes_one_turn_and_no_thread() -> None:
+    body = gzip.compress(BODY, mtime=0)
+    receiver = request_decoder(header_length=REQUEST.header_length, body_length=None)
+    connection = start(body, length(body), GZIP, receiver=receiver)
+    events = []
+    while not isinstance(event := connection.next_event(), EndOfMessage):
+        events.append(event)
+        if event is NEED_TURN:
+            assert not connection.inflates
+            connection.work()
+    assert events.count(NEED_TURN) == 1
+    assert len(events) == 1 + 1 + 4  # the header, and the tensors
 
 
 def test_work_says_whether_there_is_more_without_an_event() -> None:
     body = gzip.compress(bytes(3 * (64 << 10)), mtime=0)
     connection = start(body, length(body), GZIP)
-    assert [connection.work() for _ in range(5)] == [True, True, True, False, False]
+    assert [connection.work() for _ in range(5)] == [True, True, False, False, False]
     assert connection.next_event() == EndOfMessage(nbytes=3 * (64 << 10))
     connection = start(chunked(bytes(3000), [1]), CHUNKED)
     assert [connection.work() for _ in range(7)] == [True] * 5 + [False] * 2

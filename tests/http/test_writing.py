@@ -38,7 +38,7 @@ def test_rows_in_chunks() -> None:
     rows = Rows("UINT8", (26,), ())
     parts: list[Part] = [b"ab", rows]
     sent = ClientConnection().send_request("POST", "/", [HOST, ("Transfer-Encoding", "chunked")], parts)
-    assert sent[1:] == [b"2\r\n", b"ab", b"\r\n", b"1a\r\n", rows, b"\r\n", b"0\r\n", b"\r\n"]
+    assert sent[1:] == [b"2\r\n", b"ab", b"\r\n", b"1a\r\n", rows, b"\r\n", b"0\r\n\r\n"]
 
 
 def test_the_length_of_views_is_their_bytes() -> None:

@@ -1,15 +1,18 @@
-"""Plain heads: a head that its owner has recognized gets the bytes that a parsed one gets, in every state."""
+"""Taken heads: a head that its owner has read gets the bytes that one read by the connection gets, in every state."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import h11
 import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA, ErrorCode, LocalProtocolError, RemoteProtocolError, Rows
 from streamcodec.http import Collector, RequestHead, ServerConnection
 from streamcodec.http.connection import State
+from tests.http.messages import head
+from tests.http.plainheads import CLIENTS
 
 TEXT = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 BODY = b"body"
@@ -121,3 +124,22 @@ def test_a_request_that_is_given_up_is_closed() -> None:
     connection.give_up(RemoteProtocolError("too slow", code=ErrorCode.TOO_SLOW))
     assert b"Connection: close" in b"".join(connection.send_response(408))
     assert connection.incoming.state is State.CLOSED
+
+
+def test_a_connection_needs_h11_only_for_other_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Counted(h11.Connection):
+        def __init__(self, role: type[h11.SERVER]) -> None:
+            made.append(role)
+            super().__init__(role)
+
+    monkeypatch.setattr(h11, "Connection", Counted)
+    for text in [*CLIENTS.values(), head(b"GET / HTTP/1.0")]:
+        assert not made
+        connection = ServerConnection()
+        connection.feed(text)
+        event = connection.next_event()
+        assert isinstance(event, RequestHead)
+        connection.send_response(200, [("X", "y")], [b"z"])
+    assert len(made) == 1
