@@ -2,9 +2,9 @@
 
 anyio cannot receive into given memory. So this module keeps the socket itself and never wraps it, with TLS or without.
 It waits until the socket is readable, then calls `recv_into`; or `recvmsg_into`, if one read can fill several small
-tensors. It waits before it reads, because trying first would cost an exception for each read without data. Other tasks
-run during this wait, so one large body does not delay the others. The work of a paced source that needs no bytes is
-done by `turns`.
+tensors. It waits before it reads, because trying first would cost an exception for each read without data. What a read
+has brought waits for its turn (`turns`), and so does whoever goes on without a wait. The work of a paced source that
+needs no bytes is done there, too.
 """
 
 from __future__ import annotations
@@ -27,11 +27,8 @@ from streamcodec.transports.system import send_some
 from streamcodec.transports.tls import Socket, TlsSocket, has_pending
 from streamcodec.transports.vectors import Parts, SendQueue, async_batches
 
-_TURN_READS: Final = 16
-"""After this many full reads, other tasks get their turn, however fast the peer sends."""
-
-_TURN_BYTES: Final = 64 << 10
-"""After this many sent bytes, other tasks get their turn, however fast the peer reads."""
+_PIECE_READS: Final = 16
+"""Most full reads between two looks whether it is the turn of others."""
 
 
 async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: float | None = None) -> EventT:
@@ -48,6 +45,8 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
         TimeoutError: nothing has moved for `timeout` seconds.
         OSError: the connection is broken.
     """
+    if turns.is_over(source):
+        await turns.wait(source)
     event = source.next_event()
     if not (event is NEED_DATA or event is NEED_TURN):
         return event
@@ -67,26 +66,36 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
                 if scope.deadline - now < allowed:
                     scope.deadline = now + allowed * 9 / 8
                 await _wait_readable(sock)
-                event = _take_turn(sock, source)
+                nbytes = _read(sock, source)
                 silence = None
+                if turns.is_crowded(source):
+                    scope.deadline = math.inf
+                    await turns.wait(source)
+                    scope.deadline = anyio.current_time() + allowed
+                event = _take_piece(sock, source, nbytes)
             return event
         silence = silence or Silence(sock)
     msg = f"nothing has moved for {timeout:g} seconds"
     raise TimeoutError(msg)
 
 
-def _take_turn(sock: Socket, source: EventSource[EventT]) -> EventT | NeedData | NeedTurn:
-    """Read until there is an event, until nothing more has arrived, or until other tasks should have their turn."""
-    event: EventT | NeedData | NeedTurn = NEED_DATA
+def _read(sock: Socket, source: EventSource[object]) -> int:
+    """Read once; return how many bytes, 0 if none have come."""
+    try:
+        nbytes = receive(sock, source)
+    except BlockingIOError:  # the last read took everything, or the system gave a false alarm, as it may
+        return 0
+    received(source, nbytes)
+    return nbytes
+
+
+def _take_piece(sock: Socket, source: EventSource[EventT], nbytes: int) -> EventT | NeedData | NeedTurn:
+    """Read on after a read until there is an event, until nothing more has arrived, or until it has been enough."""
+    event = source.next_event()
     enough = 1 if isinstance(sock, TlsSocket) else READ_BYTES  # with TLS, a read takes one record
-    nbytes = enough
-    reads = 0
-    while event is NEED_DATA and nbytes >= enough and reads < _TURN_READS:
-        try:
-            nbytes = receive(sock, source)
-        except BlockingIOError:  # the last read took everything, or the system gave a false alarm, as it may
-            break
-        received(source, nbytes)
+    reads = 1
+    while event is NEED_DATA and nbytes >= enough and reads < _PIECE_READS:
+        nbytes = _read(sock, source)
         event = source.next_event()
         reads += 1
     return event
@@ -130,20 +139,16 @@ async def send_batch(sock: Socket, batch: list[memoryview], limit: ProgressLimit
         OSError: the connection is broken.
     """
     queue = SendQueue(batch)
-    turn_bytes = 0
     while queue:
         try:
             nbytes = send_some(sock, queue.vectors())
         except BlockingIOError:
             await limit.wait(anyio.wait_writable, sock)
-            turn_bytes = 0
         else:
             queue.sent(nbytes)
             limit.sent += nbytes
-            turn_bytes += nbytes
-            if turn_bytes > _TURN_BYTES:
-                await anyio.lowlevel.checkpoint()
-                turn_bytes = 0
+            if queue and turns.is_over(turns.LARGE):
+                await turns.wait(turns.LARGE)
 
 
 class ProgressLimit:

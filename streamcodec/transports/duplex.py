@@ -278,6 +278,10 @@ class _Watched(Generic[EventT]):
     def inflates(self) -> bool:
         return getattr(self._source, "inflates", False)
 
+    @property
+    def is_urgent(self) -> bool:
+        return getattr(self._source, "is_urgent", False)
+
     def next_event(self) -> EventT | NeedData | NeedTurn:
         event = self._source.next_event()
         if event is NEED_TURN:

@@ -57,6 +57,8 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         while True:
             event, self._event = self._event, NEED_DATA
             if event is NEED_DATA:
+                if turns.is_over(self.source):
+                    await turns.wait(self.source)
                 event = self.source.next_event()
             if event is NEED_DATA:
                 await self._read()
@@ -75,6 +77,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
                 been sent, and the connection must be closed.
             OSError: the connection is broken.
         """
+        share = turns.SENT_BYTES
         async with aclosing(async_batches(parts)) as coming:
             async for batch in coming:
                 for piece in pieces(batch):
@@ -85,12 +88,22 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
                     self.transport.write(piece)
                     self.given += len(piece)
                     await self._drain()  # before the next buffer is made, because it may use the same memory
+                    share -= len(piece)
+                    if turns.is_over(turns.LARGE):
+                        await turns.wait(turns.LARGE)
+                    elif share <= 0:
+                        await asyncio.sleep(0)
+                    else:
+                        continue
+                    share = turns.SENT_BYTES
 
     def received(self) -> None:
         """Look at the bytes that have arrived; asyncio calls this. By default, an event ends the wait for it.
 
         An override must be quick.
         """
+        if self._event is not NEED_DATA:  # the waiting task has been woken, and has not taken it yet
+            return
         try:
             self._event = self._next_event()
         except Exception:  # noqa: BLE001 - the source will raise it again, in the call that waits

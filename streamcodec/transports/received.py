@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic
 
 import numpy as np
@@ -38,6 +38,18 @@ class Received(Generic[HeaderT]):
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
         """Return the array with that name."""
         return self.tensors[name].array
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is a tensor with that name."""
+        return name in self.tensors
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the tensors, as a mapping does."""
+        return iter(self.tensors)  # without this method, Python would ask for the tensors 0, 1, ...
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self.tensors)
 
 
 class Collecting(Generic[HeaderT]):

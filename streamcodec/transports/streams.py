@@ -14,11 +14,9 @@ next call continues.
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Final
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, ObjectSendStream
-from anyio.lowlevel import checkpoint
 
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderT
@@ -26,9 +24,6 @@ from streamcodec.transports import turns
 from streamcodec.transports.received import Collecting, MessageEvent, Received
 from streamcodec.transports.source import READ_BYTES, Encoded, EventSource, EventT
 from streamcodec.transports.vectors import async_batches, pieces
-
-_TURN_READS: Final = 16
-"""After this many reads, other tasks get their turn: a stream that has bytes already need not yield."""
 
 
 async def receive_message(
@@ -76,14 +71,15 @@ async def next_event(stream: ByteReceiveStream, source: EventSource[EventT], *, 
         BrokenResourceError: from anyio: the connection is broken, or a TLS connection ended without TLS's own end.
         ClosedResourceError: from anyio: the stream has been closed here.
     """
-    reads = 0
-    while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
+    while True:
+        if turns.is_over():  # a stream that has bytes already need not wait
+            await turns.wait()
+        event = source.next_event()
         if event is NEED_TURN:
             await turns.work(source)
             continue
-        reads += 1
-        if reads % _TURN_READS == 0:
-            await checkpoint()
+        if event is not NEED_DATA:
+            return event
         buffers = source.get_buffers()
         try:
             chunk = await _receive(stream, min(sum(map(len, buffers)), READ_BYTES), timeout)
@@ -92,7 +88,6 @@ async def next_event(stream: ByteReceiveStream, source: EventSource[EventT], *, 
         else:
             _fill(buffers, chunk)
             source.buffer_updated(len(chunk))
-    return event
 
 
 async def send_message(

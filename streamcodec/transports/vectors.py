@@ -89,8 +89,11 @@ async def async_batches(parts: Parts) -> AsyncGenerator[list[memoryview], None]:
         async for buffer in parts:
             if buffer:
                 yield [memoryview(buffer)]
+            await _pause()
         return
-    for run in _runs(parts):
+    for number, run in enumerate(_runs(parts)):
+        if number:
+            await _pause()
         if isinstance(run, Rows):
             async with aclosing(_async_rows(run)) as views:
                 async for view in views:
@@ -112,8 +115,17 @@ async def _async_rows(rows: Rows) -> AsyncGenerator[memoryview, None]:
         async for window in windows:
             if view := writer.write(window):
                 yield view
+            await _pause()
     if last := writer.finish():
         yield memoryview(last)
+
+
+async def _pause() -> None:
+    """Leave others their turn: what is asked for the next part, and what takes it, need not wait."""
+    from streamcodec.transports import turns  # noqa: PLC0415 - those who send without an event loop need none of it
+
+    if turns.is_over(turns.LARGE):
+        await turns.wait(turns.LARGE)
 
 
 @asynccontextmanager

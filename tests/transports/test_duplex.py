@@ -64,7 +64,7 @@ def test_what_comes_is_read_while_nothing_can_be_sent(run: Run, pair: Pair) -> N
             right.send(BODY[start : start + 50_000])
 
     async def main() -> None:
-        duplex = AsyncDuplex(left, decoder(), [b"head", rows], read_timeout=5, write_timeout=5)
+        duplex = AsyncDuplex(left, decoder(), [b"head", rows], read_timeout=60, write_timeout=60)
         async with anyio.create_task_group() as tasks, duplex.sending():
             tasks.start_soon(speak)
             names = [type(await duplex.next_event()).__name__ for _ in range(6)]

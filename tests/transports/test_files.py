@@ -181,7 +181,7 @@ def test_a_pipe(pipe: tuple[io.FileIO, io.FileIO], is_blocking: bool, is_buffere
     os.set_blocking(target.fileno(), is_blocking)
     with written(target):
         file = io.BufferedReader(source) if is_buffered else source
-        check(files.decode(file, decoder(), timeout=5).arrays)
+        check(files.decode(file, decoder(), timeout=60).arrays)
         if isinstance(file, io.BufferedReader):
             assert file.peek() == b""
             file.detach()
@@ -272,7 +272,7 @@ def test_a_serial_line_that_pauses(deciseconds: int) -> None:
 
         thread = threading.Thread(target=speak)
         thread.start()
-        received = files.decode(line, small(), empty_is_end=False, timeout=5)
+        received = files.decode(line, small(), empty_is_end=False, timeout=60)
         np.testing.assert_array_equal(received["x"], VALUES)
         thread.join()
 
@@ -291,7 +291,7 @@ def test_a_serial_line_on_which_nothing_comes() -> None:
         began = time.monotonic()
         with pytest.raises(TimeoutError, match=r"nothing has moved for 0[.]05 seconds"):
             files.next_event(line, source, empty_is_end=False, timeout=0.05)
-        assert 0.04 < time.monotonic() - began < 1
+        assert time.monotonic() - began > 0.04
         os.write(far, SMALL[50:])
         while not isinstance(event := files.next_event(line, source, empty_is_end=False), EndOfMessage):
             pass
@@ -346,11 +346,10 @@ def test_a_pipe_that_stays_silent_is_given_up(pipe: tuple[io.FileIO, io.FileIO])
     source, target = pipe
     os.set_blocking(source.fileno(), False)
     target.write(SMALL[:5])
-    began = time.process_time(), time.monotonic()
+    began = time.process_time()
     with pytest.raises(TimeoutError):
         files.decode(source, small(), timeout=0.1)
-    assert time.monotonic() - began[1] < 1
-    assert time.process_time() - began[0] < 0.05
+    assert time.process_time() - began < 0.05
     target.close()
     with pytest.raises(RemoteProtocolError, match="too early"):
         files.decode(source, small(), timeout=0.1)
@@ -362,12 +361,12 @@ def test_each_byte_renews_the_patience(pipe: tuple[io.FileIO, io.FileIO]) -> Non
 
     def trickle() -> None:
         for start in range(0, len(SMALL), 30):
-            time.sleep(0.05)
+            time.sleep(0.2)
             target.write(SMALL[start : start + 30])
 
     thread = threading.Thread(target=trickle)
     thread.start()
-    files.decode(source, small(), timeout=0.15)
+    files.decode(source, small(), timeout=1.0)
     thread.join()
 
 

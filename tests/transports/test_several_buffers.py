@@ -42,10 +42,10 @@ class CountingSocket(socket.socket):
 def pair() -> Iterator[tuple[socket.socket, CountingSocket]]:
     """Two ends whose buffers hold a whole message, so that how many reads there are is not a matter of chance."""
     left, right = socket.socketpair()
-    left.settimeout(10)
-    right.settimeout(10)
+    left.settimeout(60)
+    right.settimeout(60)
     counting = CountingSocket(fileno=right.detach())
-    counting.settimeout(10)
+    counting.settimeout(60)
     with left, counting:
         yield left, counting
 
@@ -98,7 +98,7 @@ def test_the_same_with_an_event_loop(pair: tuple[socket.socket, CountingSocket],
     arrays: list[Any] = []
 
     async def main() -> None:
-        while not take(await aio.next_event(right, connection, timeout=10), connection, arrays):
+        while not take(await aio.next_event(right, connection, timeout=60), connection, arrays):
             pass
 
     sender = threading.Thread(target=left.sendall, args=(REQUEST,))

@@ -44,6 +44,7 @@ from tests.transports.certificates import client_side, server_side
 from tests.transports.messages import BODY, MESSAGE, check, decoder
 from tests.transports.test_aio import Run, run
 from tests.transports.test_files import FORMATS, SMALL, VALUES, small
+from tests.transports.test_turns import have_it_pass
 
 __all__ = ["run"]  # a fixture
 
@@ -468,7 +469,8 @@ def test_each_byte_is_copied_once(run: Run) -> None:
     run(main)
 
 
-def test_others_have_their_turn_though_the_stream_never_waits(run: Run) -> None:
+def test_others_have_their_turn_though_the_stream_never_waits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    have_it_pass(monkeypatch, seconds=0.0004)  # a dozen looks take as long as a turn may
     ticks: list[int] = []
     message = encode_request({"x": np.zeros(32 << 20, np.uint8)})
     stream = Recording(b"".join(message.buffers))
@@ -486,7 +488,7 @@ def test_others_have_their_turn_though_the_stream_never_waits(run: Run) -> None:
             tasks.cancel_scope.cancel()
 
     run(main)
-    assert max(np.diff(ticks)) <= 2 * 16  # on trio the order within a turn is chance
+    assert max(np.diff(ticks)) <= 2 * 32  # on trio the order within a turn is chance
     assert len(ticks) > 20
 
 

@@ -39,8 +39,8 @@ def collect(next_event: Callable[[], object]) -> dict[str, Array]:
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     left, right = socket.socketpair()
-    left.settimeout(10)
-    right.settimeout(10)
+    left.settimeout(60)
+    right.settimeout(60)
     with left, right:
         yield left, right
 
@@ -96,7 +96,7 @@ def test_a_socket_that_gives_pieces(pair: tuple[socket.socket, socket.socket], p
     writer = threading.Thread(target=left.sendall, args=(BODY,))
     writer.start()
     with RecordingSocket(fileno=os.dup(right.fileno())) as sock:
-        sock.settimeout(10)
+        sock.settimeout(60)
         sock.views, sock.largest_read = [], piece
         machine = decoder()
         check(collect(lambda: sync.next_event(sock, machine)))
@@ -110,7 +110,7 @@ def test_zero_copy(pair: tuple[socket.socket, socket.socket]) -> None:
     writer = threading.Thread(target=left.sendall, args=(BODY,))
     writer.start()
     with RecordingSocket(fileno=os.dup(right.fileno())) as sock:
-        sock.settimeout(10)
+        sock.settimeout(60)
         sock.views = []
         machine = decoder()
         values = collect(lambda: sync.next_event(sock, machine))["values"]

@@ -51,7 +51,7 @@ def pair() -> Iterator[Pair]:
 
 def _send(sock: TlsSocket, data: bytes, piece: int = 1 << 20) -> None:
     """Send from a thread, in records of at most so many bytes."""
-    sock._socket.settimeout(10)  # noqa: SLF001 - the test's own end
+    sock._socket.settimeout(60)  # noqa: SLF001 - the test's own end
     with suppress(ConnectionError):
         sync.send(sock, (memoryview(data)[start : start + piece] for start in range(0, len(data), piece)))
 
@@ -77,7 +77,7 @@ def test_records_of_any_size_are_read_by_both_drivers(run: Run, piece: int) -> N
         thread = _sending(server, BODY, piece)
 
         async def main(client: TlsSocket = client) -> None:
-            duplex: AsyncDuplex[object] = AsyncDuplex(client, decoder(), [b"a question"], read_timeout=5)
+            duplex: AsyncDuplex[object] = AsyncDuplex(client, decoder(), [b"a question"], read_timeout=60)
             arrays = {}
             async with duplex.sending():
                 while not isinstance(event := await duplex.next_event(), EndOfMessage):
@@ -88,7 +88,7 @@ def test_records_of_any_size_are_read_by_both_drivers(run: Run, piece: int) -> N
         if is_asynchronous:
             run(main)
         else:
-            check(_collect(Duplex(client, decoder(), [b"a question"], read_timeout=5).next_event))
+            check(_collect(Duplex(client, decoder(), [b"a question"], read_timeout=60).next_event))
         thread.join()
         client.close()
         server.close()
@@ -264,7 +264,7 @@ def test_a_system_that_takes_no_more_is_waited_for(pair: Pair) -> None:
     taken = bytearray()
 
     def read() -> None:
-        server._socket.settimeout(10)  # noqa: SLF001 - the test's own end
+        server._socket.settimeout(60)  # noqa: SLF001 - the test's own end
         block = memoryview(bytearray(1 << 16))
         while len(taken) < len(data):
             taken.extend(block[: server.recv_into(block, len(block))])
@@ -273,7 +273,7 @@ def test_a_system_that_takes_no_more_is_waited_for(pair: Pair) -> None:
     thread.start()
 
     async def main() -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await aio.send(client, queue.rest())
 
     anyio.run(main)
@@ -286,7 +286,7 @@ def test_others_have_their_turn_while_a_fast_reader_takes_all(run: Run, pair: Pa
     beats, is_over = 0, False
 
     def read() -> None:
-        server._socket.settimeout(10)  # noqa: SLF001 - the test's own end
+        server._socket.settimeout(60)  # noqa: SLF001 - the test's own end
         block = memoryview(bytearray(1 << 16))
         with suppress(ConnectionError):
             while server.recv_into(block, len(block)):
@@ -302,7 +302,7 @@ def test_others_have_their_turn_while_a_fast_reader_takes_all(run: Run, pair: Pa
         nonlocal is_over
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(beat)
-            await aio.send(client, [bytes(4 << 20)])
+            await aio.send(client, [bytes(64 << 20)])
             is_over = True
 
     thread = threading.Thread(target=read)
@@ -310,7 +310,7 @@ def test_others_have_their_turn_while_a_fast_reader_takes_all(run: Run, pair: Pa
     run(main)
     client.close()
     thread.join()
-    assert beats > 16, "about one for each 64 KiB"
+    assert beats > 16, f"a turn is over after some milliseconds: {beats}"
 
 
 def _handshake(context: ssl.SSLContext, *names: str, asked: str = "localhost") -> None:

@@ -7,9 +7,9 @@ import gzip
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from io import BytesIO
-from itertools import count
+from itertools import count, repeat
 from typing import Any
 
 import anyio
@@ -45,6 +45,13 @@ BODY = b"".join(EMPTY.buffers)
 def paced() -> Any:  # noqa: ANN401 - its methods are replaced
     """Make a decoder that needs turns for what `BODY` brings."""
     return request_decoder(header_length=EMPTY.header_length, body_length=len(BODY), paced=True)
+
+
+def have_it_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let so much time pass with each look at a clock, for the real one has its own speed on each machine."""
+    clock = count()
+    for name in ("_now", "perf_counter"):
+        monkeypatch.setattr(turns, name, lambda: next(clock) * seconds)
 
 
 class Work:
@@ -115,6 +122,269 @@ def test_after_a_long_piece_others_have_several_turns(run: Run) -> None:
 
     run(main)
     assert min(ticks) >= 5  # on trio the order within a turn is chance
+
+
+class Endless:
+    """A source that always has another event, or another read; it counts them."""
+
+    def __init__(self, *, is_urgent: bool = False, is_idle: bool = False, needs_data: bool = False) -> None:
+        self.is_urgent = is_urgent
+        self.is_idle = is_idle
+        self.events = 0
+        self._needs_data = needs_data
+
+    def next_event(self) -> Any:  # noqa: ANN401 - an event, or none
+        self.events += 1
+        return NEED_DATA if self._needs_data and self.events % 2 else "event"
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:  # noqa: ARG002 - the signature of get_buffer
+        return [memoryview(bytearray(1))]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take it."""
+
+
+async def _in_a_turn(go_on: Callable[[], Any], source: Endless, turns_made: int = 200) -> int:
+    """Have many calls made one after the other; return how many events were taken in one turn at most."""
+    most = 0
+    turns.of_loop()  # else, the turns of another loop would be asked first, whose clock was another one
+
+    async def call() -> None:
+        while True:
+            await go_on()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        for _ in range(turns_made):
+            before = source.events
+            await checkpoint()
+            most = max(most, source.events - before)
+        tasks.cancel_scope.cancel()
+    return most
+
+
+@pytest.mark.parametrize("needs_data", [False, True])
+def test_calls_that_never_wait_leave_others_their_turn(
+    run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch, needs_data: bool
+) -> None:
+    """However many calls there are: what counts is not local to one."""
+    have_it_pass(monkeypatch, seconds=0.0001)
+    left, right = pair
+    left.send(bytes(8192))
+
+    async def main() -> None:
+        source = Endless(needs_data=needs_data)
+        source.receive_eof = lambda: None  # type: ignore[attr-defined]
+        most = await _in_a_turn(lambda: aio.next_event(right, source), source)  # type: ignore[arg-type]
+        assert 0 < most <= 2 * 50 + 2  # on trio the order within a turn is chance
+        assert source.events > most
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", ["one by one", "awaited", "rows", "at once"])
+def test_sends_that_never_wait_leave_others_their_turn(
+    run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    have_it_pass(monkeypatch, seconds=0.0001)
+    sent = Endless()
+    monkeypatch.setattr(aio, "send_some", lambda *_: min(sent.events, 1) and bool(sent.next_event()))
+
+    async def awaited() -> AsyncIterator[Any]:
+        while True:
+            yield np.zeros(1, np.uint8) if kind == "rows" else b"a"
+
+    parts: Any = {
+        "one by one": repeat(b"a"),
+        "awaited": awaited(),
+        "rows": [Rows("UINT8", (1 << 40,), awaited())],
+        "at once": [b"a"] * (1 << 14),
+    }[kind]
+
+    async def main() -> None:
+        sent.next_event()
+        assert 0 < await _in_a_turn(lambda: aio.send(pair[0], parts), sent) <= 2 * 50 + 2
+
+    run(main)
+
+
+def test_who_begins_anew_goes_behind_those_who_wait(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only a few are let through in one turn, but for those who are urgent."""
+    come: list[int] = []
+    order: list[int] = []
+    have_it_pass(monkeypatch, seconds=0.0)
+
+    async def main() -> None:
+        shared = turns.of_loop()
+
+        async def pass_through(number: int) -> None:
+            come.append(number)
+            await turns.wait()
+            order.append(number)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(pass_through, number)
+            while not order:
+                await checkpoint()
+            assert turns.is_crowded(Endless())
+            assert not turns.is_crowded(Endless(is_urgent=True))
+            assert not shared.is_over()
+            while len(order) < 100:
+                before = len(order)
+                await turns.wait(Endless(is_urgent=True))
+                assert len(order) - before <= 16
+        assert not turns.is_crowded(Endless())
+        for start in range(0, 100, 8):  # on trio the order of those who pass together is chance
+            assert set(order[: start + 8]) <= set(come[: start + 24])
+
+    run(main)
+
+
+def test_a_turn_has_so_much_time_and_as_much_again_for_what_is_urgent(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    for name in ("_now", "perf_counter"):
+        monkeypatch.setattr(turns, name, lambda: clock[0])
+    urgent, other, large = Endless(is_urgent=True), Endless(), turns.LARGE
+
+    async def main() -> None:
+        await turns.wait()
+        found = []
+        scale = 2.5 if is_trio() else 1.0
+        for now in (0.0, 0.0019, 0.0021, 0.0039, 0.0041):
+            clock[0] = now * scale
+            found.append((turns.is_over(urgent), turns.is_over(other)))
+        assert found == [(False, False), (False, False), (False, True), (False, True), (True, True)]
+        assert turns.is_over(large)
+        assert not turns.is_over(Endless(is_idle=True))
+        await turns.wait(other)
+        assert not turns.is_over(other)
+        clock[0] += 0.003 * scale
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await turns.wait(other)
+        assert not turns.is_over(other), "who leaves has let others run, too"
+        clock[0] += 0.001 * scale
+        assert not turns.is_over()
+        await checkpoint()
+        await checkpoint()
+        clock[0] += 0.0015 * scale  # asyncio has told by then that another turn has begun
+        assert turns.is_over() is is_trio()
+
+    run(main)
+
+
+def is_trio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
+
+
+def test_callbacks_that_have_waited_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, order = [0.0], list[str]()
+    for name in ("_now", "perf_counter"):
+        monkeypatch.setattr(turns, name, lambda: clock[0])
+
+    async def main() -> None:
+        shared = turns.of_loop()
+
+        def catch_up(name: str) -> None:
+            order.append(name)
+            clock[0] += 0.0006
+            if order.count(name) < 3:
+                shared.later(lambda: catch_up(name))
+
+        for name in "abc":
+            shared.later(lambda name=name: catch_up(name))  # type: ignore[misc] # bound by its default
+        while shared.behind:
+            before = len(order)
+            await asyncio.sleep(0)
+            assert len(order) <= before + 2
+
+    asyncio.run(main())
+    assert order == [*"abcabcabc"]
+
+
+def test_large_messages_have_a_part_of_a_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    for name in ("_now", "perf_counter"):
+        monkeypatch.setattr(turns, name, lambda: clock[0])
+
+    async def main() -> None:
+        await turns.wait()
+        found = []
+        scale = 2.5 * 4 if is_trio() else 1.0  # on trio they have all of it
+        for now in (0.0, 0.0004, 0.0006):
+            clock[0] = now * scale
+            found.append(turns.is_over(turns.LARGE))
+        assert found == [False, False, True]
+        await turns.wait(turns.LARGE)
+        assert not turns.is_over(turns.LARGE)
+
+    run(main)
+
+
+def test_callbacks_that_are_urgent_take_turns_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, order = [0.0], list[str]()
+    for name in ("_now", "perf_counter"):
+        monkeypatch.setattr(turns, name, lambda: clock[0])
+
+    async def main() -> None:
+        shared = turns.of_loop()
+
+        def go_on(name: str) -> None:
+            order.append(name)
+            clock[0] += 0.0006
+
+        for name in "abcd":
+            shared.later(lambda name=name: go_on(name))  # type: ignore[misc] # bound by its default
+        for name in "ABC":
+            urgent = Endless(is_urgent=True)
+            shared.later(lambda name=name: go_on(name), urgent)  # type: ignore[misc] # as above
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert order == [*"AaBbCcd"]
+
+
+def test_a_callback_that_fails_keeps_nobody_else_behind() -> None:
+    order: list[int] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: order.append(0))
+
+        def fail() -> None:
+            raise MemoryError
+
+        turns.of_loop().later(fail)
+        turns.of_loop().later(lambda: order.append(1))
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert order == [0, 1]
+
+
+def test_what_one_loop_has_left_behind_does_not_matter_to_the_next(run: Run) -> None:
+    async def leave_waiting() -> None:
+        turns.of_loop().later(lambda: None)
+        task = asyncio.create_task(turns.wait())
+        await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(leave_waiting())
+
+    async def main() -> None:
+        for _ in range(3):
+            await turns.wait()
+            assert not turns.is_crowded(Endless())
+
+    run(main)
 
 
 def test_compressed_bodies_are_worked_on_by_one_thread_at_a_time(run: Run) -> None:
@@ -367,7 +637,7 @@ def test_a_compressed_answer_that_is_damaged(run: Run, pair: Pair) -> None:
     async def main() -> None:
         source = ClientConnection(paced=True)
         parts = source.send_request("GET", "/", [("Host", "x")])
-        duplex: AsyncDuplex[Any] = AsyncDuplex(right, source, parts, read_timeout=5, write_timeout=5)
+        duplex: AsyncDuplex[Any] = AsyncDuplex(right, source, parts, read_timeout=60, write_timeout=60)
         async with duplex.sending():
             assert isinstance(await duplex.next_event(), ResponseHead)
             source.receive_body(paced())

@@ -46,8 +46,8 @@ def check(seen: list[Any]) -> None:
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     left, right = socket.socketpair()
-    left.settimeout(10)
-    right.settimeout(10)
+    left.settimeout(60)
+    right.settimeout(60)
     with left, right:
         yield left, right
 
@@ -83,7 +83,7 @@ def test_windows_with_an_event_loop(pair: tuple[socket.socket, socket.socket], b
 
     async def receive() -> None:
         decoder = windowed(2)
-        while not isinstance(event := await aio.next_event(right, decoder, timeout=10), EndOfMessage):
+        while not isinstance(event := await aio.next_event(right, decoder, timeout=60), EndOfMessage):
             if isinstance(event, WindowReceived):
                 seen.append(event.array.copy())
 
