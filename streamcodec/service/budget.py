@@ -155,10 +155,21 @@ class Budget:
                 self._holders.pop(reservation, None)
             else:
                 self._holders[reservation] = None
-            if self._pool is not None and (room := self.max_bytes - self._taken()) < self._pool.max_idle_bytes:
-                self._pool.trim(max(0, room))
+            self._trim()
         except MemoryError:
             return
+
+    def add(self, nbytes: int) -> None:
+        """Count more bytes than the reservations have, or fewer: those of requests that are complete, which stay."""
+        self.reserved += nbytes
+        with suppress(MemoryError):  # as above
+            self._trim()
+        if nbytes < 0:
+            self.go_on()
+
+    def _trim(self) -> None:
+        if self._pool is not None and (room := self.max_bytes - self._taken()) < self._pool.max_idle_bytes:
+            self._pool.trim(max(0, room))
 
     def has_at_once(self, nbytes: int) -> bool:
         """Whether `nbytes` bytes more are free, and nobody waits who comes before."""

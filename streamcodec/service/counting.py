@@ -12,7 +12,10 @@ _OK: Final = int(HTTPStatus.OK)
 
 
 class StatisticsObserver(Observer):
-    """Counts the requests for the models of a registry. Without it, all statistics are zero."""
+    """Counts the requests for the models of a registry. Without it, all of their statistics are zero.
+
+    A program without it sets `Service.has_statistics` to False.
+    """
 
     def __init__(self, models: ModelRegistry) -> None:
         """Count for these models, and for models that are added later."""
@@ -20,8 +23,7 @@ class StatisticsObserver(Observer):
 
     def request_ended(self, request: RequestRecord) -> None:
         """Count an inference request, unless its model has been removed meanwhile."""
-        head = request.head
-        if request.model is None or request.version is None or head is None or head.method != "POST":
+        if request.model is None or request.version is None or request.method != "POST":
             return
         statistics = self._models.statistics(request.model, request.version)
         if statistics is not None:

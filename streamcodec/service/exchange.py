@@ -38,11 +38,12 @@ from streamcodec.service.listing import Listing
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.plan import Plan
 from streamcodec.service.portion import Portion, UploadService
-from streamcodec.service.replies import Reply, drop_tracebacks, error_reply, unavailable_reply
+from streamcodec.service.replies import Reply, drop_tracebacks, error_reply, sendable, unavailable_reply
 from streamcodec.service.routes import find_route
 from streamcodec.service.service import Service
 
 _NO_REPLY: Final = Reply(status=500)
+_OK: Final = 200
 
 
 class ExchangeStep(Enum):
@@ -163,20 +164,20 @@ class Exchange:
     @property
     def has_header(self) -> bool:
         """Whether only tensors are awaited, or the rest of a body that is not needed."""
-        return self.inference is None or self.inference.has_header
+        return self.inference is None or self.inference.has_header or self.inference.resolved.is_gathered
 
     def begin(
         self,
         head: RequestHead,
         resolved: ResolvedHead | None = None,
-        planned: tuple[Plan, RequestHeader] | None = None,
+        plan: Plan | None = None,
     ) -> ExchangeStep:
         """Decide by the head; no byte of the body has been read.
 
         Args:
             head: of the request.
             resolved: what `Service.open` has decided for this head, if that is known and its model is ready.
-            planned: the plan for the body and its JSON header, if that has arrived and is known.
+            plan: of the body, if its JSON header has arrived.
 
         Raises:
             MessageError: the request is refused; pass the error to `fail`.
@@ -188,8 +189,8 @@ class Exchange:
             if self._uploads is not None and (opened := self._uploads.open(head)) is not None:
                 return self.answer(opened) if isinstance(opened, Reply) else self._carry(opened, self._uploads)
             outcome = self._service.begin(head, pause_after_header=True, paced=True)
-        elif planned is not None and self.reservation.ask_at_once(planned[0].body_length):
-            return self._begin_planned(Inference(resolved, planned=planned))
+        elif plan is not None and self.reservation.ask_at_once(plan.nbytes):
+            return self._begin_planned(Inference(resolved, plan=plan))
         else:
             outcome = resolved.begin(pause_after_header=True, paced=True)
         if isinstance(outcome, Reply):
@@ -231,9 +232,11 @@ class Exchange:
             return self._with_memory(request, _after_header)
         if not isinstance(event, EndOfMessage):
             return None
+        if request.resolved.is_gathered:  # what was kept has been copied, and is free again
+            self.reservation.ask(request.arriving.offset)
         if self.portion is not None and self._uploads is not None and (step := self._end(self.portion, self._uploads)):
             return step
-        return self.answer(request.run()) if request.is_inline and request.plan is None else ExchangeStep.CALL
+        return ExchangeStep.CALL
 
     @property
     def is_held_up(self) -> bool:
@@ -259,7 +262,7 @@ class Exchange:
         """Answer the current request, even if it has not been received completely."""
         if self._uploads is not None:
             reply = self._leave(reply, self._uploads)
-        self.reply = finished(self._service, reply, self.head)
+        self.reply = reply = finished(self._service, reply, self.head)
         self.is_answered = True
         if self.watch is not None:
             self._tell(reply, self.watch)
@@ -402,10 +405,13 @@ class Exchange:
 
 
 def finished(service: Service, reply: Reply, head: RequestHead | None) -> Reply:
-    """Return a reply in the form in which it is sent; `head` is None if it could not be read."""
+    """Return a reply in the form in which it is sent; `head` is None if it could not be read.
+
+    A status that no answer can have becomes 500, with the reason as its `cause`.
+    """
     if reply.refusal is not None:
         drop_tracebacks(reply.refusal)
-    return service.finish(reply, head)
+    return service.finish(reply if reply.status == _OK else sendable(reply), head)
 
 
 def name_model(watch: RequestWatch, head: RequestHead, service: Service) -> None:

@@ -41,8 +41,11 @@ class HostPolicy:
             hosts: names and addresses as in a URL, as `localhost` or `[::1]`, with a port if only that port is allowed.
 
         Raises:
-            LocalProtocolError: one of them is not a host.
+            LocalProtocolError: one of them is not a host, or `hosts` is one text.
         """
+        if isinstance(hosts, str):
+            msg = f"allowed hosts are a list, as [{hosts!r}]"
+            raise LocalProtocolError(msg)
         allowed = frozenset(map(str.lower, hosts))
         for host in allowed:
             if not _HOST.fullmatch(host):

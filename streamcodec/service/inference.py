@@ -46,7 +46,8 @@ from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs,
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.planned import planned_body
-from streamcodec.service.raw import raw_tensor
+from streamcodec.service.quickness import Quickness
+from streamcodec.service.raw import Deduce, raw_tensor
 from streamcodec.service.replies import Reply, drop_tracebacks, error_reply, failure_reply, message_reply
 from streamcodec.service.windows import Pull, windows_of
 
@@ -94,8 +95,9 @@ class ResolvedHead:
         self.header_length: int | None
         self.media_type: str | None
         self.header_length, self.media_type = head.fields.header_form
-        self.raw: TensorSpec | None = raw_tensor(model, head) if self.header_length == 0 else None
-        self.body_length: int | None = head.body_length if self.raw is None else self.raw.nbytes
+        self.raw: TensorSpec | Deduce | None = raw_tensor(model, head) if self.header_length == 0 else None
+        self.body_length: int | None = self.raw.nbytes if isinstance(self.raw, TensorSpec) else head.body_length
+        self.is_gathered: bool = self.raw is not None and self.body_length is None
         self.is_known: bool = self.body_length is not None and model.windows is None
         is_short = (self.body_length or 0) <= _WHOLE_BYTES or self.raw is not None
         self.is_whole: bool = self.is_known and is_short
@@ -103,22 +105,34 @@ class ResolvedHead:
         self.nonfinite = nonfinite
         self.allow_headerless = allow_headerless
         self.classifies = classifies
-        names = f"{len(model.name)} {model.name} {len(self.version)} {self.version} {self.media_type or ''} "
-        self.key: bytes = names.encode("utf-8", "surrogatepass")
+        self.key: tuple[int, str, str | None] = (id(model), self.version, self.media_type)
         self.place: Place = place if (windows := model.windows) is None else lambda _: windows
         self.encoding: str | None = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
         self.in_memory: bool = bool(head.fields.values(_TENSOR_NAME))
         self.is_planned: bool = is_planned and self.encoding is None and not self.in_memory
         self.is_async: bool = model.is_async
         is_plain = self.encoding is None and model.windows is None and not self.is_async and not self.in_memory
-        self._max_inline_bytes = _MAX_INLINE_BYTES if model.is_inline and is_plain else -1
+        self._may_be_inline = is_plain and model.is_inline is not False
+        self._max_declared_bytes = _MAX_INLINE_BYTES if model.is_inline else -1
 
-    def is_inline(self, nbytes: int) -> bool:
+    def may_be_inline(self, nbytes: int) -> bool:
+        """Whether a whole request of `nbytes` bytes may be answered on an event loop, now or later."""
+        return self._may_be_inline and nbytes <= _MAX_INLINE_BYTES
+
+    def is_inline(self, nbytes: int, *, is_planned: bool = False) -> bool:
         """Whether a request of `nbytes` bytes can be answered now, and quickly enough for an event loop.
 
-        Compressing is never quick enough, nor is work whose time grows with the size.
+        Compressing is never quick enough. A larger request must be planned: its tensors are neither JSON nor BYTES nor
+        BOOL, whose work grows with the size.
         """
-        return nbytes <= self._max_inline_bytes and (self.model.ready is None or self.model.is_ready)
+        if not self._may_be_inline or (nbytes > _MAX_INLINE_BYTES and not is_planned):
+            return False
+        is_quick = nbytes <= self._max_declared_bytes or self.model.quickness.may_run_inline(nbytes)
+        return is_quick and (self.model.ready is None or self.model.is_ready)
+
+    def judge(self, nbytes: int) -> Quickness | None:
+        """Return what judges a call with so many bytes; None if it does not matter how long that takes."""
+        return self.model.quickness if self._may_be_inline and nbytes > self._max_declared_bytes else None
 
     def begin(self, *, pause_after_header: bool = False, paced: bool = False) -> Inference:
         """Begin a request; for the arguments see `Service.begin`."""
@@ -218,7 +232,7 @@ class ResolvedHead:
             RemoteProtocolError: `model-mismatch`: a requested output does not exist.
             LocalProtocolError: the outputs differ from those that the model has declared.
         """
-        _check_outputs(self.model, arrays)
+        check_outputs(self.model, arrays)
         tensors = select_outputs(arrays, header)
         return classify_outputs(tensors, self.model, header, self.headers.limits) if self.classifies else tensors
 
@@ -248,19 +262,12 @@ class ResolvedHead:
 
 
 class KnownCall(Protocol):
-    """A call of a model that is like earlier ones: its body has the same JSON header but for the id. See `Plan`."""
+    """A call of a model whose JSON header is known before its body. See `Plan`."""
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether earlier calls have taken so little time that the next one may run on an event loop."""
-        ...
+    header: RequestHeader
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply; see `ResolvedHead.reply`."""
-        ...
-
-    def measured(self, seconds: float, cpu_seconds: float) -> None:
-        """Take the time of a call with its reply."""
         ...
 
 
@@ -280,23 +287,23 @@ class Inference:
         *,
         pause_after_header: bool = False,
         paced: bool = False,
-        planned: tuple[KnownCall, RequestHeader] | None = None,
+        plan: KnownCall | None = None,
     ) -> None:
-        """Prepare for the body; `planned` is for a body whose JSON header has arrived and is known."""
+        """Prepare for the body; `plan` is for a body whose JSON header has arrived."""
         self.resolved = resolved
-        self.plan: KnownCall | None = None
+        self.plan: KnownCall | None = plan
         self.watch: CallWatch | None = None
         self._header: RequestHeader | None = None
         self._received: dict[str, np.ndarray[Any, Any] | Elements] = {}
         self._values: Mapping[str, np.ndarray[Any, Any] | Elements]
         self.arriving: Decoder[RequestHeader] | KnownBody
-        if planned is None:
+        if plan is None:
             self._check = _Check(resolved)
             self._values = self._received
             pause_after_header = pause_after_header and not resolved.is_whole
             self.arriving = _decoder(resolved, self._check, pause_after_header=pause_after_header, paced=paced)
             return
-        self.plan, self._header = planned
+        self._header = plan.header
         self.arriving, self._values = planned_body(self._header, resolved.header_length or 0, resolved.place)
 
     @property
@@ -314,7 +321,7 @@ class Inference:
     @property
     def is_inline(self) -> bool:
         """Whether `run` is quick enough for an event loop."""
-        return self.resolved.is_inline(0 if self.plan is not None and self.plan.is_quick else self.arriving.offset)
+        return self.resolved.is_inline(self.arriving.offset, is_planned=self.plan is not None)
 
     @property
     def header(self) -> RequestHeader | None:
@@ -354,7 +361,12 @@ class Inference:
 
     @property
     def header_bytes(self) -> int | None:
-        """The largest possible size of the JSON header, as far as the head tells; None if it does not."""
+        """The largest possible size of the JSON header, as far as the head tells; None if it does not.
+
+        A raw request whose length is hidden has no header until all of it has come.
+        """
+        if self.resolved.is_gathered:
+            return None
         length, most = self.resolved.header_length, self.resolved.body_length
         return most if length is None or (most is not None and most < length) else length
 
@@ -454,7 +466,12 @@ class _Check:
 def _decoder(resolved: ResolvedHead, check: _Check, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
     if resolved.raw is not None:
         return raw_request_decoder(
-            resolved.raw, limits=resolved.headers.limits, check=check, place=resolved.place, paced=paced
+            resolved.raw,
+            limits=resolved.headers.limits,
+            check=check,
+            place=resolved.place,
+            pause_after_header=pause_after_header and resolved.is_gathered,
+            paced=paced,
         )
     return request_decoder(
         header_length=resolved.header_length,
@@ -487,7 +504,7 @@ def _written_bytes(values: Encodable) -> int:
     return values.nbytes + sum(len(value) for value in values.flat if isinstance(value, bytes | str))
 
 
-def _check_outputs(model: Model, arrays: Mapping[str, Encodable]) -> None:
+def check_outputs(model: Model, arrays: Mapping[str, Encodable]) -> None:
     """Check the outputs against the model's declaration."""
     for metadata in model.outputs or ():
         array = arrays.get(metadata.name)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 import numpy as np
 
+from streamcodec.engine.arguments import check_kind, whole
 from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
@@ -24,6 +25,7 @@ from streamcodec.engine.rows import Rows
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.engine.windows import Windows
 from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.service.quickness import Quickness
 
 ANY_SIZE = -1
 """In the shape of a `TensorMetadata`: this dimension may have any size."""
@@ -50,6 +52,10 @@ class TensorMetadata:
         """
         if self.datatype not in DATATYPES:
             msg = f"{self.datatype!r} is not a datatype; there are {', '.join(DATATYPES)}"
+            raise LocalProtocolError(msg)
+        check_kind(self.shape, Sequence, "a shape is a tuple of int, as (ANY_SIZE, 3)")
+        if any(whole(size) is None for size in self.shape):
+            msg = f"sizes are int, -1 for any, unlike {list(self.shape)}"
             raise LocalProtocolError(msg)
         if any(size < ANY_SIZE for size in self.shape):
             msg = f"sizes must be >= 0, or -1 for any, unlike {list(self.shape)}"
@@ -133,11 +139,15 @@ class Model:
     is_batching: bool = False
     """Whether the first dimension of every input and output is the batch. A raw binary request is then a batch of 1,
     and classes are found for each row of the batch."""
-    is_inline: bool = False
-    """Whether the callable takes at most about 100 microseconds for a small request (a tensor of 64 KiB), so that such
-    requests run on the event loop. This is faster than a thread, but nothing else is served meanwhile. The bundled
-    server also calls it there for larger requests, if calls with the same JSON header have taken less than half a
-    millisecond."""
+    is_inline: bool | None = None
+    """Whether the callable runs on the event loop: this is faster than a thread, but nothing else is served meanwhile.
+
+    None if this shall be found out: it runs in threads until some calls in a row, for requests of about the same size,
+    have taken at most half a millisecond each, and have waited for nothing. Then it runs on the event loop, until a
+    call there takes more than 2 ms or fails. Then it runs in threads for a while, and longer each time. True if it
+    takes at most about 100 microseconds for a small request (a tensor of 64 KiB): such requests run on the event loop
+    from the first one on, and larger ones as with None. False if it needs a thread: for example, it waits, or it starts
+    an event loop of its own."""
     windows: Windows | None = None
     """How a model gets its inputs window by window, as `InferenceRequest.rows`, in constant memory; None for whole
     arrays. A model with windows is called when the header has arrived. If it answers with `Rows` made from its inputs,
@@ -156,14 +166,24 @@ class Model:
 
     It is called on the event loop for each request for the model and for each readiness check, so it must be quick.
     While it returns False or raises, requests are answered with status 503, and the server as a whole is not ready."""
+    is_async: bool = field(default=False, init=False, repr=False, compare=False)
+    """Whether the callable is an `async def`."""
+    quickness: Quickness = field(default_factory=Quickness, init=False, repr=False, compare=False)
+    """What the servers know about the time of its calls."""
 
     def __post_init__(self) -> None:
         """Refuse a model that could never be shown or called.
 
         Raises:
-            LocalProtocolError: labels belong to an output that the model does not have, or are one text; or an output
-                is `optional`.
+            LocalProtocolError: a value is of another type, as a `predict` that cannot be called; labels belong to an
+                output that the model does not have, or are one text; or an output is `optional`.
         """
+        check_kind(self.predict, Callable, f"predict of model {self.name!r} is a function of a request")
+        check_kind(self.versions, (tuple, list), f"the versions of model {self.name!r} are a tuple of str, as ('1',)")
+        for tensors in (self.inputs, self.outputs):
+            check_kind(tensors, (Sequence, NoneType), "inputs and outputs are a tuple of TensorMetadata")
+            for tensor in tensors or ():
+                check_kind(tensor, TensorMetadata, "inputs and outputs are TensorMetadata objects")
         for output in self.outputs or ():
             if output.optional:
                 msg = f"output {output.name!r} of model {self.name!r} is optional, which only inputs can be"
@@ -176,11 +196,8 @@ class Model:
             if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
                 msg = f"the labels of output {name!r} must be a sequence of str"
                 raise LocalProtocolError(msg)
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the callable is an `async def`."""
-        return iscoroutinefunction(self.predict) or iscoroutinefunction(type(self.predict).__call__)
+        is_async = iscoroutinefunction(self.predict) or iscoroutinefunction(type(self.predict).__call__)
+        object.__setattr__(self, "is_async", is_async)  # found out once: each request asks, and it takes 1.5 us
 
     @property
     def is_ready(self) -> bool:

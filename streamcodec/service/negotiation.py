@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _MEMBER: Final = re.compile(
-    rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*(?:;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?", re.ASCII | re.IGNORECASE
+    rb"([!#$%&'*+.^_`|~0-9a-z-]++)[ \t]*+(?:;[ \t]*+q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?", re.ASCII | re.IGNORECASE
 )
 _PLAIN: Final = b"identity"
 _ALIASES: Final = {b"x-gzip": b"gzip"}

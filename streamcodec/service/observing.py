@@ -10,14 +10,13 @@ waiting, the model, and sending (including encoding). Their sum is the time of t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
 from streamcodec.engine.errors import ErrorCode
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.messages import Fields, RequestHead
 from streamcodec.service.models import InferenceRequest
 
 
@@ -38,6 +37,12 @@ COMPLETE: Final = Ending.COMPLETE
 """A module constant, because looking a member up in its class takes as long as three calls."""
 
 
+ReadFields = Callable[[bytes], Fields]
+"""Reads the fields of a head that was recognized, when somebody asks for them; it gets the `raw_head`."""
+
+READ_RAW: Final[ReadFields] = Fields.of_accepted
+
+
 class RequestRecord:
     """One request. A server fills the record, others read it. Two records are equal only if they are the same object.
 
@@ -45,9 +50,8 @@ class RequestRecord:
         client: address and port, as `127.0.0.1:40312` or `[::1]:40312`; empty if unknown. For a Unix socket of the
             bundled server, user and process, as `unix:uid=1000,pid=4711`.
         started: when the first bytes of the request were seen, in seconds since 1970.
-        head: of the request; None if it could not be read. If `raw_head` is set, use `field` instead of its fields.
-        raw_head: the head as received, if the server found it in its cache; else empty. `head` is then that of an
-            earlier request. Its fields may differ if the server does not use them, as `traceparent`.
+        raw_head: the head as received, if the server has recognized it by what means something to it, and has not read
+            the rest; else empty. `head` and `field` read it when they are asked.
         model: the model of the inference, or of a request about a model (`GET /v2/models/M/ready`); None for other
             requests, and for inference requests that are refused by their head.
         version: of the model; None also if a request about a model names none.
@@ -68,6 +72,9 @@ class RequestRecord:
 
     __slots__ = (
         "__weakref__",
+        "_head",
+        "_raw_head",
+        "_read",
         "body_seconds",
         "bytes_in",
         "bytes_out",
@@ -75,10 +82,8 @@ class RequestRecord:
         "client",
         "code",
         "ending",
-        "head",
         "model",
         "model_seconds",
-        "raw_head",
         "request_id",
         "seconds",
         "send_seconds",
@@ -92,8 +97,9 @@ class RequestRecord:
         """Begin with a request of which only these are known."""
         self.client: str = client
         self.started: float = started
-        self.head: RequestHead | None = None
-        self.raw_head: bytes = b""
+        self._head: RequestHead | None = None
+        self._read: ReadFields | None = None
+        self._raw_head = b""
         self.model: str | None = None
         self.version: str | None = None
         self.request_id: str | None = None
@@ -110,21 +116,45 @@ class RequestRecord:
         self.seconds: float = 0.0
 
     @property
+    def head(self) -> RequestHead | None:
+        """The head of the request; None if it could not be read."""
+        read, self._read = self._read, None
+        if read is not None and (head := self._head) is not None:
+            fields, length = read(self._raw_head), head.content_length
+            self._head = RequestHead(method=head.method, target=head.target, fields=fields, content_length=length)
+        return self._head
+
+    @head.setter
+    def head(self, head: RequestHead | None) -> None:
+        self._head = head
+        self._read = None
+
+    @property
+    def raw_head(self) -> bytes:
+        """The head as received, if it was recognized; else empty."""
+        return self._raw_head
+
+    @raw_head.setter
+    def raw_head(self, raw_head: bytes) -> None:
+        self._raw_head = raw_head
+        self._read = READ_RAW if raw_head else None
+
+    @property
     def method(self) -> str | None:
-        """The method in the head."""
-        return None if self.head is None else self.head.method
+        """The method in the head. It takes less than to ask `head` for it."""
+        return None if self._head is None else self._head.method
 
     @property
     def target(self) -> str | None:
-        """The request target in the head: path and query, as received."""
-        return None if self.head is None else self.head.target
+        """The request target in the head: path and query, as received. It takes less than to ask `head` for it."""
+        return None if self._head is None else self._head.target
 
     def field(self, name: bytes) -> list[bytes]:
         """Return all values of a field of the head; `name` is in lower case."""
-        if self.raw_head:
-            pattern = rb"(?i)\n%b:[ \t]*([^\r\n]*?)[ \t]*(?=\r?\n)" % re.escape(name)
-            return re.findall(pattern, self.raw_head)
-        return [] if self.head is None else list(self.head.fields.values(name))
+        if self._read is not None and self._raw_head:  # to look for one takes less than reading all
+            lines = (line.partition(b":") for line in self._raw_head.split(b"\r\n")[1:])
+            return [value.strip(b" \t") for key, _, value in lines if key.lower() == name]
+        return [] if (head := self.head) is None else head.fields.values(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

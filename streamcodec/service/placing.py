@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamcodec.engine.errors import OutOfMemoryError, shown
-from streamcodec.engine.placement import Place, Placement, Slab
+from streamcodec.engine.placement import Place, Placement, Slab, check_place, check_placement
 from streamcodec.engine.spec import TensorSpec
 
 
 def guarded(place: Place) -> Place:
-    """Return a `place` whose placements refuse the message if the system has no memory or space left."""
+    """Return a `place` whose placements refuse the message if the system has no memory or space left.
+
+    Raises:
+        LocalProtocolError: it is no function.
+    """
+    check_place(place)
     return lambda spec: _Guarded(place, spec)
 
 
@@ -30,6 +35,7 @@ class _Guarded:
             RemoteProtocolError: `out-of-memory`, status 503.
         """
         try:
+            check_placement(self._placement)
             yield from self._placement.slabs(spec)
         except (OSError, MemoryError) as error:
             raise _refusal(spec) from error

@@ -1,272 +1,276 @@
-"""Plan: a cache of what a known JSON header means to its model.
+"""Plan: answers short requests whose body has come whole, and tells what the body of a longer one will be.
 
-A client that repeats a request sends the same JSON header with other numbers after it. The positions of the tensors,
-the check against the model and the beginning of the answer do not change. What remains is to copy, to compute, and to
-send. A plan belongs to one model, version, media type and set of limits. It is immutable, except that it remembers the
-beginnings of answers by the form of the outputs.
+The ordinary way handles bodies of any size in any pieces: a decoder reads the header, checks it, and places one tensor
+after the other. If the whole body is there, or at least its JSON header, all of that is known at once. So the header is
+read and checked by the same functions, each tensor is copied to its array, and the model is called.
 
-Many clients give each request another `id`. So a plan is known by its header without the id (`_Text`), if the id is
-plain text of the same length. The id changes nothing but itself, in the request and in the answer.
+A `Recipe` is for all requests whose heads have the same form: model, version, media type and the like. It keeps nothing
+that a number, an id or a value means, but for the JSON headers that it has read lately: the same bytes mean the same.
 
-Only requests whose layout is always the same are planned. This excludes JSON tensors; BYTES, whose lengths vary; and
-BOOL, whose bytes must be checked.
+What is unusual is left to the ordinary way, with nothing changed: bodies that do not fit their header, headers that
+take long, models with a placement of their own. Errors of the JSON header and of the model's metadata are those of the
+ordinary way, because the same functions raise them in the same order.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Sequence
+from math import prod
 from typing import Any, Final, cast
 
 import numpy as np
 
-from streamcodec.engine.cache import Cache
 from streamcodec.engine.datatypes import datatype_of, to_wire
-from streamcodec.engine.errors import MessageError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage
-from streamcodec.engine.placement import aligned_bytes, byte_view
-from streamcodec.engine.record import record
-from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats.v2.encoder import Tensor
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.errors import LocalProtocolError, MessageError
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.placement import ALIGNMENT, aligned_block, aligned_bytes, byte_view
+from streamcodec.engine.record import constructor
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import is_immutable
+from streamcodec.formats.v2.jsonoutput import to_json
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service.inference import Arrays, ResolvedHead
-from streamcodec.service.models import Outputs
+from streamcodec.service.inference import Arrays, ResolvedHead, check_outputs
+from streamcodec.service.models import Inputs, Outputs
 from streamcodec.service.observing import CallWatch
-from streamcodec.service.replies import Reply, message_reply
+from streamcodec.service.replies import Reply, WrittenFields, error_reply
 
-_UNPLANNED_KINDS: Final = "Ob"
-_PLAIN_OUTPUT: Final = frozenset({np.ndarray})
+MAX_HEADER_BYTES: Final = 4 << 10
+"""Most bytes of a JSON header that is read at once. A longer one may take too long for one turn of an event loop."""
+
 _MAX_PLANS: Final = 256
-_MAX_KEY_BYTES: Final = 4 << 10
-_ID: Final = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([ !#-\[\]-~]{1,128})"')
-"""The id in a JSON header, if it is plain: none of its characters is written in another way in JSON."""
-_ID_NAME: Final = b'"id"'
-_NO_ID: Final = b"\0"
-"""Stands for each character of the id. It cannot occur in a JSON header that is accepted."""
-_MAX_FORMS: Final = 16
-"""Different forms of the outputs of one request; usually there is one."""
+_MAX_FORMS: Final = 64
+"""Outputs of different names and dtypes whose form a recipe keeps; a model has few."""
 
-_QUICK_SECONDS: Final = 0.0005
-"""CPU time of a call that may run on an event loop: as long as two small requests with heads never seen before."""
-_STALL_SECONDS: Final = 0.002
-"""A call that took longer must have a thread next time, although other threads may have been the reason."""
-_LEAST_CALLS: Final = 2
-"""Quick calls in a row, in a thread, before one runs on an event loop."""
+_CHECKED_KINDS: Final = "Ob"
+"""Kinds of datatypes in whose bytes something can be wrong."""
 
+Answer = tuple[list[Any], bytes, Sequence[tuple[str, str]]]
+"""The id and the form of each output; the JSON header for these; and the fields."""
 
-@record()
-class _Beginning:
-    """The beginning of an answer whose outputs have a certain form."""
+_TYPE: Final = (("Content-Type", "application/octet-stream"),)
+_LINES: Final = (
+    b"Content-Type: application/octet-stream\r\n%b: %%d\r\nContent-Length: %%d\r\n" % HEADER_LENGTH_FIELD.encode()
+)
 
-    headers: tuple[tuple[str, str], ...]
-    """Fields of the reply."""
-    text: bytes
-    """The JSON header, up to the id if ids differ."""
-    rest: bytes
-    """The JSON header behind the id; empty if ids do not differ."""
-    names: tuple[str, ...]
-    """Names of the outputs after it, in order."""
-    body_length: int
-    """Bytes of the text and the outputs."""
+NO_ANSWER: Final[Answer] = [], b"", ()
 
-
-class Plans:
-    """The plans of a service, by model, version, media type and JSON header."""
-
-    def __init__(self) -> None:
-        """Begin without plans."""
-        self._known: Cache[Plan] = Cache(_MAX_PLANS, _MAX_KEY_BYTES)
-
-    def find(self, resolved: ResolvedHead, body: bytes | memoryview) -> tuple[Plan, RequestHeader] | None:
-        """Return the plan for a body, and its JSON header; None if the request cannot be planned.
-
-        Args:
-            resolved: what the head of the request means.
-            body: all of it, or as much as has arrived.
-
-        Raises:
-            RemoteProtocolError: the body would be refused.
-        """
-        length, body_length = resolved.header_length or 0, resolved.body_length
-        if length > len(body) or body_length is None or not resolved.is_planned:
-            return None  # a slice would stop at the end of the body, and hide the error
-        text = bytes(body[:length])
-        key = resolved.key + text
-        plan = self._known.get(key)
-        if plan is not None:
-            return (plan, plan.header) if plan.body_length == body_length else None
-        id_ = _plain_id(text)
-        key_of_any = key if id_ is None else resolved.key + _without(text, id_)
-        plan = self._known.get(key_of_any)
-        if plan is None:
-            plan = _plan(resolved, text, body_length, id_)
-            if plan is not None and is_immutable(plan.header):
-                self._known.put(key_of_any if plan.has_id else key, plan)
-        if plan is None or plan.body_length != body_length:
-            return None
-        return plan, plan.header if id_ is None or not plan.has_id else _with_id(plan.header, id_[1].decode())
-
-
-def _plain_id(text: bytes) -> re.Match[bytes] | None:
-    """Find what can only be the id of a JSON header, if it is plain.
-
-    A name occurs once, and no escape could write it in another way. So whether the name is that of the id is the same
-    for all headers that differ only in its value.
-    """
-    return _ID.search(text) if text.count(_ID_NAME) == 1 and b"\\" not in text else None
-
-
-def _with_id(header: RequestHeader, id_: str) -> RequestHeader:
-    """Return the header with another id. It names each field, because `replaced` takes four times as long."""
-    return RequestHeader(tensors=header.tensors, outputs=header.outputs, id=id_, parameters=header.parameters)
-
-
-def _without(text: bytes, id_: re.Match[bytes]) -> bytes:
-    """Return a JSON header with another value of the same length as its id, which no other header has."""
-    start, end = id_.span(1)
-    return text[:start] + _NO_ID * (end - start) + text[end:]
-
-
-def infer_at_once(
-    resolved: ResolvedHead, plans: Plans, body: bytes | memoryview, watch: CallWatch | None = None
-) -> Reply | None:
-    """Call the model with a whole body that is not compressed.
-
-    Returns:
-        The reply; None if making it takes long, or the body is refused. The ordinary way then handles the request.
-    """
-    if not resolved.is_inline(len(body)):
-        return None
-    try:
-        if (planned := plans.find(resolved, body)) is not None and planned[0].body_length == len(body):
-            plan, header = planned
-            return plan.run(header, body, watch)
-        inference = resolved.begin()
-        inference.watch = watch
-        inference.decoder.feed(body)
-        while not ((event := inference.decoder.next_event()) is NEED_DATA or event is NEED_TURN):
-            inference.receive(event)
-            if isinstance(event, EndOfMessage):
-                return inference.run()
-    except MessageError:
-        pass
-    return None
-
-
-def _plan(resolved: ResolvedHead, text: bytes, body_length: int, id_: re.Match[bytes] | None) -> Plan | None:
-    limits = resolved.headers.limits
-    is_too_long = len(text) > limits.max_header_bytes or body_length > limits.max_message_bytes
-    if is_too_long or not text:
-        return None
-    header = parse_request_header(text, limits)  # cached as a part of the plan
-    end = len(text)
-    for spec in header.tensors:  # a generator for each question would take a tenth of the plan's time
-        if spec.data is not None or spec.datatype.kind in _UNPLANNED_KINDS:
-            return None
-        end += spec.nbytes
-    if end != body_length:
-        return None
-    resolved.check(header)
-    return Plan(resolved, header, body_length, has_id=id_ is not None and header.id == id_[1].decode())
+_reply: Final = constructor(Reply)
 
 
 class Plan:
-    """Answers requests with one header, or with headers that differ only in their ids.
+    """What the body of a request is, or will be, and the calls of the model with it.
 
     Attributes:
-        header: of the first request.
-        body_length: bytes of the body.
-        has_id: whether the plan is for any id of the same length.
+        header: the JSON header.
+        nbytes: of the body.
+        is_fixed: whether any bytes are valid in its tensors, whose places are known.
+        answer: the beginning of the last answer.
     """
 
-    def __init__(self, resolved: ResolvedHead, header: RequestHeader, body_length: int, *, has_id: bool) -> None:
-        """Make a plan for a header that has been accepted."""
-        self._resolved = resolved
-        self.header = header
-        self.body_length = body_length
-        self.has_id = has_id
-        self._beginnings: dict[tuple[Any, ...], _Beginning] = {}
-        self._quick_calls = 0
+    __slots__ = ("_recipe", "answer", "header", "is_fixed", "nbytes")
 
-    def measured(self, seconds: float, cpu_seconds: float) -> None:
-        """Take the time of a call, with its reply.
-
-        Args:
-            seconds: that passed, also while other threads had the interpreter.
-            cpu_seconds: that the thread worked.
-        """
-        if seconds > _STALL_SECONDS:
-            self._quick_calls = 0
-        elif cpu_seconds <= _QUICK_SECONDS:
-            self._quick_calls += 1
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether the last calls took so little time that the next one may run on an event loop."""
-        return self._quick_calls >= _LEAST_CALLS
-
-    def run(self, header: RequestHeader, body: bytes | memoryview, watch: CallWatch | None = None) -> Reply:
-        """Call the model with the tensors of a whole body, and make the reply; `watch` is told about the call."""
-        inputs = {spec.name: _tensor(spec, body) for spec in header.tensors}
-        return self._resolved.call(self._resolved.request(header, inputs, {}), self.reply, watch)
+    def __init__(self, recipe: Recipe, header: RequestHeader, length: int) -> None:
+        """Make the plan of a body whose header, of so many bytes, has been accepted."""
+        self._recipe = recipe
+        self.header: RequestHeader = header
+        self.answer: Answer = NO_ANSWER
+        is_fixed, nbytes = True, length
+        for spec in header.tensors:
+            nbytes += spec.nbytes
+            if spec.data is not None or spec.datatype.kind in _CHECKED_KINDS:
+                is_fixed = False
+        self.is_fixed: bool = is_fixed
+        self.nbytes: int = nbytes
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
-        """Make the reply; its beginning depends only on the form of the outputs."""
-        if not _PLAIN_OUTPUT.issuperset(map(type, outputs.values())):
-            return self._resolved.reply(outputs, header)
-        arrays = cast("Mapping[str, np.ndarray[Any, Any]]", outputs)
-        form = tuple([(name, array.dtype, array.shape) for name, array in arrays.items()])
-        beginning = self._beginnings.get(form)
-        if beginning is None:
-            return self._first_reply(form, arrays, header)
-        views = [_bytes_of(arrays[name]) for name in beginning.names]
-        text = beginning.text
-        if self.has_id and header.id is not None:
-            text = b"".join((text, header.id.encode(), beginning.rest))
-        return Reply(
-            status=200,
-            headers=beginning.headers,
-            buffers=(text, *views),
-            body_length=beginning.body_length,
-        )
-
-    def _first_reply(self, form: tuple[Any, ...], arrays: Arrays, header: RequestHeader) -> Reply:
-        """Make the first reply with a form, and remember its beginning if it can be used again."""
-        tensors = self._resolved.select(arrays, header)
-        message = self._resolved.encode(tensors, header)
-        reply = message_reply(message, self._resolved.media_type)
-        text = message.parts[0]
-        if isinstance(text, bytes) and len(self._beginnings) < _MAX_FORMS and all(map(_is_plain, tensors)):
-            beginning, rest = self._around_id(text, header)
-            if beginning:
-                names = tuple(tensor.name for tensor in tensors)
-                self._beginnings[form] = _Beginning(
-                    headers=tuple(reply.headers),
-                    text=beginning,
-                    rest=rest,
-                    names=names,
-                    body_length=message.body_length,
-                )
-        return reply
-
-    def _around_id(self, text: bytes, header: RequestHeader) -> tuple[bytes, bytes]:
-        """Return the text of an answer before its id and behind it; nothing before it if it cannot be found."""
-        if not self.has_id or header.id is None:
-            return text, b""
-        found = _plain_id(text)
-        if found is None or found[1].decode() != header.id:
-            return b"", b""
-        return text[: found.start(1)], text[found.end(1) :]
+        """Make the reply; see `ResolvedHead.reply`."""
+        return self._recipe.reply(outputs, header, self)
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    array = tensor.array
-    if not isinstance(array, np.ndarray) or not tensor.is_binary or not array.size:
-        return False
-    datatype = datatype_of(array.dtype)
-    return not datatype.is_bytes and array.dtype == datatype.dtype
+class Recipe:
+    """Answers the requests whose heads have one form.
+
+    Attributes:
+        resolved: what such a head decides. What it says about numbers is not used.
+    """
+
+    __slots__ = ("_entries", "_plans", "_start", "resolved")
+
+    def __init__(self, resolved: ResolvedHead, plans: Plans | None = None) -> None:
+        """Begin with the first head of the form; `plans` are those of other recipes, too."""
+        self.resolved: ResolvedHead = resolved
+        self._plans: Plans = {} if plans is None else plans
+        model, version = to_json(resolved.model.name), to_json(resolved.version)
+        self._start = f'{{"model_name":{model},"model_version":{version},'
+        self._entries: dict[tuple[str, np.dtype[Any]], tuple[str, str]] = {}
+
+    def infer(
+        self, header_length: int | None, body: memoryview, watch: CallWatch | None = None, *, may_refuse: bool = True
+    ) -> Reply | None:
+        """Answer a request.
+
+        Args:
+            header_length: of the JSON header; None if it is not declared. Then it has to be the whole body.
+            body: all of it.
+            watch: is told about the call of the model.
+            may_refuse: whether the request may be refused here, for its JSON header.
+
+        Returns:
+            The reply; None if the ordinary way has to make it.
+        """
+        resolved = self.resolved
+        if not resolved.is_inline(len(body)) or (header_length or 0) > len(body):
+            return None
+        try:
+            plan = self._read(bytes(body[:header_length]), len(body))
+        except MessageError as error:  # without a declared length, it may be another one
+            return error_reply(error) if may_refuse and header_length is not None else None
+        if plan is None:
+            return None
+        header = plan.header
+        inputs = _arrays(header, body) if plan.is_fixed else _values(header, body, resolved.headers.limits)
+        if inputs is None:
+            return None
+        return resolved.call(resolved.request(header, inputs, {}), plan.reply, watch)
+
+    def plan(self, text: bytes, nbytes: int) -> Plan | None:
+        """Return the plan for a body that has not come whole; None if it cannot be planned.
+
+        Args:
+            text: the JSON header.
+            nbytes: of the body.
+
+        Raises:
+            MessageError: the header is refused.
+        """
+        plan = self._read(text, nbytes)
+        return plan if plan is not None and plan.is_fixed else None
+
+    def _read(self, text: bytes, nbytes: int) -> Plan | None:
+        """Read a JSON header, and check it; None if the ordinary way has to decide.
+
+        Headers that have been read lately need not be read again: the same bytes mean the same.
+
+        Raises:
+            MessageError: it is refused.
+        """
+        plan = self._plans.get((self, text))
+        if plan is None:
+            limits = self.resolved.headers.limits
+            most = min(MAX_HEADER_BYTES, limits.max_header_bytes)
+            if not 0 < len(text) <= min(most, nbytes) or nbytes > limits.max_message_bytes:
+                return None
+            plan = Plan(self, parse_request_header(text, limits), len(text))
+            if plan.nbytes == nbytes:
+                try:
+                    self.resolved.check(plan.header)
+                except MessageError:  # the ordinary way raises it, and tells its observers the id
+                    return None
+                if is_immutable(plan.header):
+                    self._keep(text, plan)
+        return plan if plan.nbytes == nbytes else None
+
+    def _keep(self, text: bytes, plan: Plan) -> None:
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans.clear()  # to choose which to drop would take longer than to read it
+        self._plans[self, text] = plan
+
+    def reply(self, outputs: Outputs, header: RequestHeader, plan: Plan) -> Reply:
+        """Make the reply from a model's outputs.
+
+        Usual outputs are written here: arrays of a fixed size, all of them, in binary. The bytes are those of
+        `ResolvedHead.reply`.
+        """
+        resolved = self.resolved
+        if header.outputs or not header.parameters.get("binary_data_output") or resolved.media_type is not None:
+            return resolved.reply(outputs, header)
+        forms: list[Any] = [header.id]
+        views, nbytes = [], 0
+        for name, array in outputs.items():
+            # The mark of a dtype may say its datatype, and is not compared with the rest of a dtype.
+            if type(array) is not np.ndarray or not array.size or array.dtype.metadata is not None:
+                return resolved.reply(outputs, header)
+            forms.append((name, array.dtype, array.shape))
+            nbytes += array.nbytes
+            views.append(_bytes_of(array))
+        answer = plan.answer  # read once, because threads share it
+        if forms != answer[0]:
+            written = self._write(forms, nbytes, outputs)
+            if written is None:
+                return resolved.reply(outputs, header)
+            plan.answer = answer = written
+        _, head, fields = answer
+        return _reply(status=200, headers=fields, buffers=(head, *views), body_length=len(head) + nbytes)
+
+    def _write(self, forms: list[Any], nbytes: int, outputs: Outputs) -> Answer | None:
+        """Write the JSON header of an answer, and its fields; None if the outputs are not usual ones."""
+        entries = []
+        for name, dtype, shape in forms[1:]:
+            entry = self._entry(name, dtype)
+            if entry is None:
+                return None
+            size = dtype.itemsize * prod(shape)
+            entries.append(f"{entry[0]}{','.join(map(str, shape))}{entry[1]}{size}}}}}")
+        if not entries:
+            return None
+        if self.resolved.model.outputs is not None:
+            check_outputs(self.resolved.model, cast("Arrays", outputs))
+        id_ = forms[0]
+        text = self._start if id_ is None else f'{self._start}"id":{to_json(id_)},'
+        head = f'{text}"outputs":[{",".join(entries)}]}}'.encode()
+        head += b" " * (-len(head) % ALIGNMENT)
+        length, total = len(head), len(head) + nbytes
+        fields = WrittenFields((*_TYPE, (HEADER_LENGTH_FIELD, str(length)), ("Content-Length", str(total))))
+        fields.lines = _LINES % (length, total)
+        return forms, head, fields
+
+    def _entry(self, name: str, dtype: np.dtype[Any]) -> tuple[str, str] | None:
+        """Return what is written before and after the shape of an output; None if the ordinary way writes it."""
+        key = (name, dtype)
+        entry = self._entries.get(key)
+        if entry is None and (entry := _new_entry(name, dtype)) is not None and len(self._entries) < _MAX_FORMS:
+            self._entries[key] = entry
+        return entry
+
+
+Plans = dict[tuple[Recipe, bytes], Plan]
+"""What JSON headers mean to the model of a recipe."""
+
+
+class Recipes:
+    """The recipes of a service for one generation of its models. Threads may share them.
+
+    What they remember is bounded for all of them together: some models and versions have recipes, and a client can name
+    each of them in any number of heads.
+    """
+
+    def __init__(self) -> None:
+        """Begin without recipes."""
+        self._recipes: dict[Hashable, Recipe] = {}
+        self._plans: Plans = {}
+
+    def of(self, resolved: ResolvedHead) -> Recipe | None:
+        """Return the recipe for a head; None if its requests have to go the ordinary way."""
+        if not resolved.is_planned or resolved.raw is not None:
+            return None
+        recipe = self._recipes.get(resolved.key)
+        if recipe is None:
+            recipe = self._recipes[resolved.key] = Recipe(resolved, self._plans)
+        return recipe
+
+
+def _new_entry(name: str, dtype: np.dtype[Any]) -> tuple[str, str] | None:
+    if type(name) is not str or not name:
+        return None
+    try:
+        datatype = datatype_of(dtype)
+    except LocalProtocolError:
+        return None
+    if datatype.is_bytes or dtype != datatype.dtype:
+        return None
+    return f'{{"name":{to_json(name)},"shape":[', f'],"datatype":"{datatype.name}","parameters":{{"binary_data_size":'
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
@@ -277,9 +281,36 @@ def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
         return byte_view(to_wire(array))
 
 
-def _tensor(spec: TensorSpec, body: bytes | memoryview) -> np.ndarray[Any, Any]:
-    """Return a new array with the bytes of a tensor."""
-    memory = aligned_bytes(spec.nbytes)
-    start = spec.offset or 0
-    memory.data[:] = body[start : start + spec.nbytes]
-    return np.ndarray(spec.shape, spec.datatype.dtype, memory)
+def _arrays(header: RequestHeader, body: memoryview) -> Arrays:
+    """Copy the tensors of a whole body, in which any bytes are valid, to new arrays."""
+    arrays = {}
+    for spec in header.tensors:
+        nbytes, offset = spec.nbytes, spec.offset or 0
+        block, view, start = aligned_block(nbytes)
+        view[start : start + nbytes] = body[offset : offset + nbytes]
+        arrays[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, block, start)
+    return arrays
+
+
+def _values(header: RequestHeader, body: memoryview, limits: Limits) -> Arrays | None:
+    """Return the tensors of a whole body; None if the ordinary way has to refuse one."""
+    values: dict[str, np.ndarray[Any, Any] | Elements] = {}
+    for spec in header.tensors:
+        if spec.data is not None:
+            values[spec.name] = spec.data
+            continue
+        start = spec.offset or 0
+        memory = aligned_bytes(spec.nbytes)
+        memory.data[:] = body[start : start + spec.nbytes]
+        if spec.datatype.is_bytes:
+            try:
+                values[spec.name] = Elements.from_wire(memory, spec.shape)
+            except MessageError:
+                return None
+            if spec.nbytes > limits.max_element_bytes:
+                return None
+        elif spec.datatype.kind == "b" and spec.nbytes and memory.max() > 1:
+            return None
+        else:
+            values[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
+    return Inputs(values)

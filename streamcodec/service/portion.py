@@ -11,12 +11,12 @@ for every request, and no portion can bring a byte too many.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from streamcodec.engine.decoder import Buffer, Decoder
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError, shown
 from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, NeedTurn
+from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.model import Event, RequestHeader
 from streamcodec.http.messages import RequestHead
 from streamcodec.service.inference import ResolvedHead
@@ -162,7 +162,7 @@ class UploadService:
         if not is_inference:
             return None
         length = _length(head, last=last)
-        resolved = self._service.open(replace(head, content_length=length))
+        resolved = self._service.open(replaced(head, content_length=length))
         if not isinstance(resolved, ResolvedHead):
             return resolved if isinstance(resolved, Reply) else None
         _check_model(resolved)

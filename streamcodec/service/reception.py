@@ -2,24 +2,29 @@
 
 The owner has the head from its framework. It passes the events of `body` to `receive` until that returns the request.
 Then it computes whatever it likes, and makes the answer in the form that the request asks for.
+
+Most requests are short, and all of their body is there when it is first asked for. Such a body needs neither a decoder
+nor a `FedBody`, if its tensors are plain ones (`receive_whole`). What is not, or breaks a rule, goes the other way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
+from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.elements.elements import Elements
-from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.message import Values
-from streamcodec.engine.placement import Place
+from streamcodec.engine.placement import Place, aligned_block
 from streamcodec.engine.record import record
 from streamcodec.formats.v2.decoder import request_decoder
 from streamcodec.formats.v2.encoder import encode_response
+from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.fed import FedBody
 from streamcodec.http.messages import HttpEvent, RequestHead
@@ -27,6 +32,15 @@ from streamcodec.service.inference import as_values, select_outputs
 from streamcodec.service.memory import bytes_beside, bytes_placed, bytes_taken
 from streamcodec.service.models import Inputs
 from streamcodec.service.replies import Reply, message_reply
+
+_WHOLE_BYTES: Final = 68 << 10
+"""A body up to this size is received at once, if all of it is there: a tensor of 64 KiB and its JSON header."""
+
+_LITTLE_TEXT_BYTES: Final = 4 << 10
+"""A longer JSON header is read in turns, and so not at once."""
+
+_UNPLAIN_KINDS: Final = "Ob"
+"""Of datatypes that are not only copied: BYTES is taken apart, and BOOL is checked."""
 
 Check = Callable[[RequestHeader], None]
 """Called when the JSON header has arrived, before memory is taken. If it raises, the request is refused."""
@@ -72,13 +86,14 @@ class ReceivedRequest:
 
 
 class Reception:
-    """Receives one request.
+    """Receives one request: at once (`receive_whole`), or by the events of a body (`begin`, `receive`).
 
     Attributes:
-        body: takes the bytes, and returns the events.
+        place: chooses the memory of a tensor.
     """
 
     _header: RequestHeader | None = None
+    _decoder: Decoder[RequestHeader]
 
     def __init__(
         self,
@@ -90,25 +105,75 @@ class Reception:
         is_decoded: bool = False,
         paced: bool = False,
     ) -> None:
-        """Begin with the first byte of the body; for the arguments see `request_decoder` and `FedBody`.
+        """Begin before the first byte of the body; for the arguments see `request_decoder` and `FedBody`.
 
         Raises:
             RemoteProtocolError: the request can be refused by its head alone.
         """
         self._header_length, self._media_type = head.fields.header_form
         self._body_length = head.body_length
+        self._head = head
+        self._limits = limits
+        self._check = check
+        self._is_decoded = is_decoded
+        self._paced = paced
+        self.place: Place = place
+
+    def begin(self) -> FedBody:
+        """Return what takes the bytes of the body, and returns its events."""
+        self._inputs: dict[str, np.ndarray[Any, Any] | Elements] = {}
         self._decoder = request_decoder(
             header_length=self._header_length,
-            body_length=head.body_length,
+            body_length=self._body_length,
             allow_headerless=True,
-            limits=limits,
-            check=check,
-            place=place,
+            limits=self._limits,
+            check=self._check,
+            place=self.place,
             pause_after_header=True,
-            paced=paced,
+            paced=self._paced,
         )
-        self.body: FedBody = FedBody(head, self._decoder, limits, is_decoded=is_decoded, paced=paced)
-        self._inputs: dict[str, np.ndarray[Any, Any] | Elements] = {}
+        return FedBody(self._head, self._decoder, self._limits, is_decoded=self._is_decoded, paced=self._paced)
+
+    @property
+    def whole_bytes(self) -> int | None:
+        """Bytes of the body, if its head allows to receive it at once; None if it has to be received by its events."""
+        length, nbytes, limits = self._header_length, self._body_length, self._limits
+        if not length or nbytes is None or length > _LITTLE_TEXT_BYTES:
+            return None
+        most = min(_WHOLE_BYTES, limits.max_message_bytes)
+        return nbytes if length <= nbytes <= most and length <= limits.max_header_bytes else None
+
+    def receive_whole(self, body: bytes, hold: object) -> ReceivedRequest | None:
+        """Receive a body of `whole_bytes` at once, in new memory.
+
+        Args:
+            body: all of it.
+            hold: see `ReceivedRequest`.
+
+        Returns:
+            The request. None if its tensors are not plain ones, or if it breaks a rule: the other way says which. Then
+            nothing has been done, and `check` was not called.
+        """
+        end = self._header_length or 0
+        try:
+            header = parse_request_header(body[:end], self._limits)
+        except (MessageError, MemoryError):
+            return None
+        for spec in header.tensors:
+            if spec.data is not None or spec.datatype.kind in _UNPLAIN_KINDS:
+                return None
+            end += spec.nbytes
+        if end != len(body):
+            return None
+        if self._check is not None:
+            self._check(header)
+        inputs, view = {}, memoryview(body)
+        for spec in header.tensors:
+            nbytes, offset = spec.nbytes, spec.offset or 0
+            block, memory, start = aligned_block(nbytes)
+            memory[start : start + nbytes] = view[offset : offset + nbytes]
+            inputs[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, block, start)
+        return ReceivedRequest(header=header, inputs=inputs, media_type=self._media_type, hold=hold)
 
     @property
     def has_header(self) -> bool:

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.service.models import Model
 from streamcodec.service.statistics import ModelStatistics
+
+_MODEL: Final = "a model is a Model, as Model(name='m', predict=function)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +41,18 @@ class ModelRegistry:
     def __init__(self) -> None:
         """Make a registry without models."""
         self._offers: dict[str, Offer] = {}
+        self._loading: tuple[Model, ...] = ()
         self.generation: int = 0
 
     @classmethod
     def of(cls, models: Iterable[Model]) -> ModelRegistry:
-        """Make a registry with these models."""
+        """Make a registry with these models.
+
+        Raises:
+            LocalProtocolError: they are not a list of models, or one of them cannot be added.
+        """
         registry = cls()
+        check_kind(models, Iterable, "models are given as [model]")
         for model in models:
             registry.add(model)
         return registry
@@ -51,8 +61,9 @@ class ModelRegistry:
         """Add a model.
 
         Raises:
-            LocalProtocolError: its name is empty or already used, or it has no version.
+            LocalProtocolError: it is no `Model`, its name is empty or already used, or it has no version.
         """
+        check_kind(model, Model, _MODEL)
         if not model.name or model.name in self._offers:
             msg = f"names of models must be unique and not empty, unlike {model.name!r}"
             raise LocalProtocolError(msg)
@@ -64,8 +75,9 @@ class ModelRegistry:
         Its statistics start again from zero.
 
         Raises:
-            LocalProtocolError: there is no model with that name, or it has no version.
+            LocalProtocolError: it is no `Model`, there is no model with that name, or it has no version.
         """
+        check_kind(model, Model, _MODEL)
         self._check_is_known(model.name)
         self._put(model)
 
@@ -76,8 +88,7 @@ class ModelRegistry:
             LocalProtocolError: there is no model with that name.
         """
         self._check_is_known(name)
-        self._offers = {known: offer for known, offer in self._offers.items() if known != name}
-        self.generation += 1
+        self._set({known: offer for known, offer in self._offers.items() if known != name})
 
     def find(self, name: str, version: str | None) -> Model:
         """Return a model.
@@ -98,6 +109,11 @@ class ModelRegistry:
         """Return the counter for the requests of a model; None if the model has been removed."""
         offer = self._offers.get(name)
         return None if offer is None else offer.statistics.get(version)
+
+    @property
+    def loading(self) -> Iterator[Model]:
+        """The current models that may not be ready, in the order in which they were added."""
+        return iter(self._loading)
 
     @property
     def offers(self) -> tuple[Offer, ...]:
@@ -122,5 +138,9 @@ class ModelRegistry:
             msg = f"model {model.name!r} has no version"
             raise LocalProtocolError(msg)
         offer = Offer(model, {version: ModelStatistics() for version in model.versions})
-        self._offers = {**self._offers, model.name: offer}
+        self._set({**self._offers, model.name: offer})
+
+    def _set(self, offers: dict[str, Offer]) -> None:
+        self._offers = offers
+        self._loading = tuple([offer.model for offer in offers.values() if offer.model.ready is not None])
         self.generation += 1

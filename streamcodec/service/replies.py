@@ -7,19 +7,30 @@ input. It is never longer than 2 KiB, whatever names the client or the operator 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
-from streamcodec.engine.errors import ErrorCode, MessageError, shortened
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, shortened
 from streamcodec.engine.inflate import ENCODINGS
 from streamcodec.engine.message import Part
-from streamcodec.engine.record import record
+from streamcodec.engine.record import record, replaced
 from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, VERTEX_AI_MEDIA_TYPE
-from streamcodec.formats.v2.jsonoutput import dump_json
+from streamcodec.formats.v2.jsonoutput import dump_json, to_json
+from streamcodec.http.statuses import checked_status, fields_for, has_content
 
 _MAX_ERROR_BYTES: Final = 2 << 10
 _MAX_ERROR_CHARS: Final = _MAX_ERROR_BYTES // 6 - len('{"error":""}')
 """Limit for a text that is too long: a character takes at most 6 bytes, as control characters do."""
+
+
+class WrittenFields(tuple[tuple[str, str], ...]):  # noqa: SLOT001 - a tuple can have none that are not empty
+    """Fields of a response that are written already.
+
+    Attributes:
+        lines: the same fields as a connection writes them, their line ends included.
+    """
+
+    lines: bytes
 
 
 @record()
@@ -43,15 +54,29 @@ class Reply:
     """The error of the request, for logs and metrics; its text is in the response."""
 
 
-_BODILESS: Final = {204, 304}
-
-
 def complete_headers(reply: Reply) -> list[tuple[str, str]]:
     """Return the fields of a reply with its `Content-Length`, for servers that add none."""
-    headers = [*reply.headers]
-    if reply.status not in _BODILESS and not any(name.lower() == "content-length" for name, _ in headers):
-        headers.append(("Content-Length", str(reply.body_length)))
-    return headers
+    return cast("list[tuple[str, str]]", fields_for(reply.status, reply.headers, reply.body_length))
+
+
+def lawful(reply: Reply) -> Reply:
+    """Return a reply with nothing that its status does not allow: no body with 204, 205 or 304.
+
+    Raises:
+        LocalProtocolError: the status is not 200 to 599.
+    """
+    if has_content(checked_status(reply.status)):
+        return reply
+    return replaced(reply, headers=complete_headers(reply), buffers=(), body_length=0)
+
+
+def sendable(reply: Reply) -> Reply:
+    """Return a reply that is `lawful`; a failure instead of one that cannot be sent."""
+    try:
+        return lawful(reply)
+    except LocalProtocolError as error:
+        failure = failure_reply(str(error), status=500, cause=error)
+        return replaced(failure, call=reply.call or "making an answer")
 
 
 def message_reply(message: EncodedMessage, media_type: str | None = None) -> Reply:
@@ -92,9 +117,15 @@ def failure_reply(
 ) -> Reply:
     """Reply with an error; a text that is too long is cut."""
     text = text.encode("utf-8", "backslashreplace").decode()  # a model's text may contain lone surrogates
-    if len(dump_json({"error": text})) > _MAX_ERROR_BYTES:
-        text = shortened(text, _MAX_ERROR_CHARS)
-    return json_reply({"error": text}, status=status, headers=headers, cause=cause, refusal=refusal)
+    body = _error_body(text)
+    if len(body) > _MAX_ERROR_BYTES:
+        body = _error_body(shortened(text, _MAX_ERROR_CHARS))
+    fields = [("Content-Type", "application/json"), *headers]
+    return Reply(status=status, headers=fields, buffers=(body,), body_length=len(body), cause=cause, refusal=refusal)
+
+
+def _error_body(text: str) -> bytes:
+    return f'{{"error":{to_json(text)}}}'.encode()  # a text takes a fifth of the time of an object
 
 
 def error_reply(error: MessageError, *, headers: Sequence[tuple[str, str]] = ()) -> Reply:

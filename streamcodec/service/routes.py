@@ -17,6 +17,11 @@ from urllib.parse import unquote, urlsplit
 
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 
+URGENT_BYTES: Final = 1 << 10
+HEALTH: Final = "/v2/health/"
+"""Beginning of the paths of health checks. Any request below it is answered quickly, unless it has a body."""
+_HEALTH_BEGINNING: Final = f"GET {HEALTH}".encode()
+
 
 class Resource(Enum):
     """The resources of the V2 protocol, and of the extensions that are offered."""
@@ -82,6 +87,12 @@ _HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
 STATISTICS_NAME: Final = "stats"
 """The name of the model whose URL is also the URL of the statistics of all models."""
 
+_MOST_SEGMENTS: Final = 6
+"""Of a route: `v2/models/{model}/versions/{version}/infer`."""
+
+_MOST_ESCAPES: Final = 1024
+"""Of a path. Each takes some 0.1 us to decode, and who compares paths decodes them several times."""
+
 _NOT_OFFERED: Final = {
     "repository": "models are loaded and unloaded by the program that runs this server, and not by its clients",
     "systemsharedmemory": "this server shares no memory with its clients; tensors go through the body",
@@ -110,10 +121,15 @@ def find_route(target: str) -> Route:
         target: in origin form (`/v2/models/m`) or absolute form (`http://host/v2/models/m`).
 
     Raises:
-        RemoteProtocolError: `not-found`, status 404; `invalid-http` if the percent-encoding is not UTF-8.
+        RemoteProtocolError: `not-found`, status 404; `invalid-http` if the percent-encoding is not UTF-8, or
+            (status 414) there are more than 1,024 escapes.
     """
     try:
-        segments = tuple(unquote(segment, errors="strict") for segment in path_of(target).split("/")[1:])
+        path = path_of(target)
+        check_escapes(path)
+        # A path of more segments is none; all that is behind the last one is taken together.
+        parts = path.split("/", 1 + _MOST_SEGMENTS)[1:]
+        segments = tuple([unquote(part, errors="strict") for part in parts] if "%" in path else parts)
     except ValueError:
         msg = "the request target cannot be decoded"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HTTP) from None
@@ -124,6 +140,26 @@ def find_route(target: str) -> Route:
             msg += f"; {reason}"
         raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
     return route
+
+
+def check_escapes(path: str) -> None:
+    """Refuse a path that takes long to decode, before it is decoded.
+
+    Raises:
+        RemoteProtocolError: `invalid-http`, status 414.
+    """
+    if path.count("%") > _MOST_ESCAPES:
+        msg = f"the path has more than {_MOST_ESCAPES} percent escapes"
+        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_HTTP, status_hint=414)
+
+
+def begins_health_check(data: bytes) -> bool:
+    """Return whether a request may turn out to be a short question whether the server is live or ready.
+
+    Args:
+        data: as much as has come, up to `URGENT_BYTES`. A longer request is not urgent, because its head takes long.
+    """
+    return bool(data) and data.startswith(_HEALTH_BEGINNING[: len(data)]) and len(data) < URGENT_BYTES
 
 
 def is_health_check(method: str, target: str) -> bool:

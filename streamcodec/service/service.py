@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from streamcodec import __version__
+from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError, shown
-from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits, checked_limits
 from streamcodec.engine.placement import Place, new_array
 from streamcodec.engine.pool import Pool
 from streamcodec.engine.record import replaced
@@ -31,7 +32,8 @@ from streamcodec.service.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
 from streamcodec.service.routes import STATISTICS_NAME, Resource, Route, find_route, path_of
 
-_EXTENSIONS: Final = ("binary_tensor_data", "model_configuration", "statistics")
+_EXTENSIONS: Final = ("binary_tensor_data", "model_configuration")
+_STATISTICS: Final = "statistics"
 
 _PAGE_METHODS: Final = ("GET", "HEAD")
 
@@ -47,6 +49,8 @@ class Service:
         models: the models; they may be added, removed and replaced at any time.
         limits: of every request.
         is_ready: the answer to readiness checks; a server that shuts down sets it to False.
+        has_statistics: whether the statistics of models are offered. A program without a `StatisticsObserver`, where
+            they would all be zero, sets it to False.
         pool: reuses the memory of tensors; None if there is none. A server counts its idle memory in its budget, and
             gives it back before a request has to wait. So a pool belongs to one server.
     """
@@ -93,16 +97,18 @@ class Service:
                 status 415.
 
         Raises:
-            LocalProtocolError: an entry of `cors_origins` is not an origin, an entry of `allowed_hosts` is not a host,
-                or `max_pool_bytes` is negative.
+            LocalProtocolError: `models` is no registry, an entry of `cors_origins` is not an origin, an entry of
+                `allowed_hosts` is not a host, or `max_pool_bytes` is negative.
         """
+        check_kind(models, ModelRegistry, "a Service has a ModelRegistry, as ModelRegistry.of([model])")
         self.models = models
-        self.limits = limits
+        self.limits = checked_limits(limits)
         self.pool: Pool | None = Pool(max_idle_bytes=max_pool_bytes) if place is None and max_pool_bytes else None
         self._place = _place_in(self.pool) if place is None else guarded(place)
         self._is_placed_here = place is None
         self._headers = HeaderCache(parse_request_header, limits)
         self.is_ready = True
+        self.has_statistics = True
         self._nonfinite = nonfinite
         self._allow_headerless = allow_headerless
         self._compresses = compresses
@@ -112,7 +118,7 @@ class Service:
         self._hosts = HostPolicy.of(allowed_hosts)
         varying = [("Accept-Encoding", compresses), ("Origin", self._cors.varies)]
         self._vary = ", ".join(name for name, varies in varying if varies)
-        self._adds_fields = bool(self._vary or self._cors.origins)
+        self.adds_fields: bool = bool(self._vary or self._cors.origins)
         self._pages: dict[str, Callable[[], Reply]] = {}
 
     def add_page(self, path: str, page: Callable[[], Reply]) -> None:
@@ -130,6 +136,10 @@ class Service:
             msg = f"the path of a page begins with / but not with /v2, and has one page only, unlike {path!r}"
             raise LocalProtocolError(msg)
         self._pages[path] = page
+
+    def has_page(self, target: str) -> bool:
+        """Tell whether a request target, in origin form, is that of a page (`add_page`)."""
+        return bool(self._pages) and target.partition("?")[0] in self._pages
 
     def begin(
         self, head: RequestHead, *, pause_after_header: bool = False, paced: bool = False
@@ -194,7 +204,7 @@ class Service:
             reply: to be sent.
             head: of the request; None if it could not be read.
         """
-        if not self._adds_fields:
+        if not self.adds_fields:
             return reply
         fields = self._cors.fields(head)
         if self._vary:
@@ -221,7 +231,7 @@ class Service:
     def _server(self, resource: Resource, head: RequestHead) -> Reply | Listing:
         match resource:
             case Resource.SERVER_LIVE:
-                return json_reply({"live": True})
+                return _LIVE
             case Resource.SERVER_READY:
                 return self._readiness()
             case Resource.MODELS:
@@ -229,9 +239,10 @@ class Service:
             case Resource.INDEX:
                 return self._index(head)
             case Resource.STATISTICS:
+                self._check_statistics()
                 return json_reply(documents.statistics(self.models.offers))
             case _:
-                extensions = [*_EXTENSIONS, CLASSIFICATION] if self._classifies else _EXTENSIONS
+                extensions = [*_EXTENSIONS, *[_STATISTICS] * self.has_statistics, *[CLASSIFICATION] * self._classifies]
                 return json_reply({"name": "streamcodec", "version": __version__, "extensions": extensions})
 
     def _index(self, head: RequestHead) -> Reply | Listing:
@@ -245,8 +256,8 @@ class Service:
         """Answer whether the server is ready: specification, "if all the models are ready for inferencing"."""
         if not self.is_ready:
             return unavailable_reply("the server is shutting down", retry_after=1)
-        waiting = next((model for model in self.models if not model.is_ready), None)
-        return json_reply({"ready": True}) if waiting is None else _not_ready(waiting)
+        waiting = next((model for model in self.models.loading if not model.is_ready), None)
+        return _READY if waiting is None else _not_ready(waiting)
 
     def _model(self, route: Route, model: Model, head: RequestHead) -> Reply | ResolvedHead:
         if route.resource not in {Resource.MODEL_INFER, Resource.MODEL_READY}:
@@ -275,10 +286,21 @@ class Service:
             case Resource.MODEL_CONFIGURATION:
                 return documents.configuration(model)
             case Resource.MODEL_STATISTICS:
+                self._check_statistics()
                 offers = [offer for offer in self.models.offers if offer.model is model]
                 return documents.statistics(offers, route.version)
             case _:
                 return documents.metadata(model)
+
+    def _check_statistics(self) -> None:
+        """Refuse a request for statistics that nobody counts."""
+        if not self.has_statistics:
+            msg = "this server counts no statistics; its operator can switch them on"
+            raise RemoteProtocolError(msg, code=ErrorCode.NOT_OFFERED, status_hint=404)
+
+
+_LIVE: Final = json_reply({"live": True})
+_READY: Final = json_reply({"ready": True})
 
 
 def _place_in(pool: Pool | None) -> Place:

@@ -87,3 +87,14 @@ def test_who_waits_is_counted() -> None:
     assert budget.waiting == 2
     holder.release()
     assert budget.waiting == 0
+
+
+def test_what_no_reservation_has_counts_like_the_rest() -> None:
+    pool = _used(64 * KIB)
+    budget = Budget(100 * KIB, pool)
+    budget.add(90 * KIB)
+    assert (budget.reserved, pool.idle_bytes <= 10 * KIB) == (90 * KIB, True)
+    waiting = Reservation(budget)
+    assert not waiting.ask(20 * KIB)
+    budget.add(-90 * KIB)
+    assert (waiting.nbytes, budget.reserved) == (20 * KIB, 20 * KIB)

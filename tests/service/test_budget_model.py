@@ -14,7 +14,7 @@ from streamcodec import DATATYPES, Pool, TensorSpec
 from streamcodec.service.budget import Budget, Reservation
 
 MAX_BYTES = 1 << 20
-TIMEOUT = 10.0
+TIMEOUT = 60.0
 READ_BYTES = 64 << 10
 
 

@@ -198,6 +198,18 @@ def test_statistics_are_of_one_version_of_all_versions_or_of_all_models() -> Non
     assert get(service, "/v2/models/m/versions/2/stats").status == 404
 
 
+def test_statistics_that_nobody_counts_are_not_offered() -> None:
+    service = _service(DECLARED)
+    assert "statistics" in get(service, "/v2").document["extensions"]
+    service.has_statistics = False
+    assert "statistics" not in get(service, "/v2").document["extensions"]
+    for target in ("/v2/models/m/stats", "/v2/models/m/versions/1/stats", "/v2/models/stats"):
+        reply = get(service, target)
+        assert reply.status == 404
+        assert "counts no statistics" in reply.document["error"]
+    assert "no model" in get(service, "/v2/models/other/stats").document["error"]
+
+
 def test_a_model_that_is_replaced_is_counted_anew() -> None:
     models = ModelRegistry.of([DECLARED])
     before = models.statistics("m", "1")

@@ -23,7 +23,16 @@ from streamcodec import (
 )
 from streamcodec.http import RequestHead
 from streamcodec.http.fed import FedBody
-from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply, Service
+from streamcodec.service import (
+    ANY_SIZE,
+    Inference,
+    InferenceRequest,
+    Model,
+    ModelRegistry,
+    Reply,
+    Service,
+    TensorMetadata,
+)
 from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.exchange import Exchange, ExchangeStep
 from streamcodec.service.models import Outputs
@@ -132,10 +141,28 @@ def test_a_request_is_received_called_and_answered() -> None:
     assert owner.exchange.reply.buffers == ()
 
 
-def test_a_quick_model_is_called_at_once() -> None:
+def test_a_raw_request_in_chunks_gives_back_what_it_was_kept_in() -> None:
+    declared = [TensorMetadata(name="x", datatype="UINT8", shape=(ANY_SIZE,))]
+    owner = Owner(service_of(inputs=declared, outputs=None))
+    owner.data = memoryview(bytes(X))
+    chunked = [("Transfer-Encoding", "chunked"), ("Inference-Header-Content-Length", "0")]
+    assert owner.take(head("/v2/models/m/infer", "POST", chunked, None)) is RECEIVE
+    assert owner.bring() is None
+    assert owner.body is not None
+    owner.body.receive_eof()
+    assert owner.bring() is CALL
+    assert len(X) <= owner.budget.reserved < 2 * len(X)
+    owner.call()
+    assert owner.exchange.reply.status == 200
+
+
+def test_a_quick_model_is_called_by_the_owner_too() -> None:
     owner = Owner(service_of(is_inline=True))
     assert owner.begin(array=X[:16]) is RECEIVE
-    assert owner.bring() is ANSWER
+    assert owner.bring() is CALL
+    assert owner.exchange.inference is not None
+    assert owner.exchange.inference.is_inline
+    owner.call()
     assert owner.exchange.reply.status == 200
 
 
@@ -354,6 +381,7 @@ def test_an_answer_is_json_where_that_is_asked_for() -> None:
     owner = Owner(service_of(is_inline=True))
     owner.begin(array=X[:2], parameters={"binary_data_output": False})
     owner.bring()
+    owner.call()
     assert json.loads(bytes(owner.exchange.reply.buffers[0]))["outputs"][0]["data"] == [0, 1]  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ from streamcodec import (
     parse_header_length,
 )
 from streamcodec.service import ResolvedHead, Service, TensorMetadata
-from streamcodec.service.plan import Plans
+from streamcodec.service.plan import Recipe
 from tests.service.requests import Answer, answer, head, post, service_of
 
 TARGET = "/v2/models/m/infer"
@@ -73,15 +73,15 @@ def test_a_compressed_answer(service: Service, media_type: str) -> None:
     assert found.fields["Content-Type"].startswith(f"{media_type};json-header-size=")
 
 
-def test_a_plan_belongs_to_a_media_type(service: Service) -> None:
-    plans, body = Plans(), b"".join(MESSAGE.buffers)
+def test_a_recipe_belongs_to_a_media_type(service: Service) -> None:
+    body = b"".join(MESSAGE.buffers)
     types = []
     for media_type in (None, SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE) * 2:
         headers = MESSAGE.headers if media_type is None else MESSAGE.headers_with(media_type)
         resolved = service.open(head(TARGET, "POST", headers, len(body)))
         assert isinstance(resolved, ResolvedHead)
-        planned = plans.find(resolved, body)
-        assert planned is not None
-        plan, header = planned
-        types.append(answer(plan.run(header, body)).fields["Content-Type"].partition(";")[0])
+        plan = Recipe(resolved).plan(body[: MESSAGE.header_length], len(body))
+        assert plan is not None
+        reply = plan.reply({"y": np.ones(3)}, plan.header)
+        types.append(answer(reply).fields["Content-Type"].partition(";")[0])
     assert types == ["application/octet-stream", SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE] * 2

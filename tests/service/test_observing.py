@@ -32,6 +32,14 @@ def test_fields_are_those_of_the_request_itself(is_raw: bool) -> None:
     assert record.field(b"traceparent") == [b"00-1", b"00-2"]
     assert record.field(b"host") == [b"a"]
     assert record.field(b"GET /v2?x HTTP/1.1\r\nHost") == []
+    for _ in range(2):
+        assert record.head is not None
+        assert record.head.fields.values(b"traceparent") == [b"00-1", b"00-2"]
+        assert record.field(b"traceparent") == [b"00-1", b"00-2"]
+    record.raw_head = b""
+    assert record.raw_head == b""
+    record.head = None
+    assert (record.head, record.method, record.field(b"host")) == (None, None, [])
 
 
 def test_of_a_refused_head_nothing_is_known() -> None:

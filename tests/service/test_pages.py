@@ -71,3 +71,11 @@ def test_paths_that_cannot_have_a_page(service: Service, path: str) -> None:
     with pytest.raises(LocalProtocolError, match="begins with / but not with /v2"):
         service.add_page(path, _page)
     service.add_page("/v2x", _page)
+
+
+def test_which_targets_are_those_of_pages(service: Service) -> None:
+    assert not Service(service.models).has_page("/metrics")
+    service.add_page("/page", lambda: Reply(status=200))
+    assert service.has_page("/page")
+    assert service.has_page("/page?x=/y")
+    assert not service.has_page("/pages")

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA, EndOfMessage, LocalProtocolError, MessageError, NewArray, Tensor, encode_request
-from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.fed import FedBody
 from streamcodec.http.known import KnownBody
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service
 from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.exchange import Exchange, ExchangeStep
 from streamcodec.service.models import Outputs
-from streamcodec.service.plan import Plan, Plans
+from streamcodec.service.plan import Plan, Recipe
 from tests.effort import places
 from tests.service.requests import answer, head
 from tests.service.test_exchange import Watch
@@ -49,19 +48,16 @@ def resolved_by(service: Service) -> ResolvedHead:
     return resolved
 
 
-Planned = tuple[Plan, RequestHeader]
-
-
-def planned(service: Service | None = None) -> tuple[ResolvedHead, Planned]:
+def planned(service: Service | None = None) -> tuple[ResolvedHead, Plan]:
     resolved = resolved_by(service or service_of())
-    found = Plans().find(resolved, BODY[: MESSAGE.header_length])
+    found = Recipe(resolved).plan(BODY[:KNOWN], len(BODY))
     assert found is not None
     return resolved, found
 
 
 def receiver() -> tuple[Inference, KnownBody]:
     resolved, found = planned()
-    inference = Inference(resolved, planned=found)
+    inference = Inference(resolved, plan=found)
     assert isinstance(inference.arriving, KnownBody)
     return inference, inference.arriving
 
@@ -138,7 +134,7 @@ def test_an_abandoned_body_leaves_nothing_to_the_garbage_collector() -> None:
 
 
 def exchanged(
-    service: Service, budget: Budget, plan: Planned | None, watch: Watch | None = None
+    service: Service, budget: Budget, plan: Plan | None, watch: Watch | None = None
 ) -> tuple[list[ExchangeStep], Exchange]:
     """Receive the message, and have the model called; return the steps, and the exchange before its end."""
     resolved = resolved_by(service)
@@ -208,8 +204,7 @@ def test_a_body_larger_than_the_budget_is_refused() -> None:
 
 
 def test_a_placement_of_the_program_is_asked_in_any_case() -> None:
-    resolved = resolved_by(service_of(place=lambda _: NewArray()))
-    assert Plans().find(resolved, BODY) is None
+    assert not resolved_by(service_of(place=lambda _: NewArray())).is_planned
 
 
 def test_a_compressed_answer_is_left_to_the_ordinary_way() -> None:
@@ -217,36 +212,28 @@ def test_a_compressed_answer_is_left_to_the_ordinary_way() -> None:
     fields = [*MESSAGE.headers, ("Accept-Encoding", "gzip")]
     resolved = service.open(head(TARGET, "POST", fields, len(BODY)))
     assert isinstance(resolved, ResolvedHead)
-    plans = Plans()
-    assert plans.find(resolved_by(service), BODY) is not None
-    assert plans.find(resolved, BODY) is None
+    assert resolved_by(service).is_planned
+    assert not resolved.is_planned
 
 
-def test_calls_that_were_quick_twice_need_no_thread() -> None:
+def test_a_larger_call_that_has_proved_quick_needs_no_thread_if_it_is_planned() -> None:
     resolved, found = planned()
-    inference = Inference(resolved, planned=found)
+    for nbytes in (len(BODY), 70 << 10):
+        for _ in range(16):
+            resolved.model.quickness.ran_in_thread(nbytes, 0.0, 0.0, has_waited=False)
+    inference = Inference(resolved, plan=found)
     assert isinstance(inference.arriving, KnownBody)
     inference.arriving.receive(memoryview(BODY)[KNOWN:])
-    times = {
-        "quick": (0.0001, 0.0001),
-        "other threads had the interpreter": (0.004, 0.0001),
-        "quick at last": (0.0015, 0.0001),
-        "quick again": (0.0001, 0.0001),
-        "not quick, and no stall": (0.001, 0.001),
-        "a stall": (0.003, 0.0001),
-    }
-    verdicts = {}
-    for what, (seconds, cpu_seconds) in times.items():
-        found[0].measured(seconds, cpu_seconds)
-        verdicts[what] = inference.is_inline
-    assert [what for what, verdict in verdicts.items() if verdict] == ["quick again", "not quick, and no stall"]
+    assert inference.is_inline
+    assert not resolved.is_inline(len(BODY))
 
 
-def test_a_model_that_was_not_declared_inline_keeps_its_thread() -> None:
-    service = Service(ModelRegistry.of([Model(name="m", predict=_echo)]))
-    resolved, found = planned(service)
-    plan, _ = found
-    for _ in range(5):
-        plan.measured(0.0, 0.0)
-    assert plan.is_quick
-    assert not Inference(resolved, planned=found).is_inline
+@pytest.mark.parametrize(("is_inline", "needs_thread"), [(None, False), (True, False), (False, True)])
+def test_a_model_may_say_that_it_needs_a_thread(is_inline: bool | None, needs_thread: bool) -> None:
+    service = Service(ModelRegistry.of([Model(name="m", predict=_echo, is_inline=is_inline)]))
+    resolved = resolved_by(service)
+    for _ in range(16):
+        resolved.model.quickness.ran_in_thread(100, 0.0, 0.0, has_waited=False)
+    assert (resolved.is_inline(100), resolved.may_be_inline(100)) == (not needs_thread, not needs_thread)
+    assert (resolved.judge(100) is None) is (is_inline is not None)
+    assert (resolved.judge(1 << 20) is None) is needs_thread

@@ -1,4 +1,4 @@
-"""Plans: a header that has been seen before is answered as one that has not, or is left to the ordinary way."""
+"""Plans: a body that has come whole is answered as on the ordinary way, or is left to it."""
 
 from __future__ import annotations
 
@@ -7,245 +7,255 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import Elements, EncodedMessage, Limits, RemoteProtocolError, Tensor, encode_request
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Predict, ResolvedHead, Service
-from streamcodec.service.models import Outputs
-from streamcodec.service.plan import Plan, Plans, infer_at_once
-from tests.service.requests import Array, answer, head, infer, service_of
+from streamcodec import DATATYPES, Elements, EncodedMessage, Limits, NewArray, Tensor, encode_request
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, Predict, Reply, ResolvedHead, Service
+from streamcodec.service.models import Outputs, TensorMetadata
+from streamcodec.service.plan import Recipe, Recipes
+from tests.service.requests import Array, answer, head, infer
 
 TARGET = "/v2/models/m/infer"
 
 
-def _identity(request: InferenceRequest) -> Outputs:
-    return dict(request.inputs)
+def identity(request: InferenceRequest) -> Outputs:
+    return dict(request.values)
 
 
-def _body(message: EncodedMessage) -> bytes:
+def service_of(predict: Predict = identity, *, limits: Limits | None = None, **options: Any) -> Service:  # noqa: ANN401 - those of Model
+    models = ModelRegistry.of([Model(name="m", predict=predict, is_inline=True, **options)])
+    return Service(models) if limits is None else Service(models, limits=limits)
+
+
+def body_of(message: EncodedMessage) -> bytes:
     return b"".join(message.buffers)
 
 
-def _message(array: Array, **options: Any) -> EncodedMessage:  # noqa: ANN401 - those of encode_request
-    return encode_request([Tensor(name="x", array=array, **options)], parameters={"binary_data_output": True})
+def message_of(array: Array, *, request_id: str | None = None, **options: Any) -> EncodedMessage:  # noqa: ANN401 - those of Tensor
+    tensors = [Tensor(name="x", array=array, **options)]
+    return encode_request(tensors, parameters={"binary_data_output": True}, request_id=request_id)
 
 
-def _resolved(service: Service, message: EncodedMessage) -> ResolvedHead:
+MESSAGE = message_of(np.arange(6, dtype=np.float32))
+BODY = body_of(MESSAGE)
+
+
+def recipe_of(service: Service, message: EncodedMessage = MESSAGE) -> Recipe:
     resolved = service.open(head(TARGET, "POST", message.headers, message.body_length))
     assert isinstance(resolved, ResolvedHead)
-    return resolved
+    return Recipe(resolved)
 
 
-def _plan(service: Service, message: EncodedMessage, plans: Plans | None = None) -> Plan | None:
-    planned = (plans or Plans()).find(_resolved(service, message), _body(message))
-    return None if planned is None else planned[0]
+def at_once(recipe: Recipe, message: EncodedMessage = MESSAGE, body: bytes | None = None) -> Reply | None:
+    return recipe.infer(message.header_length, memoryview(body_of(message) if body is None else body))
+
+
+PREDICTS: dict[str, Predict] = {
+    "identity": identity,
+    "byte order and steps": lambda request: {"y": request.inputs["x"].astype(">f4"), "z": request.inputs["x"][::2]},
+    "steps": lambda request: {"y": request.inputs["x"][::2]},
+    "BOOL too": lambda request: {"y": request.inputs["x"] > 3, "x": request.inputs["x"]},
+    "a scalar": lambda request: {"y": request.inputs["x"].sum(keepdims=False).reshape(())},
+    "BF16": lambda _: {"y": np.ones(3, DATATYPES["BF16"].dtype)},
+    "a dtype with a mark": lambda _: {"y": np.ones(3, np.dtype("<u2", metadata={"streamcodec.datatype": "BF16"}))},
+    "a list": lambda _: {"y": [1, 2, 3]},
+    "nothing": lambda _: {},
+    "empty": lambda _: {"y": np.zeros(0)},
+    "objects": lambda _: {"y": np.array([b"a", b"bc"], object)},
+    "elements": lambda _: {"y": Elements([b"a", b"bc"])},
+    "complex numbers": lambda _: {"y": np.ones(2, np.complex64)},
+    "a name that is no text": lambda _: {1: np.ones(2)},  # type: ignore[dict-item]  # as a user may write it
+    "no name": lambda _: {"": np.ones(2)},
+    "failure": lambda _: {"wrong": 1 / 0},
+}
+
+
+@pytest.mark.parametrize("name", PREDICTS)
+def test_an_answer_at_once_is_the_ordinary_one(name: str) -> None:
+    service = service_of(PREDICTS[name])
+    recipe = recipe_of(service)
+    for start in (0, 0, 5):
+        for request_id in (None, "a", 'q"u'):
+            message = message_of(np.arange(start, start + 6, dtype=np.float32), request_id=request_id)
+            wanted, reply = infer(service, TARGET, message), at_once(recipe, message)
+            assert reply is not None
+            found = answer(reply)
+            assert (found.status, found.fields, found.body) == (wanted.status, wanted.fields, wanted.body)
 
 
 @pytest.mark.parametrize(
-    "predict",
+    "array",
     [
-        _identity,
-        lambda request: {"y": request.inputs["x"].astype(">f4"), "z": request.inputs["x"][::2]},
-        lambda request: {"y": request.inputs["x"][::2]},
-        lambda _: {"y": [1, 2, 3]},
-        lambda _: {"y": np.zeros(0)},
-        lambda _: {"y": np.array([b"a", b"bc"], object)},
-        lambda _: {"y": Elements([b"a", b"bc"])},
-        lambda _: {"wrong": 1 / 0},
+        np.ones((2, 3), np.float64),
+        np.zeros((0, 2), np.int8),
+        np.array([[True], [False]]),
+        np.array([b"a", b"", b"bc" * 40], object),
+        np.zeros(0, object),
     ],
-    ids=["identity", "byte order and steps", "steps", "list", "empty", "objects", "elements", "failure"],
+    ids=["FP64", "empty", "BOOL", "BYTES", "no elements"],
 )
-def test_a_planned_answer_is_the_ordinary_one(predict: Predict) -> None:
-    service, message, plans = service_of(predict), _message(np.arange(6, dtype=np.float32)), Plans()
-    wanted = infer(service, TARGET, message)
-    for _ in range(3):
-        plan = _plan(service, message, plans)
-        assert plan is not None
-        found = answer(plan.run(plan.header, _body(message)))
-        assert (found.status, found.fields, found.body) == (wanted.status, wanted.fields, wanted.body)
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_inputs_of_any_datatype_are_those_of_the_ordinary_way(array: Array, is_binary: bool) -> None:
+    service = service_of()
+    message = message_of(array, is_binary=is_binary)
+    reply = at_once(recipe_of(service, message), message)
+    assert reply is not None
+    assert answer(reply).body == infer(service, TARGET, message).body
 
 
-def test_a_plan_is_made_once_for_a_header() -> None:
-    service, plans = service_of(_identity), Plans()
-    first, other = _message(np.zeros(6)), _message(np.ones(6))
-    assert _plan(service, first, plans) is _plan(service, other, plans)
+def test_outputs_are_compared_with_their_declaration() -> None:
+    declared = (TensorMetadata("x", "FP32", (6,)),)
+    for outputs in (declared, (TensorMetadata("x", "FP32", (7,)),), (TensorMetadata("z", "FP32", (6,)),)):
+        service = service_of(outputs=outputs)
+        reply = at_once(recipe_of(service))
+        assert reply is not None
+        assert reply.status == (200 if outputs is declared else 500)
 
 
-def test_a_plan_answers_outputs_of_many_forms() -> None:
-    service = service_of(lambda request: {"y": np.zeros(int(request.inputs["x"][0]), np.uint8)})
-    message = _message(np.array([1.0]))
-    plan = _plan(service, message)
+def test_outputs_that_are_asked_for_one_by_one_are_chosen() -> None:
+    service = service_of(lambda request: {"y": request.inputs["x"], "z": request.inputs["x"]})
+    text = '{"outputs":[{"name":"z"}],' + BODY[: MESSAGE.header_length].decode().lstrip("{")
+    reply = recipe_of(service).infer(len(text), memoryview(text.encode() + BODY[MESSAGE.header_length :]))
+    assert reply is not None
+    assert list(answer(reply).outputs) == ["z"]
+
+
+def test_a_header_that_came_lately_is_not_read_again() -> None:
+    recipe = recipe_of(service_of())
+    text = BODY[: MESSAGE.header_length]
+    plan = recipe.plan(text, len(BODY))
     assert plan is not None
-    for _ in range(2):
-        for count in range(1, 20):
-            body = _body(_message(np.array([float(count)])))
-            assert answer(plan.run(plan.header, body)).outputs["y"].shape == (count,)
+    for number in range(258):
+        assert (recipe.plan(text, len(BODY)) is plan) is (number < 256), "all are forgotten when there are too many"
+        other = body_of(message_of(np.arange(6, dtype=np.float32), request_id=f"{number:04}"))
+        assert recipe.plan(other[: MESSAGE.header_length], len(other)) is not plan
 
 
-def test_a_header_that_can_be_changed_is_not_remembered() -> None:
-    service, plans = service_of(_identity), Plans()
+def test_a_header_that_can_be_changed_is_read_again() -> None:
+    recipe = recipe_of(service_of())
     message = encode_request([Tensor(name="x", array=np.zeros(2))], parameters={"list": [1]})
-    first = _plan(service, message, plans)
-    assert first is not None
-    assert _plan(service, message, plans) is not first
+    text, nbytes = body_of(message)[: message.header_length], message.body_length
+    assert recipe.plan(text, nbytes) is not recipe.plan(text, nbytes)
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        _message(np.zeros(2), is_binary=False),
-        _message(np.zeros(2, np.bool_)),
-        _message(np.array([b"a"], object)),
+        message_of(np.zeros(2), is_binary=False),
+        message_of(np.zeros(2, np.bool_)),
+        message_of(np.array([b"a"], object)),
     ],
     ids=["JSON", "BOOL", "BYTES"],
 )
 def test_what_has_to_be_looked_at_is_not_planned(message: EncodedMessage) -> None:
-    assert _plan(service_of(_identity), message) is None
+    text = body_of(message)[: message.header_length]
+    assert recipe_of(service_of(), message).plan(text, message.body_length) is None
 
 
-def test_what_does_not_fit_is_not_planned() -> None:
-    message, plans = _message(np.zeros(2)), Plans()
-    service = service_of(_identity)
-    resolved, body = _resolved(service, message), _body(message)
-    assert message.header_length is not None
-    assert plans.find(resolved, body[: message.header_length - 1]) is None
-    assert plans.find(resolved, body[: message.header_length]) == plans.find(resolved, body) is not None
-    assert infer_at_once(resolved, plans, body[:-1]) is infer_at_once(resolved, plans, body + b"x") is None
-    longer = service.open(head(TARGET, "POST", message.headers, len(body) + 1))
-    assert isinstance(longer, ResolvedHead)
-    assert plans.find(longer, body + b"x") is Plans().find(longer, body + b"x") is None
-    for limits in (Limits(max_header_bytes=message.header_length - 1), Limits(max_message_bytes=len(body) - 1)):
-        assert _plan(service_of(_identity, limits=limits), message) is None
-    headerless = service.open(head(TARGET, "POST", [], len(body)))
-    assert isinstance(headerless, ResolvedHead)
-    assert plans.find(headerless, body) is None
+def test_what_does_not_fit_is_left_to_the_ordinary_way() -> None:
+    recipe, length = recipe_of(service_of()), MESSAGE.header_length or 0
+    for body in (BODY[:-1], BODY + b"x", BODY[: length - 1], b""):
+        assert at_once(recipe, body=body) is None
+    assert recipe.plan(BODY[:length], len(BODY) + 1) is None
+    assert recipe.plan(BODY[:length], len(BODY)) is not None
+    assert recipe.plan(BODY[:length], len(BODY) + 1) is None
+    assert recipe.plan(b"", len(BODY)) is None
+    long = b'{"x":"' + b"a" * 5000 + b'",' + BODY[1:length]
+    assert recipe.plan(long, len(long) + 24) is None
 
 
-def test_what_is_refused_is_not_planned() -> None:
-    message = _message(np.zeros(2))
-    service = service_of(_identity, inputs=())
-    with pytest.raises(RemoteProtocolError):
-        _plan(service, message)
+@pytest.mark.parametrize(("limit", "is_within"), [("max_header_bytes", True), ("max_message_bytes", True)] * 2)
+def test_a_message_at_the_limits_is_planned(limit: str, is_within: bool) -> None:
+    most = (MESSAGE.header_length or 0) if limit == "max_header_bytes" else len(BODY)
+    for size, fits in ((most, is_within), (most - 1, False)):
+        reply = at_once(recipe_of(service_of(limits=Limits(**{limit: size}))))
+        assert (reply is not None) is fits
 
 
-@pytest.mark.parametrize("length", [14, 2**63 - 1])
-def test_a_header_length_beyond_the_body_is_not_planned(length: int) -> None:
-    fields = [("Inference-Header-Content-Length", str(length))]
-    resolved = service_of(_identity).open(head(TARGET, "POST", fields, 13))
-    assert isinstance(resolved, ResolvedHead)
-    assert Plans().find(resolved, b'{"inputs":[]}') is None
+def test_elements_that_are_too_long_and_bytes_that_are_wrong_are_left_to_the_ordinary_way() -> None:
+    texts = message_of(np.array([b"abc"], object))
+    assert at_once(recipe_of(service_of(limits=Limits(max_element_bytes=6)), texts), texts) is None
+    assert at_once(recipe_of(service_of(), texts), texts, body_of(texts)[:-7] + b"\x09\0\0\0abc") is None
+    booleans = message_of(np.array([True]))
+    assert at_once(recipe_of(service_of(), booleans), booleans, body_of(booleans)[:-1] + b"\2") is None
 
 
-@pytest.mark.parametrize("is_binary", [True, False])
-@pytest.mark.parametrize(
-    "predict",
-    [
-        _identity,
-        lambda request: {"y": request.inputs["x"].astype(">f4"), "z": request.inputs["x"][::2]},
-        lambda request: {"y": request.inputs["x"] > 3, "x": request.inputs["x"]},
-        lambda request: {"y": np.array([str(value).encode() for value in request.inputs["x"]], object)},
-    ],
-    ids=["identity", "byte order and steps", "BOOL too", "BYTES"],
-)
-def test_a_planned_answer_has_the_values_of_its_own_request(predict: Predict, is_binary: bool) -> None:
-    service, plans = service_of(predict), Plans()
-    for start in range(3):
-        x = np.arange(start, start + 6, dtype=np.float32)
-        message = encode_request([Tensor(name="x", array=x)], parameters={"binary_data_output": is_binary})
-        plan = _plan(service, message, plans)
-        assert plan is not None
-        assert answer(plan.run(plan.header, _body(message))).body == infer(service, TARGET, message).body
+def test_a_wrong_header_is_refused_at_once_if_its_length_is_declared() -> None:
+    recipe, wrong = recipe_of(service_of()), BODY.replace(b"FP32", b"FP99")
+    reply = at_once(recipe, body=wrong)
+    assert reply is not None
+    assert (reply.status, str(reply.refusal)) == (
+        400,
+        "'FP99' is not a datatype of the protocol ($.inputs[0].datatype)",
+    )
+    assert recipe.infer(MESSAGE.header_length, memoryview(wrong), may_refuse=False) is None
+    assert recipe.infer(None, memoryview(wrong)) is None
 
 
-def test_an_answer_of_a_form_that_is_known_is_not_encoded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded = 0
-    encode = ResolvedHead.encode
+def test_what_the_model_does_not_take_is_left_to_the_ordinary_way() -> None:
+    assert at_once(recipe_of(service_of(inputs=()))) is None
 
-    def counting(resolved: ResolvedHead, *arguments: Any) -> EncodedMessage:  # noqa: ANN401 - passed on
-        nonlocal encoded
-        encoded += 1
-        return encode(resolved, *arguments)
 
-    monkeypatch.setattr(ResolvedHead, "encode", counting)
-    service = service_of(lambda request: {"y": request.inputs["x"], "z": np.ones((2, 2))})
-    message = _message(np.arange(6, dtype=np.float32))
-    plan = _plan(service, message)
-    assert plan is not None
-    replies = [plan.run(plan.header, _body(message)) for _ in range(5)]
-    assert encoded == 1
-    assert {(reply.status, reply.body_length) for reply in replies} == {(200, len(answer(replies[0]).body))}
+def test_what_takes_time_is_left_to_the_ordinary_way() -> None:
+    threads = Service(ModelRegistry.of([Model(name="m", predict=identity)]))
+    assert at_once(recipe_of(threads)) is None, "who knows how long this model takes"
+    large = message_of(np.ones(1 << 14))
+    assert at_once(recipe_of(service_of(), large), large) is None
 
 
 def test_forms_of_outputs_that_never_come_again_are_not_all_kept() -> None:
-    service = service_of(lambda request: {"y": np.zeros(int(request.inputs["x"][0]), np.uint8)})
-    plan = _plan(service, _message(np.array([1.0])))
-    assert plan is not None
-    for count in range(1, 40):
-        plan.run(plan.header, _body(_message(np.array([float(count)]))))
-    assert len(plan._beginnings) == 16  # noqa: SLF001 - nothing else tells
+    recipe = recipe_of(service_of(lambda request: {str(request.inputs["x"][0]): request.inputs["x"]}))
+    for count in range(100):
+        assert at_once(recipe, message_of(np.array([count], np.float32))) is not None
+    assert len(recipe._entries) == 64  # noqa: SLF001 - nothing else tells
 
 
-def test_a_message_at_the_limits_is_planned() -> None:
-    message = _message(np.zeros(2))
-    body = _body(message)
-    for limits in (Limits(max_header_bytes=message.header_length), Limits(max_message_bytes=len(body))):  # type: ignore[arg-type] # it has binary tensors
-        assert _plan(service_of(_identity, limits=limits), message) is not None
+def test_outputs_of_one_dtype_may_have_two_datatypes() -> None:
+    marked = np.dtype("<u2", metadata={"streamcodec.datatype": "BF16"})
+    dtypes = [np.dtype("<u2"), marked, np.dtype("<u2")]
+    recipe = recipe_of(service_of(lambda _: {"y": np.ones(3, dtypes.pop())}))
+    for datatype in (b"UINT16", b"BF16", b"UINT16"):
+        reply = at_once(recipe)
+        assert reply is not None
+        assert b'"datatype":"%b"' % datatype in answer(reply).body
 
 
-def test_the_model_of_a_plan_gets_no_windows() -> None:
-    seen: list[object] = []
+def test_the_plans_of_all_recipes_are_bounded_together() -> None:
+    models = [Model(name=name, predict=identity, is_inline=True) for name in ("m", "n")]
+    service, recipes = Service(ModelRegistry.of(models)), Recipes()
+    made = set()
+    for target in ("/v2/models/m/infer", "/v2/models/m/infer?a", "/v2/models/n/infer", "/v2/models/m/versions/1/infer"):
+        resolved = service.open(head(target, "POST", MESSAGE.headers, MESSAGE.body_length))
+        assert isinstance(resolved, ResolvedHead)
+        recipe = recipes.of(resolved)
+        assert recipe is not None
+        made.add(recipe)
+        for number in range(200):
+            body = body_of(message_of(np.ones(2), request_id=f"{number:04}"))
+            assert recipe.plan(body[: message_of(np.ones(2), request_id="0000").header_length], len(body)) is not None
+    assert len(made) == 2, "one for each model and version"
+    assert len(recipes._plans) <= 256  # noqa: SLF001 - nothing else tells
 
-    def predict(request: InferenceRequest) -> Outputs:
-        seen.append(dict(request.rows))
-        return {}
 
-    message = _message(np.zeros(2))
-    plan = _plan(service_of(predict), message)
-    assert plan is not None
-    assert answer(plan.run(plan.header, _body(message))).status == 200
-    assert seen == [{}]
+def test_what_is_raw_or_placed_elsewhere_has_no_recipe() -> None:
+    raw = [("Inference-Header-Content-Length", "0"), ("Content-Length", "8")]
+    declared = (TensorMetadata("x", "FP32", (2,)),)
+    for service, fields in (
+        (service_of(inputs=declared), raw),
+        (Service(service_of().models, place=lambda _: NewArray()), MESSAGE.headers),
+    ):
+        resolved = service.open(head(TARGET, "POST", fields, 8))
+        assert isinstance(resolved, ResolvedHead)
+        assert Recipes().of(resolved) is None
 
 
-def test_the_call_of_a_planned_request_is_watched() -> None:
+def test_the_call_is_watched_and_has_no_windows() -> None:
     told: list[str] = []
 
     class Watch:
         def call_begun(self, request: InferenceRequest) -> None:
-            told.append(f"begun with {list(request.inputs)}")
+            told.append(f"begun with {list(request.inputs)} and {dict(request.rows)}")
 
         def call_ended(self) -> None:
             told.append("ended")
 
-    message = _message(np.zeros(2))
-    plan = _plan(service_of(_identity), message)
-    assert plan is not None
-    plan.run(plan.header, _body(message), Watch())
-    assert told == ["begun with ['x']", "ended"]
-
-
-# Whole requests at once
-
-
-def _at_once(service: Service, message: EncodedMessage, body: bytes | None = None) -> Any:  # noqa: ANN401 - a reply or None
-    return infer_at_once(_resolved(service, message), Plans(), _body(message) if body is None else body)
-
-
-def test_a_whole_request_is_answered_at_once_with_a_plan_or_without() -> None:
-    service = _inline(_identity)
-    for array in (np.ones(3, np.float32), np.array([b"a", b"bc"], object)):
-        reply = _at_once(service, _message(array))
-        assert np.array_equal(answer(reply).outputs["x"], array)
-
-
-def test_what_takes_time_is_left_to_the_ordinary_way() -> None:
-    assert _at_once(service_of(_identity), _message(np.ones(3))) is None, "who knows how long this model takes"
-    assert _at_once(_inline(_identity), _message(np.ones(1 << 14))) is None, "it is large"
-
-
-def test_what_is_refused_is_left_to_the_ordinary_way() -> None:
-    service, message = _inline(_identity), _message(np.array([b"a"], object))
-    body = _body(message)
-    for wrong in (b"x" + body[1:], body[:-1]):
-        assert _at_once(service, message, wrong) is None
-
-
-def _inline(predict: Predict) -> Service:
-    return Service(ModelRegistry.of([Model(name="m", predict=predict, is_inline=True)]))
+    recipe_of(service_of()).infer(MESSAGE.header_length, memoryview(BODY), Watch())
+    assert told == ["begun with ['x'] and {}", "ended"]

@@ -111,20 +111,36 @@ def _begin(metadata: TensorMetadata, fields: list[tuple[str, str]], length: int 
 
 @pytest.mark.parametrize(("fields", "length"), HIDDEN)
 @pytest.mark.parametrize(
-    ("metadata", "reason"),
+    ("metadata", "is_batching", "body"),
     [
-        (TensorMetadata("x", "FP32", (ANY_SIZE, 2)), "[-1, 2] has a variable dimension"),
-        (TensorMetadata("x", "BYTES", (1,)), "the body is the one element"),
+        (TensorMetadata("x", "FP32", (ANY_SIZE, 2)), False, VALUES.tobytes()),
+        (TensorMetadata("x", "FP32", (ANY_SIZE, 2)), False, b""),
+        (TensorMetadata("x", "FP32", (ANY_SIZE, ANY_SIZE)), True, VALUES.tobytes()),
+        (TensorMetadata("x", "BYTES", (1,)), False, b"word"),
+        (TensorMetadata("x", "BYTES", (1,)), False, b""),
     ],
 )
-def test_what_follows_from_the_length_needs_one(
-    metadata: TensorMetadata, reason: str, fields: list[tuple[str, str]], length: int | None
+def test_what_follows_from_a_hidden_length_is_what_follows_from_a_declared_one(
+    metadata: TensorMetadata, is_batching: bool, body: bytes, fields: list[tuple[str, str]], length: int | None
 ) -> None:
-    reply = _begin(metadata, fields, length)
+    service = _service(metadata, is_batching=is_batching)
+    inference = service.begin(head(TARGET, "POST", [("Inference-Header-Content-Length", "0"), *fields], length))
+    assert isinstance(inference, Inference)
+    assert (inference.resolved.is_whole, inference.least_bytes, inference.header_bytes) == (False, 0, None)
+    found, wanted = answer(run(inference, body)), raw(service, TARGET, body)
+    assert (found.status, found.body) == (200, wanted.body)
+
+
+@pytest.mark.parametrize(("fields", "length"), HIDDEN)
+def test_a_hidden_length_from_which_nothing_follows(fields: list[tuple[str, str]], length: int | None) -> None:
+    inference = _begin(TensorMetadata("x", "FP32", (ANY_SIZE, 4)), fields, length)
+    assert isinstance(inference, Inference)
+    with pytest.raises(RemoteProtocolError, match="24 bytes do not fill") as caught:
+        run(inference, VALUES.tobytes())
+    assert caught.value.status_hint == 400
+    reply = _begin(TensorMetadata("x", "FP32", (ANY_SIZE, ANY_SIZE)), fields, length)
     assert isinstance(reply, Reply)
-    assert answer(reply).status == 411
-    assert reason in answer(reply).error
-    assert "Content-Length" in answer(reply).error
+    assert "several variable" in answer(reply).error
 
 
 @pytest.mark.parametrize(("fields", "length"), HIDDEN)
@@ -157,6 +173,17 @@ def test_without_a_body_there_is_no_tensor(shape: tuple[int, ...]) -> None:
     assert isinstance(reply, Reply)
     assert answer(reply).status == 411
     assert "neither Content-Length nor chunks" in answer(reply).error
+
+
+def test_a_body_of_http_2_needs_no_field() -> None:
+    inference = _begin(TensorMetadata("x", "FP32", (ANY_SIZE,)), [], None)
+    assert isinstance(inference, Inference)
+    assert np.array_equal(answer(run(inference, VALUES.tobytes())).outputs["x"], VALUES)
+    inference = _begin(TensorMetadata("x", "FP32", (ANY_SIZE,)), [], None)
+    assert isinstance(inference, Inference)
+    with pytest.raises(RemoteProtocolError, match="neither Content-Length nor chunks") as caught:
+        run(inference, b"")
+    assert caught.value.status_hint == 411
 
 
 def test_the_limits_apply() -> None:

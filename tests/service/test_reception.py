@@ -16,6 +16,7 @@ from streamcodec import (
     EndOfMessage,
     ErrorCode,
     HeaderReceived,
+    Limits,
     LocalProtocolError,
     RemoteProtocolError,
     RequestedOutput,
@@ -26,6 +27,7 @@ from streamcodec import (
     encode_request,
     new_array,
 )
+from streamcodec.engine.limits import DEFAULT_LIMITS
 from streamcodec.service.reception import ReceivedRequest, Reception
 from tests.service.requests import answer, head
 
@@ -37,12 +39,13 @@ def receive(message: EncodedMessage, fields: Iterable[tuple[str, str]] = (), **o
     data = memoryview(b"".join(message.buffers))
     request = head("/double", "POST", [*message.headers, *fields], len(data))
     reception = Reception(request, place=new_array, **options)
+    body = reception.begin()
     while True:
-        event = reception.body.next_event()
+        event = body.next_event()
         if event is NEED_TURN:
-            reception.body.work()
+            body.work()
         elif event is NEED_DATA:
-            reception.body.feed(data[:50])
+            body.feed(data[:50])
             data = data[50:]
         elif (received := reception.receive(event)) is not None:
             return received
@@ -82,10 +85,11 @@ def test_the_answer_has_the_media_type_of_the_request() -> None:
     with_length = f"{media_type};json-header-size={message.header_length}"
     data = b"".join(message.buffers)
     reception = Reception(head("/x", "POST", [("Content-Type", with_length)], len(data)), place=new_array)
-    reception.body.feed(data)
+    body = reception.begin()
+    body.feed(data)
     received = None
     while received is None:
-        received = reception.receive(reception.body.next_event())  # type: ignore[arg-type] # there is all of it
+        received = reception.receive(body.next_event())  # type: ignore[arg-type] # there is all of it
     assert received.media_type == media_type
     reply = received.reply({"y": X}, model_name="m")
     assert dict(reply.headers)["Content-Type"].startswith(f"{media_type};json-header-size=")
@@ -110,10 +114,11 @@ def test_windows_are_not_whole_tensors() -> None:
     data = b"".join(message.buffers)
     windows = Windows(max_window_bytes=8)
     reception = Reception(head("/", "POST", message.headers, len(data)), place=lambda _: windows)
-    reception.body.feed(data)
-    assert reception.receive(reception.body.next_event()) is None  # type: ignore[arg-type] # there is all of it
+    body = reception.begin()
+    body.feed(data)
+    assert reception.receive(body.next_event()) is None  # type: ignore[arg-type] # there is all of it
     with pytest.raises(LocalProtocolError, match="windows"):
-        reception.receive(reception.body.next_event())  # type: ignore[arg-type] # as above
+        reception.receive(body.next_event())  # type: ignore[arg-type] # as above
 
 
 def bytes_of(reception: Reception) -> tuple[bool, int, int | None, int, int]:
@@ -133,10 +138,11 @@ def test_it_tells_how_much_memory_it_takes(has_length: bool) -> None:
     data = b"".join(message.buffers)
     request = head("/double", "POST", message.headers, len(data) if has_length else None)
     reception = Reception(request, place=new_array)
+    body = reception.begin()
     length, beside = message.header_length or 0, 2 * 8
     assert bytes_of(reception) == (False, len(data) if has_length else length, length, 0, 0)
-    reception.body.feed(data)
-    first = reception.body.next_event()
+    body.feed(data)
+    first = body.next_event()
     assert isinstance(first, HeaderReceived)
     reception.receive(first)
     assert bytes_of(reception) == (
@@ -147,10 +153,10 @@ def test_it_tells_how_much_memory_it_takes(has_length: bool) -> None:
         length,
     )
     for _ in range(2):
-        assert isinstance(reception.body.next_event(), TensorReceived)
+        assert isinstance(body.next_event(), TensorReceived)
     if not has_length:
-        reception.body.receive_eof()
-    end = reception.body.next_event()
+        body.receive_eof()
+    end = body.next_event()
     assert isinstance(end, EndOfMessage)
     received = reception.receive(end)
     assert reception.taken_bytes == len(data) + beside
@@ -162,4 +168,76 @@ def test_it_tells_how_much_memory_it_takes(has_length: bool) -> None:
 
 
 def test_of_a_request_without_lengths_nothing_is_known() -> None:
-    assert bytes_of(Reception(head("/double", "POST", length=None), place=new_array)) == (False, 0, None, 0, 0)
+    reception = Reception(head("/double", "POST", length=None), place=new_array)
+    reception.begin()
+    assert bytes_of(reception) == (False, 0, None, 0, 0)
+    assert reception.whole_bytes is None
+
+
+def whole_of(
+    message: EncodedMessage | bytes, *, limits: Limits = DEFAULT_LIMITS, **fields: str
+) -> tuple[int | None, ReceivedRequest | None]:
+    """Return whether a body may be received at once, and what is received."""
+    data = message if isinstance(message, bytes) else b"".join(message.buffers)
+    given = [("Inference-Header-Content-Length", "10")] if isinstance(message, bytes) else message.headers
+    others = [(name.replace("_", "-"), value) for name, value in fields.items()]
+    request = head("/x", "POST", [*given, *others], len(data))
+    reception = Reception(request, place=new_array, limits=limits)
+    return reception.whole_bytes, reception.receive_whole(data, "held")
+
+
+def test_a_whole_body_is_received_as_its_pieces_are() -> None:
+    message = encode_request({"x": X, "empty": X[:0].reshape(2, 0), "z": X.reshape(2, 3)[:1]}, request_id="7")
+    nbytes, received = whole_of(message)
+    assert nbytes == message.body_length
+    assert received is not None
+    other = receive(message)
+    assert (received.header.id, received.hold, received.media_type) == ("7", "held", other.media_type)
+    assert [*received.inputs] == [*other.inputs]
+    for name, array in other.inputs.items():
+        found = received.inputs[name]
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        assert np.array_equal(found, array)
+        assert found.flags.writeable
+        assert not found.size or found.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        encode_request({"x": np.array([b"a", b"bc"], object)}),
+        encode_request({"x": np.array([True])}),
+        encode_request([Tensor(name="x", array=X), Tensor(name="y", array=X, is_binary=False)]),
+        EncodedMessage(parts=(*encode_request({"x": X}).parts, b"1"), header_length=128, body_length=153),
+        b"not JSON at all",
+    ],
+)
+def test_what_is_not_plain_or_wrong_is_left_to_the_other_way(message: EncodedMessage | bytes) -> None:
+    nbytes, received = whole_of(message)
+    assert nbytes is not None
+    assert received is None
+
+
+def test_a_head_says_what_may_be_received_at_once() -> None:
+    message = encode_request({"x": X})
+    length, nbytes = message.header_length or 0, message.body_length
+    assert whole_of(message, limits=Limits(max_header_bytes=length, max_message_bytes=nbytes))[0] == nbytes
+    assert whole_of(message, limits=Limits(max_header_bytes=length - 1))[0] is None
+    assert whole_of(message, limits=Limits(max_message_bytes=nbytes - 1))[0] is None
+    assert whole_of(message, Content_Encoding="gzip")[0] is None
+    assert whole_of(encode_request({"x": np.zeros(64 << 8, np.float32)}))[0] is not None
+    assert whole_of(encode_request({"x": np.zeros(70 << 8, np.float32)}))[0] is None
+    assert whole_of(encode_request({"x" * 5000: X}))[0] is None
+    assert whole_of(encode_request([Tensor(name="x", array=X, is_binary=False)]))[0] is None
+    assert whole_of(b"short")[0] is None
+
+
+def test_a_check_sees_a_whole_body_once_and_only_if_nothing_else_is_wrong() -> None:
+    seen: list[RequestHeader] = []
+    message = encode_request({"x": X})
+    data = b"".join(message.buffers)
+    reception = Reception(head("/", "POST", message.headers, len(data)), place=new_array, check=seen.append)
+    assert reception.receive_whole(data[:-1], None) is None
+    assert not seen
+    assert reception.receive_whole(data, None) is not None
+    assert len(seen) == 1

@@ -36,7 +36,9 @@ def _asking_for(count: object) -> RequestHeader:
 
 
 def _raw_tensor(model: Model, nbytes: int | None) -> TensorSpec:
-    return raw_tensor(model, head("/v2/models/m/infer", "POST", length=nbytes))
+    found = raw_tensor(model, head("/v2/models/m/infer", "POST", length=nbytes))
+    assert isinstance(found, TensorSpec)
+    return found
 
 
 def _refusal(call: Callable[[], object]) -> RemoteProtocolError:
@@ -59,13 +61,10 @@ def _refusal(call: Callable[[], object]) -> RemoteProtocolError:
             "model 'm' has no version '9'",
         ),
         (
-            lambda: _raw_tensor(_model(TensorMetadata("x", "FP32", (-1, 2))), None),
+            lambda: _raw_tensor(_model(TensorMetadata("x", "FP32", (-1, 2))), 0),
             "length-required",
             411,
-            (
-                "the model's input [-1, 2] has a variable dimension, so a raw binary request needs the length of the "
-                "body: send Content-Length, without chunks or compression"
-            ),
+            "a raw binary request has a body; this one has neither Content-Length nor chunks",
         ),
         (
             lambda: _raw_tensor(_model(), 4),

@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from streamcodec import ErrorCode, RemoteProtocolError
+from streamcodec import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.service import Reply, error_reply, failure_reply
-from streamcodec.service.replies import complete_headers, drop_tracebacks
+from streamcodec.service.replies import complete_headers, drop_tracebacks, lawful, sendable
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,31 @@ def test_all_tracebacks_of_an_exception_are_dropped() -> None:
     drop_tracebacks(group)
     found = [group, first, one, two, two.__cause__]
     assert [error.__traceback__ for error in found if error is not None] == [None] * 5
+
+
+FIELDS = [("Content-Type", "text/plain"), ("X-Y", "z")]
+
+
+@pytest.mark.parametrize(("status", "added"), [(204, []), (304, []), (205, [("Content-Length", "0")])])
+def test_a_status_without_content_has_no_body_and_no_fields_about_it(status: int, added: list[tuple[str, str]]) -> None:
+    reply = Reply(status=status, headers=FIELDS, buffers=(b"text",), body_length=4)
+    for found in (lawful(reply), sendable(reply)):
+        assert (found.status, found.buffers, found.body_length) == (status, (), 0)
+        assert list(found.headers) == complete_headers(found) == [FIELDS[1], *added]
+
+
+@pytest.mark.parametrize("status", [200, 206, 400, 499, 599])
+def test_other_replies_are_sent_as_they_are(status: int) -> None:
+    reply = Reply(status=status, headers=FIELDS, buffers=(b"text",), body_length=4)
+    assert lawful(reply) is sendable(reply) is reply
+
+
+@pytest.mark.parametrize("status", [0, 99, 100, 199, 600])
+@pytest.mark.parametrize("call", ["", "page /x"])
+def test_a_status_that_no_answer_can_have_is_a_failure(status: int, call: str) -> None:
+    reply = Reply(status=status, call=call)
+    with pytest.raises(LocalProtocolError, match=f"200 to 599, not {status}"):
+        lawful(reply)
+    found = sendable(reply)
+    assert (found.status, found.call) == (500, call or "making an answer")
+    assert isinstance(found.cause, LocalProtocolError)

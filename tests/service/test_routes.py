@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from streamcodec import LocalProtocolError, __version__
+from streamcodec import ErrorCode, LocalProtocolError, RemoteProtocolError, __version__
 from streamcodec.service import ANY_SIZE, Inference, Model, Service, TensorMetadata, demo_models
-from streamcodec.service.routes import Resource, Route, find_route, is_health_check
+from streamcodec.service.routes import (
+    URGENT_BYTES,
+    Resource,
+    Route,
+    begins_health_check,
+    find_route,
+    is_health_check,
+)
 from tests.service.requests import get, head
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
@@ -252,3 +259,35 @@ def test_routes_without_names(target: str, template: str) -> None:
 
 def test_every_resource_has_a_template() -> None:
     assert all(Route(resource=resource).template.startswith("/v2") for resource in Resource)
+
+
+def test_a_path_of_many_escapes_is_refused() -> None:
+    assert find_route(f"/v2/models/{'%61' * 1024}/infer").model == "a" * 1024
+    for path in (f"/v2/models/{'%61' * 1025}/infer", "/" + "%2561" * 1025):
+        with pytest.raises(RemoteProtocolError, match="1024 percent escapes") as caught:
+            find_route(path)
+        assert (caught.value.code, caught.value.status_hint) == (ErrorCode.INVALID_HTTP, 414)
+
+
+def test_a_path_of_many_segments_is_none() -> None:
+    for path in ("/v2/models/m/versions/1/infer/", "/v2/models/m/versions/1/infer/x/y", "/" * 1000):
+        with pytest.raises(RemoteProtocolError, match="no such route"):
+            find_route(path)
+    with pytest.raises(RemoteProtocolError, match="decoded"):
+        find_route("/1/2/3/4/5/6/7/8/%ff")
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n", True),
+        (b"GET /v2/health/ready", True),
+        (b"GET /v2/heal", True),
+        (b"GET /v2/model", False),
+        (b"POST /v2/health/live HTTP/1.1\r\n", False),
+        (b"GET /v2/health/live HTTP/1.1\r\nX: ".ljust(URGENT_BYTES, b"a"), False),
+        (b"", False),
+    ],
+)
+def test_the_first_bytes_of_a_short_health_check(data: bytes, expected: bool) -> None:
+    assert begins_health_check(data) == expected
