@@ -23,12 +23,14 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from streamcodec.server.unixsocket import UnixListener
+from streamcodec.service.routes import URGENT_BYTES, begins_health_check
 
 logger: Final = logging.getLogger(__name__)
 
@@ -41,6 +43,9 @@ _BEGUN_AT_ONCE: Final = 4
 To accept a connection takes some microseconds. To begin it and to answer its first request takes 0.3 ms, spread over
 about eight turns.
 """
+
+_CHECKS_AT_ONCE: Final = _BEGUN_AT_ONCE - 2
+"""Most connections that are begun before others in one turn because they bring a health check."""
 
 _LAST_ROUNDS: Final = 64
 """As many as are needed for all that the system keeps for a listening socket, if there is room for them."""
@@ -82,6 +87,33 @@ async def accept_connections(
         if ends_well():
             newcomers.begin_all()
         newcomers.close()
+
+
+async def accept_waiting(listener: socket.socket, begin: Begin, room: Room) -> None:
+    """Accept the connections that wait at a listening socket now, then close this reference to it.
+
+    Args:
+        listener: the socket, which others have, too.
+        begin: is given each connection.
+        room: says for how many there is a place.
+    """
+    with listener:
+        listener.setblocking(False)
+        newcomers = _Newcomers(listener, begin, room)
+        try:
+            while await _accept_or_pause(newcomers):
+                pass
+        finally:
+            newcomers.close()
+
+
+async def _accept_or_pause(newcomers: _Newcomers) -> bool:
+    """Accept and begin some; return whether there may be more."""
+    is_well = newcomers.accept()
+    has_more = newcomers.has_waiting or not is_well
+    newcomers.begin_some()
+    await anyio.sleep(0.0 if is_well else _RENEWAL_SECONDS)
+    return has_more
 
 
 async def _accept_on_asyncio(loop: asyncio.AbstractEventLoop, listener: socket.socket, newcomers: _Newcomers) -> None:
@@ -136,6 +168,10 @@ class _Newcomers:
         self._room = room
         self._waiting: deque[socket.socket] = deque()
 
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
     def accept(self) -> bool:
         """Accept the waiting connections, up to a limit; return whether there was no error."""
         for _ in range(max(_BEGUN_AT_ONCE, min(_ACCEPTED_AT_ONCE, self._room() - len(self._waiting)))):
@@ -153,7 +189,9 @@ class _Newcomers:
         return True
 
     def begin_some(self) -> bool:
-        """Begin the newest connection and some of the oldest; return whether others still wait."""
+        """Begin the newest connection and some of the oldest, health checks first; return whether others still wait."""
+        if len(self._waiting) > _BEGUN_AT_ONCE:
+            self._put_health_checks_first()
         for left in reversed(range(min(_BEGUN_AT_ONCE, len(self._waiting)))):
             sock = self._waiting.popleft() if left else self._waiting.pop()
             try:
@@ -161,6 +199,14 @@ class _Newcomers:
             except MemoryError:
                 sock.close()
         return bool(self._waiting)
+
+    def _put_health_checks_first(self) -> None:
+        """Look for them among the newest; what came before these has been looked at. The oldest go on, too."""
+        waiting = self._waiting
+        newest = islice(reversed(waiting), 1, _ACCEPTED_AT_ONCE)
+        for sock in [*islice(filter(brings_health_check, newest), _CHECKS_AT_ONCE)]:
+            waiting.remove(sock)
+            waiting.appendleft(sock)
 
     def begin_all(self) -> None:
         """Begin all that have connected so far. To close the listening socket would reset those that wait there."""
@@ -177,6 +223,15 @@ class _Newcomers:
         for sock in self._waiting:
             sock.close()
         self._waiting.clear()
+
+
+def brings_health_check(sock: socket.socket) -> bool:
+    """Return whether what has come on a connection begins a health check, or is one. Nothing is read."""
+    try:
+        data = sock.recv(URGENT_BYTES, socket.MSG_PEEK)
+    except OSError:  # nothing has come, or the client has left
+        return False
+    return begins_health_check(data)
 
 
 def shut_out(listener: socket.socket) -> None:

@@ -109,11 +109,9 @@ class AccessLog(Observer):
         if len(self._waiting) >= self._max_waiting:
             self._dropped += 1
             return
-        method = path = None
-        if (head := request.head) is not None:
-            method, path = head.method, head.target
-            if len(path) + len(method) > _LONGEST:
-                method, path = method[:_LONGEST], path[:_LONGEST]
+        method, path = request.method, request.target
+        if method is not None and path is not None and len(path) + len(method) > _LONGEST:
+            method, path = method[:_LONGEST], path[:_LONGEST]
         request_id = request.request_id
         if request_id is not None and len(request_id) > _LONGEST:
             request_id = request_id[:_LONGEST]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
-from http import HTTPStatus
 from itertools import chain
 from threading import current_thread, main_thread
 from typing import Any, Protocol, TypeVar, cast
@@ -29,9 +28,9 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.jsonvalues import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import HttpEvent
-from streamcodec.server.pace import run
+from streamcodec.server.pace import late_reply, run
 from streamcodec.server.workers import NoThreadError, Work, Workers
-from streamcodec.service import Inference, InferenceRequest, Reply, failure_reply, unavailable_reply
+from streamcodec.service import Inference, InferenceRequest, Reply, unavailable_reply
 from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.lane import LaneInference
 from streamcodec.service.models import Outputs
@@ -110,8 +109,7 @@ class Caller:
             raise ConnectionResetError(msg)
         if not work.has_begun:
             return unavailable_reply("all threads for models are taken", retry_after=1)
-        msg = f"model {inference.resolved.model.name!r} has not answered within {self._timeout:g} seconds"
-        return failure_reply(msg, status=HTTPStatus.GATEWAY_TIMEOUT)
+        return late_reply(inference.resolved, self._timeout)
 
     def end(self) -> None:
         """Report that the whole answer has been sent, or never will be."""

@@ -16,13 +16,13 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 
-from streamcodec.engine.events import NEED_DATA, NEED_TURN
+from streamcodec.engine.events import NEED_DATA
 from streamcodec.engine.rows import Rows
 from streamcodec.server.leaving import has_ended, has_left, takes_more
 from streamcodec.server.outbox import Outbox
 from streamcodec.server.patience import Taking
 from streamcodec.server.session import Session, Step
-from streamcodec.transports import aio
+from streamcodec.transports import aio, turns
 from streamcodec.transports.acknowledged import unacknowledged_bytes
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.source import EventSource
@@ -207,11 +207,13 @@ class ProtocolChannel(EventProtocol[Any]):
         """Prepare for `connection_made`. The outbox of the event loop sends small answers."""
         super().__init__(session)
         self._outbox = outbox
+        self._turns = turns.of_loop()
         self._session = session
         self._max_pipelined_bytes = max_pipelined_bytes
         self._taking = taking
         self._look: Look = _for_ever
         self._is_behind = False
+        self._shared = self._number = 0
         self._rest: asyncio.TimerHandle | None = None
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:  # type: ignore[override] # a source and a time limit are added
@@ -245,9 +247,40 @@ class ProtocolChannel(EventProtocol[Any]):
         self._outbox.flush()
         await self._drain()
 
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the bytes that have arrived. A large request is read in shares: others have their turn in between."""
+        self.source.buffer_updated(nbytes)
+        session = self._session
+        incoming = session.connection.incoming
+        if not incoming.is_filling or session.reservation.is_short:
+            self._turns.reads += 1
+            self.received()
+        elif self._turns.is_over(turns.LARGE):
+            self._fall_behind(turns.LARGE)
+        elif incoming.received - self._shared >= turns.SHARE_BYTES:
+            self._shared = incoming.received
+            self._end_share()
+        if not self._is_reading:
+            self._pause()
+
+    def _end_share(self) -> None:
+        """Leave others their turn, if there was another since the last share: to stop reading costs something."""
+        self._turns.reads += 1
+        if self._turns.reads != self._number + 1:
+            self._fall_behind(turns.LARGE)
+        self._number = self._turns.reads
+
     def received(self) -> None:
-        """Answer small complete requests at once, and leave all others to the waiting task."""
-        self._answer(1 if self._outbox.behind else _TURN_ANSWERS)
+        """Answer small complete requests at once, and leave all others to the waiting task.
+
+        If a client has sent more requests than are answered in one turn, they are answered in several turns, after
+        other clients that have done the same. So a thousand requests in one write do not delay clients that have sent
+        one.
+        """
+        if self._turns.is_over(self.source):
+            self._fall_behind(self.source)
+        else:
+            self._answer(1 if self._turns.behind else _TURN_ANSWERS)
 
     def _answer(self, count: int) -> None:
         """Answer up to `count` requests, and let others have their turn before the rest. A read may contain 1,500."""
@@ -259,7 +292,8 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def _answer_some(self, count: int) -> None:
         session, outbox = self._session, self._outbox
-        if session.connection.incoming.is_filling and not session.reservation.is_short:
+        has_event = self._event is not NEED_DATA  # the waiting task has been woken, and has not taken it yet
+        if has_event or (session.connection.incoming.is_filling and not session.reservation.is_short):
             return
         if self.source is session:
             has_waited = self._rest is not None
@@ -299,14 +333,15 @@ class ProtocolChannel(EventProtocol[Any]):
             self.received()
 
     def _next_event(self) -> Any:  # noqa: ANN401 - the events of any source
-        """Return the next event; send an answer of moderate size without waking the task of the connection."""
-        event = super()._next_event()
-        if event is not Step.SEND or self.source is not self._session or not self._sends_at_once():
-            return event
-        if self._session.is_idle:
-            return NEED_DATA
-        # If another request has come with this one, others have their turn before.
-        return NEED_TURN if self._session.has_another else super()._next_event()
+        """Return the next event; send answers of moderate size without waking the task of the connection."""
+        session = self._session
+        while (event := super()._next_event()) is Step.SEND and self.source is session and self._sends_at_once():
+            if session.is_idle:
+                return NEED_DATA
+            if self._turns.is_over(session):
+                self._fall_behind()
+                return NEED_DATA
+        return event
 
     def _sends_at_once(self) -> bool:
         """Send an answer of moderate size; return whether the system took all of it, so that the request is over."""
@@ -330,20 +365,19 @@ class ProtocolChannel(EventProtocol[Any]):
         session.has_sent()
         return True
 
-    def _fall_behind(self) -> None:
+    def _fall_behind(self, source: object = None) -> None:
         """Continue in a later turn, and read nothing before it."""
         if not self._is_behind:
             self._is_behind = True
-            self._outbox.later(self._catch_up)
+            self._turns.later(self._catch_up, source)
         self._pause()
 
     def _catch_up(self) -> None:
         self._is_behind = False
-        if not self._is_reading:  # the waiting task has already continued
-            return
-        self._answer(_TURN_ANSWERS)
-        if not self._is_behind and self._event is NEED_DATA and not self.transport.is_closing():
-            self.transport.resume_reading()
+        # Else the waiting task has already continued, or will.
+        if self._is_reading and self._event is NEED_DATA and not self.transport.is_closing():
+            self.transport.resume_reading()  # before the answer, which stops it again: for an event, or for an error
+            self._answer(_TURN_ANSWERS)
 
     async def _drain(self) -> None:
         """Wait until the client has taken everything that the transport was given.

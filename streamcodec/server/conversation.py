@@ -6,7 +6,8 @@ connections of the bundled server. The time limits are the same: how long a clie
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from functools import partial
 
 import anyio
 
@@ -16,10 +17,13 @@ from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.fed import FedBody
 from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.server.atonce import Opened, begin
 from streamcodec.server.calls import Caller
 from streamcodec.server.failures import log_failure
+from streamcodec.server.looking import looking
 from streamcodec.server.observation import BODY, MODEL, Observation
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.pace import run_inline
 from streamcodec.server.patience import Patience, Phase, Taking
 from streamcodec.server.peer import Peer
 from streamcodec.server.waiting import wait_for_memory
@@ -29,6 +33,7 @@ from streamcodec.service.exchange import Exchange, ExchangeStep
 from streamcodec.service.replies import complete_headers
 from streamcodec.transports import turns
 from streamcodec.transports.beside import beside
+from streamcodec.transports.limited import current_time, within
 from streamcodec.transports.vectors import async_copied_pieces
 
 
@@ -101,8 +106,12 @@ class Conversation:
         """Bytes of the request's body that have come."""
         return self._taken or self._progress.received
 
-    async def run(self, head: RequestHead | MessageError) -> None:
+    async def run(self, head: RequestHead | MessageError, opened: Opened | None = None) -> None:
         """Receive the request, and make the reply.
+
+        Args:
+            head: of the request; or the error in it.
+            opened: what the head means, if that is known.
 
         Raises:
             ConnectionError: the client has left.
@@ -112,12 +121,14 @@ class Conversation:
             if isinstance(head, MessageError):
                 raise head
             self._head = head
-            step: ExchangeStep | None = exchange.begin(head)
+            step: ExchangeStep | None = begin(exchange, head, opened)
             while step is not ExchangeStep.ANSWER:
                 if observation is not None:
                     observation.goes_on(is_waiting=step is ExchangeStep.WAIT or step is ExchangeStep.CALL)
                 if step is ExchangeStep.RECEIVE:
                     self._begin_body(head)
+                    if self._peer.waited is not None:
+                        self._patience.has_waited(*self._peer.waited)
                 step = await self._do(step)
         except MessageError as error:
             exchange.fail(error)
@@ -165,6 +176,8 @@ class Conversation:
             is_granted = await wait_for_memory(exchange.reservation, self._options.budget_timeout)
             return exchange.go_on() if is_granted else exchange.refuse_for_memory()
         if step is ExchangeStep.CALL and exchange.inference is not None:
+            if exchange.inference.is_inline:
+                return exchange.answer(run_inline(exchange.inference, self._options.model_timeout))
             return exchange.answer(await self._call(exchange.inference))
         if exchange.is_held_up and (held := exchange.go_on()):
             return held
@@ -179,7 +192,8 @@ class Conversation:
         """Return the next event of the body; `NEED_DATA` if memory is needed before more of it is taken.
 
         One limit of time holds for all pieces that come meanwhile, because a limit for each would cost more than to
-        take a piece: it took half of the time of a body in pieces of 64 KiB.
+        take a piece: it took half of the time of a body in pieces of 64 KiB. A wait for a piece is cancelled only when
+        the request is over: the framework could lose that piece.
 
         Raises:
             RemoteProtocolError: `too-slow`.
@@ -187,24 +201,31 @@ class Conversation:
         body, patience = self._body, self._patience
         if (event := body.next_event()) is not NEED_DATA:
             return event
+        if self._peer.has_piece:
+            await self._take_piece()
+            return body.next_event()
         patience.resume()
         try:
-            while True:
-                with anyio.move_on_after(patience.look(anyio.current_time())):
-                    while event is NEED_DATA:
-                        await self._take_piece()
-                        event = body.next_event()
-                        if self._exchange.is_held_up:
-                            break
-                    return event
-        except TimeoutError:
-            part = "body" if self._exchange.has_header else "JSON header"
-            msg = f"the {part} of the request comes too slowly"
-            raise RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408) from None
+            with suppress(TimeoutError), looking(patience.look):
+                while event is NEED_DATA:
+                    await self._take_piece()
+                    event = body.next_event()
+                    if self._exchange.is_held_up:
+                        break
+                return event
         finally:
-            patience.pause(anyio.current_time())
+            patience.pause(current_time())
+        raise self.too_slow()
+
+    def too_slow(self) -> RemoteProtocolError:
+        """Return the error of a client that has had its time."""
+        part = "body" if self._exchange.has_header else "JSON header"
+        msg = f"the {part} of the request comes too slowly"
+        return RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
 
     async def _take_piece(self) -> None:
+        if turns.is_over():  # a framework that has a piece already need not wait
+            await turns.wait()
         try:
             piece = await self._peer.receive()
         except ConnectionError:  # answered like a body that ends too early: the client may still read
@@ -246,11 +267,12 @@ class Conversation:
             return await self._caller.call(inference, self._pull, departure.of)
 
     async def _send(self, data: bytes, taking: Taking) -> None:
-        taking.resume(anyio.current_time())
-        with anyio.fail_after(self._options.write_timeout):
-            await self._peer.send(data)
+        if turns.is_over():
+            await turns.wait()
+        taking.resume(current_time())
+        await within(self._options.write_timeout, partial(self._peer.send, data))
         self.sent += len(data)
-        taking.look(anyio.current_time(), self.sent)
+        taking.look(current_time(), self.sent)
 
     def _leaves_much(self) -> bool:
         """Whether more of the request is unread than a server drops to keep the connection."""

@@ -82,9 +82,11 @@ class Departures:
 
     async def _look(self) -> None:
         try:
-            while self._calls:
+            has_calls = True  # most calls end before this task begins; it must not begin again for each of them
+            while has_calls:
                 await anyio.sleep(_LOOK_SECONDS)
                 for call in [*self._calls]:
                     call.look()
+                has_calls = bool(self._calls)
         finally:
             self._is_looking = False

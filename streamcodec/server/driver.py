@@ -26,7 +26,6 @@ from streamcodec.server.session import Session, Step
 from streamcodec.server.waiting import wait_for_memory
 from streamcodec.server.workers import Workers
 from streamcodec.service.observing import RequestRecord
-from streamcodec.transports import turns
 from streamcodec.transports.vectors import Parts
 
 _PreparedT = TypeVar("_PreparedT")
@@ -104,9 +103,7 @@ class Driver:
             del outgoing  # the next request may need its memory
             session.has_sent()
             self._caller.end()
-            if session.has_another:  # it came together with this one; others have their turn first
-                await turns.work(session)
-            else:
+            if not session.has_another:
                 self.taking.has_all()
         with anyio.fail_after(0.0 if self._is_leaving else None):
             await channel.flush()

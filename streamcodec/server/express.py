@@ -1,100 +1,179 @@
-"""Express: answers small requests in one step, and caches known heads.
+"""Express: recognizes the heads of usual requests, and answers small ones that have come whole in one step.
 
 The ordinary way of a request handles bodies of any size in any pieces. A small request arrives as a whole, in one read,
 and its model may run at once. Then nothing must be kept between two steps, which saves most of the cost. A larger one
-takes several steps, but uses the same cached knowledge of its head and its JSON header. Clients repeat themselves. What
-h11 makes of a head depends only on its bytes, so it is computed once and cached by those exact bytes. The JSON header
-(in the service) and the head of a response are cached too. If each request has its own trace id or date, the cache key
-leaves out such fields, which mean nothing to HTTP or to this service. When a model has been added, removed or replaced,
-the caches are cleared.
+takes several steps, but begins with the same knowledge of its head and its JSON header.
 
-This is a short cut and never another way. Each step asks those who decide on the ordinary way (the connection, the
-service, the decoder). At the first special case (a refusal, an incomplete header, a field that asks for more, an
-incomplete body) it leaves everything unchanged, and the session begins at the first byte: with the known head, or else
-the ordinary way. So all ways give the same answers; tests compare them for all cases of the corpus, and for all cuts.
+One strict expression reads the head (`http.plainheads`). It tells names from numbers. The names (method, target, host,
+media type and the like) are the *form* of the head. What a form means is kept: the model, its version, and how its
+answers begin (`Recipe`). The numbers and ids are read each time. So it makes no difference whether a request has been
+seen before. When a model has been added, removed or replaced, all forms are forgotten.
+
+This is a short cut and never another way. Each step asks those who decide on the ordinary way (the service, the parser
+of JSON headers, the model's metadata). At the first special case (another head, an incomplete body, a body that does
+not fit its header) it leaves everything unchanged, and the session begins at the first byte on the ordinary way. So
+all ways give the same answers; tests compare them for all cases of the corpus, and for all cuts.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from functools import lru_cache
-from http import HTTPStatus
 from typing import Final
 
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.errors import MessageError
-from streamcodec.engine.limits import Limits
-from streamcodec.engine.placement import zeros
-from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.connection import Incoming
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.connection import Incoming, State
+from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.plainheads import (
+    ACCEPTED,
+    CHUNKED,
+    HEADER_LENGTH,
+    HOST_FIELD,
+    LENGTH,
+    MEDIA_TYPE,
+    METHOD,
+    OPTION,
+    OTHER,
+    TARGET,
+    match_plain_head,
+)
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.observation import Observation
-from streamcodec.service import Listing, Reply, ResolvedHead, Service
-from streamcodec.service.plan import Plan, Plans, infer_at_once
+from streamcodec.server.pace import run_at_once
+from streamcodec.service import Reply, ResolvedHead, Service
+from streamcodec.service.plan import Plan, Recipe, Recipes
+from streamcodec.service.routes import UPLOADS, URGENT_BYTES, begins_health_check
+
+_MAX_HEAD_BYTES: Final = 2 << 10
+"""Longer heads go the ordinary way."""
 
 _HEAD_END: Final = b"\r\n\r\n"
-_PLAIN_VERSION: Final = b" HTTP/1.1\r"
 _MAX_HEADS: Final = 256
-_MAX_HEAD_BYTES: Final = 4 << 10
-"""Longer heads go the ordinary way."""
-_OPAQUE_FIELD: Final = re.compile(
-    rb"\r\n(?!(?:host|connection|expect|upgrade|origin|transfer-encoding|accept-encoding|content-length|content-encoding"
-    rb"|content-type|inference-header-content-length|upload-complete|access-control-request-[a-z]+"
-    rb"|tensor-memory|answer-memory):)"
-    rb"[a-z][a-z0-9-]*: [!-~]+(?: [!-~]+)*(?=\r\n[^ \t])",
-    re.ASCII | re.IGNORECASE,
-)
-"""A field without a meaning here, in a simple form that h11 always accepts. Every other field stays a part of the head
-that is looked up."""
+_MAX_FORMS: Final = 256
+_MAX_FORM_BYTES: Final = _MAX_HEAD_BYTES + 64
 
-_UNPLAIN: Final = re.compile(
-    rb"\r\n(?:transfer-encoding:|content-encoding:|expect:|upload-complete:|connection:(?! *keep-alive\r))",
-    re.IGNORECASE,
-)
-"""Fields that make a head not plain. This search takes less than reading the head, which takes 0.2 ms."""
+_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
+_LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
+"""What follows the data of the only chunk of a body."""
 
-_OTHER_LINES: Final = 2
-"""Lines of a head that are no fields: the first one and the last, which is blank."""
+_FORM: Final = (METHOD, TARGET, HOST_FIELD, MEDIA_TYPE, ACCEPTED)
+"""What is a name in a head. All else are numbers, or mean nothing more."""
 
-_ANY_DATE: Final = "the date"
+_METHODS: Final = {b"GET", b"POST"}
 
-_MAX_PLANNED_BYTES: Final = 4 << 10
-"""Most bytes of a JSON header that has a plan. Longer headers are not cached, and may take too long to read."""
+_Form = tuple[bytes | None, ...]
 
-_PLAIN_METHODS: Final = {"GET", "POST"}
-_KEEPING: Final = {b"keep-alive"}
-"""Values of `Connection` that change nothing."""
+_HEAD_STATE: Final = State.HEAD
+_NO_FIELDS: Final = Fields(())
 
 
-Recognized = tuple[RequestHead | ResolvedHead, bytes]
-"""The meaning of a head, and its bytes."""
+class Recognized:
+    """A plain head.
+
+    Attributes:
+        text: the head as received, up to and including the blank line.
+        length: bytes of the body; None if it comes in chunks.
+        size: bytes of the request, head included, as far as the head tells.
+        header_length: the declared length of the JSON header; None if it is not declared.
+        is_last: whether the client wants the connection to be closed.
+        form: what its names are.
+        recipe: answers requests of this form; None if it is no usual inference, or was not met before.
+        resolved: what it decides, if somebody has asked.
+    """
+
+    __slots__ = (
+        "_found",
+        "_head",
+        "form",
+        "generation",
+        "header_length",
+        "is_last",
+        "length",
+        "recipe",
+        "resolved",
+        "size",
+        "text",
+    )
+
+    def __init__(self, text: bytes, found: re.Match[bytes], generation: int) -> None:
+        """Take the result of the expression."""
+        length, header_length, option, coding = found.group(LENGTH, HEADER_LENGTH, OPTION, CHUNKED)
+        self.text: bytes = text
+        self.generation: int = generation
+        self.length: int | None = None if coding else int(length) if length else 0
+        self.size: int = len(text) + (self.length or 0)
+        self.is_last: bool = option is not None and len(option) == len(b"close")
+        self.header_length: int | None = int(header_length) if header_length else None
+        self.form: _Form = ()
+        self.recipe: Recipe | None = None
+        self.resolved: ResolvedHead | None = None
+        self._found = found
+        self._head: RequestHead | None = None
+
+    @property
+    def head(self) -> RequestHead:
+        """The whole head."""
+        if self._head is None:
+            self._head = self._read(Fields.of_accepted(self.text))
+        return self._head
+
+    @property
+    def outline(self) -> RequestHead:
+        """The head without its fields, for records that read them when somebody asks."""
+        return self._read(_NO_FIELDS)
+
+    def _read(self, fields: Fields) -> RequestHead:
+        method, target = self._found[METHOD].decode(), self._found[TARGET].decode()
+        return RequestHead(method=method, target=target, fields=fields, content_length=self.length)
 
 
 class Express:
     """Answers whole small requests; one for all connections of a service."""
 
-    def __init__(self, service: Service) -> None:
-        """Begin with empty caches."""
+    def __init__(self, service: Service, model_timeout: float = math.inf) -> None:
+        """Begin without any form; for `model_timeout` see `ServerOptions`."""
         self._service = service
+        self.model_timeout: float = model_timeout
         self._models = service.models
+        self._most = min(_MAX_HEAD_BYTES, service.limits.max_field_bytes)
         self._forget()
 
-    def find(self, incoming: Incoming) -> Recognized | None:
-        """Recognize the head of the next request; None if it is not complete, not known, or not plain."""
-        if self._generation != self._models.generation:
+    def find(self, incoming: Incoming, last: Recognized | None = None) -> Recognized | None:
+        """Recognize the head of the next request.
+
+        Args:
+            incoming: the request.
+            last: the head that this connection has sent before it; the same bytes need not be read again.
+
+        Returns:
+            None if the head is not complete, or not plain.
+        """
+        generation = self._models.generation
+        data = incoming.peek(self._most)
+        if last is not None and last.generation == generation and data.startswith(last.text):
+            return last
+        if self._generation != generation:
             self._forget()
-        data = incoming.peek(_MAX_HEAD_BYTES)
         end = data.find(_HEAD_END) + len(_HEAD_END)
         if end < len(_HEAD_END):
             return None
-        beginning = data[:end]
-        known = self._known.get(beginning) or self._recognize(beginning)
-        return None if known is None else (known, beginning)
+        text = data[:end]
+        known = self._heads.get(text)
+        if known is not None:
+            return known
+        found = match_plain_head(text, self._service.limits)
+        if found is None or found[OTHER] is not None or found[METHOD] not in _METHODS:
+            return None
+        recognized = Recognized(text, found, generation)
+        recognized.form = form = found.group(*_FORM)
+        recognized.recipe = self._forms.get(form)
+        if len(self._heads) >= _MAX_HEADS:
+            self._heads.clear()  # to choose which to drop would take longer than to read it
+        self._heads[text] = recognized
+        return recognized
 
-    def reply(
-        self, recognized: Recognized, incoming: Incoming, observation: Observation | None = None
-    ) -> tuple[RequestHead, Reply] | None:
+    def reply(self, recognized: Recognized, incoming: Incoming, observation: Observation | None = None) -> Reply | None:
         """Answer the next request, if it is complete and quick to answer.
 
         Args:
@@ -103,106 +182,92 @@ class Express:
             observation: of the request; it is used further if the request goes the ordinary way.
 
         Returns:
-            The request's head and the reply; the request is then removed from `incoming`. None if the request has to go
-            the ordinary way; then nothing has changed.
+            The reply; the request is then removed from `incoming`. None if the request has to go the ordinary way; then
+            nothing has changed.
         """
-        known, beginning = recognized
-        end = len(beginning)
-        head = known if isinstance(known, RequestHead) else known.head
-        size = end + (head.content_length or 0)
-        if incoming.kept < size:
+        size, kept = recognized.size, incoming.kept
+        if kept < size:
             return None
+        body = incoming.peek_from(len(recognized.text), size if recognized.length is not None else kept)
+        if recognized.length is None:
+            chunk = _CHUNK.match(body)
+            if chunk is None:
+                return None
+            start = chunk.end()
+            end = start + int(chunk[1], 16)
+            if end == start or bytes(body[end : end + len(_LAST_CHUNK)]) != _LAST_CHUNK:
+                return None
+            body, size = body[start:end], size + end + len(_LAST_CHUNK)
         if observation is not None:
             observation.bytes_in = size
-            observation.begin(head, beginning)
-        outcome = (
-            self._service.open(known)
-            if isinstance(known, RequestHead)
-            else infer_at_once(known, self._plans, incoming.peek_from(end, size), observation)
-        )
-        if not isinstance(outcome, Reply):
+            observation.begin(recognized.outline, recognized.text)
+        may_refuse = recognized.length is not None  # else the connection has to be closed
+        reply = self._open(recognized) if recognized.recipe is None else None
+        if (recipe := recognized.recipe) is not None:
+            length, timeout = recognized.header_length, self.model_timeout
+            reply = run_at_once(recipe, length, body, observation, timeout, may_refuse=may_refuse)
+        elif not may_refuse:
             return None
-        incoming.skip(size)
-        return head, outcome
+        if reply is not None:
+            incoming.skip(size)
+            if recognized.is_last:
+                incoming.close()
+        return reply
 
-    def plan(self, resolved: ResolvedHead, text: bytes, incoming: Incoming) -> tuple[Plan, RequestHeader] | None:
-        """Return the plan and the JSON header of a request that does not come whole, or takes long, if it has a plan.
+    def begin(self, recognized: Recognized, incoming: Incoming) -> tuple[ResolvedHead, Plan | None] | None:
+        """Return what the head of a request decides, and the plan of its body; for one that is not answered at once.
 
         Args:
-            resolved: the meaning of its head.
-            text: its head.
+            recognized: its head.
             incoming: the request.
-        """
-        length = resolved.header_length or 0
-        if not resolved.is_known or length > _MAX_PLANNED_BYTES:
-            return None
-        try:
-            return self._plans.find(resolved, incoming.peek_from(len(text), len(text) + length))
-        except MessageError:  # the ordinary way raises it, in the order of its checks
-            return None
-
-    def _forget(self) -> None:
-        """Clear the caches, which were filled for other models."""
-        self._generation = self._models.generation
-        self._plans = Plans()
-        self._known: Cache[RequestHead | ResolvedHead] = Cache(_MAX_HEADS, _MAX_HEAD_BYTES)
-
-    def _recognize(self, data: bytes) -> RequestHead | ResolvedHead | None:
-        """Find a head in the cache by the fields that matter, or else read it.
-
-        Args:
-            data: the head.
 
         Returns:
-            The meaning of the head; None if it is not plain, or not known and not worth reading.
+            None if it is no inference, or cannot be answered now. No plan if the JSON header has not come, is unusual,
+            or is refused.
         """
-        essence = _OPAQUE_FIELD.sub(b"", data)
-        limits = self._service.limits  # they also bound the fields that were left out
-        is_long = len(data) > limits.max_head_bytes or data.count(b"\n") - _OTHER_LINES > limits.max_head_fields
-        if is_long or (known := self._known.get(essence)) is None:
-            known = None if _UNPLAIN.search(data) else self._read(data)
-            if known is not None:
-                self._known.put(data, known)
-                self._known.put(essence, known)
-        return known
-
-    def _read(self, data: bytes) -> RequestHead | ResolvedHead | None:
-        """Read a head with a connection of its own; return None if it is not plain."""
-        head = plain_head(data, self._service.limits)
-        if head is None:
+        if recognized.resolved is None:
+            self._open(recognized)
+        resolved = recognized.resolved
+        if resolved is None or not resolved.model.is_ready:
             return None
-        outcome = self._service.open(head)
-        if isinstance(outcome, ResolvedHead):
+        recipe, length, start = recognized.recipe, recognized.header_length, len(recognized.text)
+        if recipe is None or not length or recognized.length is None or not resolved.is_known:
+            return resolved, None
+        text = bytes(incoming.peek_from(start, start + length))
+        try:
+            plan = recipe.plan(text, recognized.length) if len(text) == length else None
+        except MessageError:  # the ordinary way raises it, in the order of its checks
+            plan = None
+        return resolved, plan
+
+    def _forget(self) -> None:
+        """Forget all forms, which were learned for other models."""
+        self._generation = self._models.generation
+        self._heads: dict[bytes, Recognized] = {}
+        self._forms: Cache[_Form, Recipe] = Cache(_MAX_FORMS, _MAX_FORM_BYTES)
+        self._recipes = Recipes()
+
+    def _open(self, recognized: Recognized) -> Reply | None:
+        """Have the service decide on a head; return its reply, if there is one at once."""
+        target = recognized.head.target
+        if target.startswith(UPLOADS) or self._service.has_page(target):  # whose replies have any fields
+            return None
+        outcome = self._service.open(recognized.head)
+        if isinstance(outcome, Reply):
+            if outcome.refusal is not None:
+                outcome.refusal.__traceback__ = None  # it refers to this frame, which refers to the reply
             return outcome
-        if isinstance(outcome, Listing):
-            return None
-        if outcome.refusal is not None:  # its traceback refers to this frame, which refers to it
-            outcome.refusal.__traceback__ = None
-        return head if outcome.status == HTTPStatus.OK else None
-
-
-def plain_head(data: bytes, limits: Limits) -> RequestHead | None:
-    """Read a head; return None if it is refused, or asks for more than an answer (`ServerConnection.take_head`)."""
-    connection = ServerConnection(limits)
-    if not data.partition(b"\n")[0].endswith(_PLAIN_VERSION) or connection.feed(data) < len(data):
+        if isinstance(outcome, ResolvedHead):
+            recognized.resolved = outcome
+            recipe = self._recipes.of(outcome)
+            if recipe is not None and outcome.media_type is None:  # which would have a number in it
+                recognized.recipe = recipe
+                self._forms.put(recognized.form, recipe)
         return None
-    try:
-        head = connection.next_event()
-    except MessageError:
-        return None
-    if not isinstance(head, RequestHead) or head.method not in _PLAIN_METHODS or head.content_length is None:
-        return None
-    fields = head.fields
-    is_kept = all(value.lower() in _KEEPING for value in fields.values(b"connection"))
-    return head if is_kept and not fields.values(b"expect") and not fields.values(b"content-encoding") else None
 
 
-@lru_cache(maxsize=_MAX_HEADS)
-def response_head(status: int, headers: tuple[tuple[str, str], ...], nbytes: int) -> tuple[bytes, bytes]:
-    """Return the head of a response to a plain request, as a connection writes it: before its date, and after."""
-    connection = ServerConnection()
-    connection.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    connection.next_event()
-    head = bytes(connection.send_response(status, (*headers, ("Date", _ANY_DATE)), (zeros(nbytes),))[0])
-    beginning, _, rest = head.rpartition(_ANY_DATE.encode())
-    return beginning, rest
+def is_urgent(connection: ServerConnection) -> bool:
+    """Return whether a health check comes on a connection, or is answered, before others have their turn."""
+    if connection.incoming.state is _HEAD_STATE:
+        return begins_health_check(connection.incoming.begun(URGENT_BYTES))
+    return connection.is_urgent

@@ -12,24 +12,23 @@ garbage collector runs.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from streamcodec.engine.errors import MessageError
-from streamcodec.engine.rows import Rows
 from streamcodec.http.messages import RequestHead
+from streamcodec.server.atonce import AtOnce, Opened, is_there
 from streamcodec.server.conversation import Conversation
 from streamcodec.server.failures import log_failure
-from streamcodec.server.knownheads import KnownHead, KnownHeads
 from streamcodec.server.loads import load_of
 from streamcodec.server.observation import Observation, Observers
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.patience import first_timeout
 from streamcodec.server.peer import Peer
-from streamcodec.server.tasks import open_tasks
 from streamcodec.server.uploading import refuse_uploads
 from streamcodec.server.workers import Workers
 from streamcodec.service import Observer, Reply, ServerLoad, Service
 from streamcodec.service.budget import Budget, Reservation
-from streamcodec.service.exchange import Exchange, finished
+from streamcodec.service.exchange import Exchange, finished, name_model
 
 
 class Frontend:
@@ -37,8 +36,8 @@ class Frontend:
 
     Attributes:
         service: the service that answers.
-        known: heads that have been seen before.
         budget: the memory of all requests.
+        workers: the threads.
     """
 
     def __init__(
@@ -53,90 +52,106 @@ class Frontend:
         self._observers = Observers(observers) if observers else None
         self._options = options or ServerOptions()
         refuse_uploads(self._options, "the connections of a framework belong to the framework")
-        self._workers: Workers | None = None
+        self.workers: Workers = Workers(self._options.max_workers, self._options.max_windowed_requests)
         self.service: Service = service
-        self.known: KnownHeads = KnownHeads(service)
+        self._at_once = AtOnce(service, self._options.model_timeout)
+        self._first_timeout = first_timeout(self._options)
         self.budget: Budget = Budget(self._options.max_memory_bytes, service.pool, min_rate=self._options.min_rate)
         for each in observers:
             each.server_begun(self.load)
 
     def load(self) -> ServerLoad:
         """Return what requests hold and wait for; the framework has the connections."""
-        return load_of(self.budget, self.service.pool, self._workers)
+        return load_of(self.budget, self.service.pool, self.workers)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve inside this block, if the framework tells when its application starts and stops.
 
-        At its end, readiness checks say that the server stops. Without the block, an abandoned thread gives back its
-        place only when the next request needs one.
+        At its end, readiness checks say that the server stops.
         """
-        async with open_tasks() as watchers:
-            self.workers.watchers = watchers
-            try:
-                yield
-            finally:
-                self.service.is_ready = False
-                self.workers.watchers = None
-                watchers.end_within(0.0)
-
-    @property
-    def workers(self) -> Workers:
-        """The threads; they belong to the event loop that first asks for them."""
-        if self._workers is None:
-            self._workers = Workers(self._options.max_workers, self._options.max_windowed_requests)
-        return self._workers
-
-    def reply_at_once(self, known: KnownHead, body: bytes, observation: Observation | None) -> Reply | None:
-        """Call the model with a whole request whose head is known.
-
-        Args:
-            known: the meaning of the head; see `KnownHeads.find`.
-            body: all of it.
-            observation: of the request; it is used further if the request goes the ordinary way.
-
-        Returns:
-            The reply: for `finish_at_once` if it `is_there` completely, else for `handle`. None if the request has to
-            go the ordinary way.
-        """
-        if observation is not None:
-            observation.begin(known.head)
-        return known.reply(body, observation)
-
-    def finish_at_once(self, known: KnownHead, reply: Reply, observation: Observation | None) -> Reply:
-        """Return a complete reply in the form in which it is sent, and report it to the observers as sent."""
-        if reply.cause is not None:
-            log_failure(reply.cause, reply.call, is_observed=observation is not None)
-        if observation is not None:
-            observation.answered(reply)
-            observation.bytes_in, observation.bytes_out = known.length, reply.body_length
-            observation.end()
-        return finished(self.service, reply, known.head)
+        try:
+            yield
+        finally:
+            self.service.is_ready = False
 
     def observe(self, client: str) -> Observation | None:
         """Begin the observation of a request; None if there are no observers."""
         return None if self._observers is None else self._observers.of(client)(0)
 
-    async def handle(
-        self,
-        head: RequestHead | MessageError,
-        peer: Peer,
-        observation: Observation | None,
-        reply: Reply | None = None,
-    ) -> None:
+    async def begin(
+        self, head: RequestHead, peer: Peer, observation: Observation | None
+    ) -> tuple[Opened, Reply | None]:
+        """Open a head, and answer a short request whose whole body is there.
+
+        Returns:
+            What the head means, for `handle`; and the reply if there is one.
+        """
+        if observation is not None:
+            observation.begin(head)
+        opened, reply = self._at_once.open(head), None
+        length = opened.whole_bytes
+        if length is not None:
+            with suppress(MemoryError):  # which the ordinary way answers
+                body = await peer.whole(length, self._first_timeout)
+                reply = None if body is None else opened.reply(body, observation)
+        elif head.content_length == 0 and head.method != "HEAD" and isinstance(opened.outcome, Reply):
+            reply = opened.outcome
+        return opened, reply
+
+    async def answer(
+        self, head: RequestHead | MessageError, peer: Peer, observation: Observation | None
+    ) -> Reply | None:
         """Answer one request.
 
         Args:
             head: of the request; or the error in it.
             peer: provides the body, and takes the answer.
             observation: of the request, by `observe`.
-            reply: by `reply_at_once`; None if the request has to be received.
+
+        Returns:
+            A reply that is complete and short, in the form in which it is sent at once; None if `peer` has taken the
+            answer.
 
         Raises:
             ConnectionError: the client has left before its answer began.
             TimeoutError: the client does not read its answer.
             Exception: the answer ended in the middle; the framework has to close the connection.
         """
+        opened, reply = None, None
+        if not isinstance(head, MessageError):
+            try:
+                opened, reply = await self.begin(head, peer, observation)
+            except BaseException as error:
+                if observation is not None:
+                    observation.break_off(error)
+                raise
+            if reply is not None and is_there(reply):
+                return self._finished(head, reply, observation)
+        await self._handle(head, peer, observation, opened, reply)
+        return None
+
+    def _finished(self, head: RequestHead, reply: Reply, observation: Observation | None) -> Reply:
+        """Return a complete reply in the form in which it is sent, and report it to the observers as sent."""
+        reply = finished(self.service, reply, head)
+        if reply.cause is not None:
+            log_failure(reply.cause, reply.call, is_observed=observation is not None)
+        if observation is not None:
+            observation.answered(reply)
+            if observation.model is None:
+                name_model(observation, head, self.service)
+            observation.bytes_in, observation.bytes_out = head.content_length or 0, reply.body_length
+            observation.end()
+        return reply
+
+    async def _handle(
+        self,
+        head: RequestHead | MessageError,
+        peer: Peer,
+        observation: Observation | None,
+        opened: Opened | None,
+        reply: Reply | None,
+    ) -> None:
         exchange = Exchange(self.service, Reservation(self.budget))
         exchange.watch = observation
         conversation = Conversation(
@@ -145,7 +160,7 @@ class Frontend:
         error: BaseException | None = None
         try:
             if reply is None or isinstance(head, MessageError):
-                await conversation.run(head)
+                await conversation.run(head, opened)
             else:
                 conversation.take(head, reply)
             await conversation.send()
@@ -159,8 +174,3 @@ class Frontend:
             error = None  # its traceback refers to this frame, which would refer to it
             conversation.end()
             exchange.end()
-
-
-def is_there(reply: Reply) -> bool:
-    """Whether no part of a reply is made while it is sent."""
-    return Rows not in map(type, reply.buffers)

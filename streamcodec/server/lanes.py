@@ -27,8 +27,8 @@ from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProto
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
 from streamcodec.http.messages import RequestHead
+from streamcodec.http.plainheads import read_plain_head
 from streamcodec.http.server import ServerConnection
-from streamcodec.server.express import plain_head
 from streamcodec.server.options import ServerOptions
 from streamcodec.service import Reply, error_reply, json_reply, unavailable_reply
 from streamcodec.service.budget import Budget, Reservation
@@ -104,7 +104,7 @@ class Lanes:
         is_whole = opening.find(_HEAD_END) + len(_HEAD_END) == len(opening)
         if is_held_up or not is_whole or not opening.startswith(_BEGINNING):
             return None
-        head = plain_head(opening, self._limits)
+        head = read_plain_head(opening, self._limits)
         if head is None or head.target != LANE_PATH or head.content_length:
             return None
         _, descriptors, are_all = receive_descriptors(sock, len(opening), _MEMORIES)

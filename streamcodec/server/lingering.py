@@ -20,6 +20,8 @@ from streamcodec.service.replies import Reply
 from streamcodec.transports import aio
 
 _BUFFER_BYTES: Final = 64 << 10
+_DROPPED: Final = uninitialised_bytes(_BUFFER_BYTES)
+"""Nobody reads what is dropped, so all connections may have it written to the same memory."""
 
 _MOST_BYTES: Final = 256 << 20
 """Most bytes that are dropped: what arrives at 1 Gbit/s within the default `linger_timeout`. KServe's client sends all
@@ -34,7 +36,6 @@ class Rest:
 
     def __init__(self) -> None:
         """Begin before the first byte."""
-        self._scratch = uninitialised_bytes(_BUFFER_BYTES)
         self._left = _MOST_BYTES
 
     def next_event(self) -> bool | NeedData:
@@ -43,11 +44,11 @@ class Rest:
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - the signature of asyncio.BufferedProtocol
         """Return memory for the next bytes."""
-        return self._scratch
+        return _DROPPED
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:  # noqa: ARG002 - as before
         """Return the same memory, in a list."""
-        return [self._scratch]
+        return [_DROPPED]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Drop the bytes."""

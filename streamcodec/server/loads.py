@@ -14,7 +14,7 @@ from streamcodec.service.observing import ServerLoad
 def load_of(
     budget: Budget,
     pool: Pool | None,
-    workers: Workers | None,
+    workers: Workers,
     *,
     connections: int | None = None,
     requests_in_progress: int | None = None,
@@ -24,7 +24,7 @@ def load_of(
     Args:
         budget: the memory of all requests.
         pool: None if there is none.
-        workers: the threads; None as long as there are none.
+        workers: the threads.
         connections: None if a framework has them.
         requests_in_progress: the same.
     """
@@ -34,10 +34,10 @@ def load_of(
         waiting_for_memory=budget.waiting,
         idle_pool_bytes=0 if pool is None else pool.idle_bytes,
         reused_pool_bytes=0 if pool is None else pool.reused_bytes,
-        busy_threads=0 if workers is None else workers.busy,
-        waiting_for_thread=0 if workers is None else workers.waiting,
-        abandoned_calls=0 if workers is None else workers.abandoned,
-        unfinished_calls=0 if workers is None else workers.unfinished,
+        busy_threads=workers.busy,
+        waiting_for_thread=workers.waiting,
+        abandoned_calls=workers.abandoned,
+        unfinished_calls=workers.unfinished,
         connections=connections,
         requests_in_progress=requests_in_progress,
     )

@@ -21,10 +21,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.errors import ErrorCode, MessageError
 from streamcodec.http.messages import RequestHead
 from streamcodec.service import Inference, InferenceRequest, Reply
-from streamcodec.service.observing import COMPLETE, Ending, Observer, RequestRecord
+from streamcodec.service.observing import COMPLETE, READ_RAW, Ending, Observer, ReadFields, RequestRecord
 from streamcodec.service.replies import drop_tracebacks
 
 logger: Final = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ class Observers:
 
     def __init__(self, observers: Sequence[Observer], clock: Callable[[], float] = time.perf_counter) -> None:
         """Prepare to call the observers in this order; times are those of the clock."""
+        for observer in observers:
+            check_kind(observer, Observer, "an observer is an object of a class that inherits from Observer")
         self.clock = clock
         self._has_failed = False
         self.epoch: float = 0.0
@@ -78,8 +81,12 @@ class Observers:
         return Observation.of(self, client)
 
     def look_at_the_time(self, now: float) -> None:
-        """Compute the time of day at which the clock was 0. The time of day may have been set meanwhile."""
-        self.epoch = time.time() - now
+        """Compute the time of day at which the clock was 0. The time of day may have been set meanwhile.
+
+        The clock is read last. So if the thread is interrupted in between, requests begin too early, never too late:
+        a later event of a request never seems to come before its beginning.
+        """
+        self.epoch = time.time() - self.clock()
         self.epoch_until = now + _EPOCH_SECONDS
 
     def _tell(self, methods: list[Tell]) -> Tell | None:
@@ -125,6 +132,9 @@ class Observation(RequestRecord):
     offset: int
 
     # Attributes of `RequestRecord`. They are assigned here, and type checkers need a declaration here, too.
+    _head: RequestHead | None
+    _raw_head: bytes
+    _read: ReadFields | None
     model: str | None
     version: str | None
     request_id: str | None
@@ -153,8 +163,9 @@ class Observation(RequestRecord):
             self.has_begun = False
             self.offset = offset
             self.client = client
-            self.head = self.model = self.version = self.request_id = self.status = self.code = self.cause = None
-            self.raw_head = b""
+            self._head = self.model = self.version = self.request_id = self.status = self.code = self.cause = None
+            self._read = None
+            self._raw_head = b""
             self.ending = COMPLETE
             self.bytes_in = self.bytes_out = 0
             self.body_seconds = self.waiting_seconds = self.model_seconds = self.send_seconds = self.seconds = 0.0
@@ -166,17 +177,19 @@ class Observation(RequestRecord):
 
         return observe
 
-    def begin(self, head: RequestHead | None, raw_head: bytes = b"") -> None:
+    def begin(self, head: RequestHead | None, raw_head: bytes = b"", read: ReadFields | None = None) -> None:
         """Report that the head has been read; a second call has no effect.
 
         Args:
             head: None if it was refused.
-            raw_head: its bytes, if `head` is that of an earlier request.
+            raw_head: its bytes, if `head` has not all of its fields.
+            read: returns its fields, if `head` has not all of them. They are read only if an observer asks for them.
         """
         if not self.has_begun:
             self.has_begun = True
-            self.head = head
-            self.raw_head = raw_head
+            self._head = head
+            self._raw_head = raw_head
+            self._read = READ_RAW if raw_head else read
             if (tell := self._observers.request_begun) is not None:
                 tell(self)
 

@@ -7,30 +7,15 @@ The same holds for the server: waking a sleeping processor takes longer than ans
 virtual machine. A client that waits for its answer before it asks again is back within that time. So after answers have
 been sent, the event loop makes a few more turns to look for requests, before the system may put it to sleep. The cost
 is limited: it is zero if no small requests arrive.
-
-If a client has sent more requests than are answered in one turn, they are answered in several turns, after other
-clients that have done the same. In each turn some of them continue, for a limited time. So a thousand requests in one
-write do not delay clients that have sent one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from time import perf_counter
-from typing import Final
-
-_TURN_SECONDS: Final = 0.001
-"""Time in each turn for all clients that are behind, together. The last one may exceed it."""
 
 
 class Outbox:
-    """The answers that one event loop sends at the end of this turn.
-
-    Attributes:
-        behind: functions of connections that have further requests, in the order in which they are called.
-    """
+    """The answers that one event loop sends at the end of this turn."""
 
     def __init__(self, busy_poll: float) -> None:
         """Begin inside a running event loop; for `busy_poll` see `ServerOptions`."""
@@ -39,13 +24,6 @@ class Outbox:
         self._busy_poll = busy_poll
         self._awake_until = 0.0
         self._is_looking = False
-        self.behind: deque[Callable[[], None]] = deque()
-        self._is_scheduled = False
-
-    def later(self, catch_up: Callable[[], None]) -> None:
-        """Call a function in a later turn, after the functions that wait already."""
-        self.behind.append(catch_up)
-        self._schedule()
 
     def put(self, transport: asyncio.Transport, data: bytes) -> None:
         """Send data at the end of this turn."""
@@ -73,20 +51,3 @@ class Outbox:
         self._is_looking = self._loop.time() < self._awake_until
         if self._is_looking:
             self._loop.call_soon(self._look)
-
-    def _schedule(self) -> None:
-        if self.behind and not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        """Call each waiting function once, as long as there is time in this turn."""
-        end = perf_counter() + _TURN_SECONDS
-        try:
-            for _ in range(len(self.behind)):
-                self.behind.popleft()()
-                if perf_counter() >= end:
-                    break
-        finally:
-            self._is_scheduled = False
-            self._schedule()

@@ -74,6 +74,11 @@ class Waited(Protocol):
         ...
 
 
+def first_timeout(options: ServerOptions) -> float:
+    """Return how many seconds a client has for the first bytes of a body, if nothing else is awaited."""
+    return min(options.read_timeout, options.header_timeout, options.request_timeout)
+
+
 class Patience:
     """The time limits for what one client sends."""
 
@@ -98,6 +103,11 @@ class Patience:
     def resume(self) -> None:
         """Report that nobody has waited for the client since the last look, or since `pause`."""
         self._is_resumed = True
+
+    def has_waited(self, since: float, now: float) -> None:
+        """Report that the client has been waited for before the first look, and that some bytes have come."""
+        self._observe(since)
+        self.pause(now)
 
     def pause(self, now: float) -> None:
         """Report that the server does not wait for the client any more, and until when it has waited.

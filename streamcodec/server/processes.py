@@ -2,7 +2,8 @@
 
 Each process has its own socket (`SO_REUSEPORT`), event loop, models, threads and memory; nothing is shared. The system
 gives each new connection to one of them, by its addresses. With one socket for all, whoever is awake takes most: of 64
-connections that came together, 43 to 64 went to the same of two processes, and 32 to 38 with a socket for each.
+connections that came together, 43 to 64 went to the same of two processes, and 32 to 38 with a socket for each. Those
+that wait at the socket of a process that is stuck or has died are served by another (see `handover`).
 
 Unix sockets cannot share a name, so there the processes do have one socket for all. The first process opens it, and
 the others inherit it. Connections that wait there survive a process that dies.
@@ -21,6 +22,7 @@ from dataclasses import replace
 from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.server.handover import WorkerListener
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.running import open_listener, place_of, run_worker
 from streamcodec.server.serving import Server
@@ -58,7 +60,8 @@ def run_workers(
     """Serve in several processes until SIGINT or SIGTERM; a second signal ends them at once.
 
     Processes are forked: call this before there are other threads, and load models in `make_service`. A process that
-    dies is replaced. If one cannot start, all end.
+    dies is replaced, and one whose event loop has stood still for `worker_timeout` is killed and replaced. If one
+    cannot start, all end.
 
     Args:
         make_service: makes what is served, in each process.
@@ -100,8 +103,9 @@ def run_workers(
             service = make_service()
             with observing(service) as observers, _listener_of_worker(reserved, *place) as listener:
                 server = Server(service, part, observer=observers, ssl_context=ssl_context)
-                ready("" if describe is None else describe(service))
-                run_worker(server, listener, channel, part.shutdown_timeout)
+                own = listener if isinstance(listener, WorkerListener) else None
+                ready("" if describe is None else describe(service), own)
+                run_worker(server, listener, channel, part)
             return 0
 
         def announce(description: str) -> None:
@@ -112,7 +116,14 @@ def run_workers(
             if isinstance(reserved, UnixListener) and not options.drain_delay:
                 reserved.remove()
 
-        return supervise(work, count, shutdown_timeout=options.shutdown_timeout, on_ready=announce, on_stop=stop)
+        return supervise(
+            work,
+            count,
+            shutdown_timeout=options.shutdown_timeout,
+            worker_timeout=options.worker_timeout,
+            on_ready=announce,
+            on_stop=stop,
+        )
 
 
 def _listener_of_worker(reserved: socket.socket, host: str, port: int) -> socket.socket:
@@ -120,7 +131,7 @@ def _listener_of_worker(reserved: socket.socket, host: str, port: int) -> socket
     if isinstance(reserved, UnixListener):
         reserved.owns_file = False  # others still listen when this process ends; see `run_worker`
         return reserved
-    return open_listener(host, port, reuse_port=True)
+    return WorkerListener(fileno=open_listener(host, port, reuse_port=True).detach())
 
 
 def share_out(options: ServerOptions, count: int) -> ServerOptions:

@@ -12,23 +12,25 @@ refer to itself, as in `server.frontend`: whoever waits has the `Patience`, whic
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
-
-import anyio
 
 from streamcodec.engine.errors import ErrorCode, OutOfMemoryError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderReceived, NeedData, NeedTurn
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.fed import FedBody
 from streamcodec.http.messages import HttpEvent
+from streamcodec.server.endpoint import in_shared_pool
+from streamcodec.server.looking import looking
 from streamcodec.server.options import ServerOptions
-from streamcodec.server.patience import Patience, Phase
+from streamcodec.server.patience import Patience, Phase, first_timeout
 from streamcodec.server.peer import Peer
-from streamcodec.server.sharing import Hold, SharedBudget, SharedReservation
+from streamcodec.server.sharing import SharedBudget, SharedReservation
 from streamcodec.server.waiting import look_for_memory
 from streamcodec.service.reception import ReceivedRequest, Reception
 from streamcodec.transports import turns
+from streamcodec.transports.limited import current_time
 
 READ_TIMEOUT: Final = 30.0
 """Seconds without a byte: a network recovers within that time or not at all."""
@@ -78,7 +80,7 @@ class Receiving:
         self._reception = reception
         self._budget = budget
         self._options = options
-        self.body: FedBody = reception.body
+        self.body: FedBody = reception.begin()
         self.reservation: SharedReservation = SharedReservation(budget)
         self.reservation.check(reception.least_bytes)
         self.reservation.taken = self._taken
@@ -128,7 +130,7 @@ class Receiving:
         if request is None:
             return None
         reservation.taken = None
-        return request.holding(Hold(self._budget, reservation))
+        return request.holding(self._budget.hold(reservation))
 
     def end(self) -> None:
         """Give everything back: the request is refused, or given up."""
@@ -148,10 +150,36 @@ class Receiving:
         part = "body" if self._reception.has_header else "JSON header"
         most, least = self._options.read_timeout, self._options.min_rate
         msg = f"the {part} of the request comes too slowly: {most:g} seconds without a byte, or below {least:g} bytes/s"
+        if not self.received:
+            msg = f"nothing of the body has come within {most:g} seconds, or the server's program has read it before"
         return RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
 
     def _taken(self) -> int | None:
         return None if self.body.has_work else self._reception.taken_bytes
+
+
+def whole_bytes(reception: Reception, budget: SharedBudget) -> int | None:
+    """Return the bytes of a body that may be received at once; None if it has to be received by its events.
+
+    Raises:
+        LimitExceededError: it takes more memory than there is for all requests.
+    """
+    nbytes = reception.whole_bytes if reception.place is in_shared_pool else None
+    if nbytes is not None:
+        budget.budget.check(nbytes)
+    return nbytes
+
+
+def receive_at_once(reception: Reception, body: bytes, budget: SharedBudget) -> ReceivedRequest | None:
+    """Receive a whole body; None if there is no memory for it now, or if it has to be received by its events."""
+    hold, request = budget.hold_at_once(len(body)), None
+    if hold is not None:
+        try:
+            request = reception.receive_whole(body, hold)
+        finally:
+            if request is None:
+                hold.end()
+    return request
 
 
 async def receive_from(
@@ -169,8 +197,14 @@ async def receive_from(
         RemoteProtocolError: the request is refused; `too-slow`, or `connection-closed` if the client has left.
         OutOfMemoryError: as above, for want of memory.
     """
+    if (length := whole_bytes(reception, budget)) is not None:
+        body = await peer.whole(length, first_timeout(options))
+        if body is not None and (request := receive_at_once(reception, body, budget)) is not None:
+            return request
     receiving = Receiving(reception, budget, options)
     patience = Patience(options, receiving)
+    if peer.waited is not None:
+        patience.has_waited(*peer.waited)
     try:
         while True:
             if receiving.waits_for_memory():
@@ -194,25 +228,28 @@ async def _next_event(peer: Peer, receiving: Receiving, patience: Patience) -> E
     body = receiving.body
     if (event := body.next_event()) is not NEED_DATA:
         return event
+    if peer.has_piece:
+        await _take_piece(peer, body)
+        return body.next_event()
     patience.resume()
     try:
-        while True:
-            with anyio.move_on_after(patience.look(anyio.current_time())):
-                while event is NEED_DATA:
-                    receiving.reservation.begin_to_wait()
-                    await _take_piece(peer, body)
-                    event = body.next_event()
-                    if receiving.reservation.is_short:
-                        break
-                return event
-    except TimeoutError:
-        raise receiving.too_slow() from None
+        with suppress(TimeoutError), looking(patience.look):
+            while event is NEED_DATA:
+                receiving.reservation.begin_to_wait()
+                await _take_piece(peer, body)
+                event = body.next_event()
+                if receiving.reservation.is_short:
+                    break
+            return event
     finally:
-        patience.pause(anyio.current_time())
+        patience.pause(current_time())
         receiving.reservation.end_to_wait()
+    raise receiving.too_slow()
 
 
 async def _take_piece(peer: Peer, body: FedBody) -> None:
+    if turns.is_over():  # a framework that has a piece already need not wait
+        await turns.wait()
     try:
         piece = await peer.receive()
     except ConnectionError as error:

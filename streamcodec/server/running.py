@@ -7,6 +7,7 @@ ended in time.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -21,7 +22,10 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
+from streamcodec.server.handover import received
+from streamcodec.server.heartbeat import beat, beat_seconds
 from streamcodec.server.loops import new_loop
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.serving import Server
@@ -130,31 +134,40 @@ def serve_until_signal(
     watchdog = _Watchdog(seconds, 0.0)
     try:
         settings = {"loop_factory": new_loop}
-        anyio.run(_run_until_signal, server, listener, announce, watchdog, _SIGNALS, backend_options=settings)
+        anyio.run(
+            _run_until_signal, server, listener, lambda _: announce(), watchdog, _SIGNALS, backend_options=settings
+        )
     finally:
         watchdog.has_ended.set()
 
 
-def run_worker(server: Server, listener: socket.socket, channel: socket.socket, seconds: float) -> None:
+def run_worker(server: Server, listener: socket.socket, channel: socket.socket, options: ServerOptions) -> None:
     """Serve in a process among others, until the channel ends or SIGTERM; a second signal changes nothing.
 
     Args:
         server: serves.
         listener: listening.
-        channel: to the first process.
-        seconds: time for the server to stop.
+        channel: to the first process, which is told that this one works (see `heartbeat`), and may send the listeners
+            of others (see `handover`).
+        options: settings of the server, for the times.
     """
-    watchdog = _Watchdog(seconds)
+    watchdog = _Watchdog(options.shutdown_timeout)
+    seconds = beat_seconds(options.worker_timeout)
 
-    def watch() -> None:
-        with suppress(OSError):
-            channel.recv(1)
+    def watch(loop: asyncio.AbstractEventLoop) -> None:
+        for other in received(channel):
+            try:
+                loop.call_soon_threadsafe(server.accept_waiting, other)
+            except RuntimeError:  # the loop has ended
+                other.close()
         if isinstance(listener, UnixListener):
             listener.owns_file = True  # all workers stop, and not only this one
         watchdog.terminate()
 
-    def announce() -> None:
-        threading.Thread(target=watch, name="streamcodec worker", daemon=True).start()
+    def announce(tasks: TaskGroup) -> None:
+        tasks.start_soon(beat, channel, seconds, lambda: not server.is_stopping)
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=watch, args=(loop,), name="streamcodec worker", daemon=True).start()
 
     collect_seldom()
     try:
@@ -241,7 +254,7 @@ def collect_seldom() -> None:
 async def _run_until_signal(
     server: Stoppable,
     listener: socket.socket,
-    announce: Callable[[], None],
+    announce: Callable[[TaskGroup], None],
     watchdog: _Watchdog,
     numbers: tuple[signal.Signals, ...],
 ) -> None:
@@ -249,7 +262,7 @@ async def _run_until_signal(
         watchdog.watch(numbers)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, signals, server, tasks.cancel_scope if numbers == _SIGNALS else None)
-            announce()  # only now: a signal that comes before it is handled here would kill the process
+            announce(tasks)  # only now: a signal that comes before it is handled here would kill the process
             await server.serve(listener)
             watchdog.handle_no_more()
             tasks.cancel_scope.cancel()

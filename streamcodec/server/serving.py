@@ -19,26 +19,30 @@ import logging
 import math
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
 from itertools import chain
 from time import monotonic
+from types import NoneType
 from typing import Final, cast
 
 import anyio
 
+from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.datatypes import find_bfloat16
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.json.quick import find_parser
-from streamcodec.server.accepting import accept_connections
+from streamcodec.http.responses import response_head
+from streamcodec.server.accepting import accept_connections, accept_waiting
 from streamcodec.server.admission import Admission
 from streamcodec.server.calls import is_ending
 from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
+from streamcodec.server.draining import begin_to_stop
 from streamcodec.server.driver import Driver
-from streamcodec.server.express import Express, response_head
+from streamcodec.server.express import Express
 from streamcodec.server.lanes import Lanes
 from streamcodec.server.lingering import Refusals
 from streamcodec.server.loads import load_of
@@ -63,9 +67,6 @@ _NO_PLACE: Final = "the server has no place for another connection"
 _NOT_TLS: Final = "a client speaks TLS; for this port, the URL begins with http://"
 _NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
 
-_DRAINING_SECONDS: Final = 0.05
-"""Between two looks whether the requests in progress have ended."""
-
 
 class Server:
     """Serves connections from one listening socket, for programs with their own event loop. Otherwise see `run`."""
@@ -87,21 +88,25 @@ class Server:
             ssl_context: of a server, to serve https; see `server_context`. None to serve plain HTTP.
 
         Raises:
-            LocalProtocolError: there is a `max_lane_bytes`, and this system has no memory files.
+            LocalProtocolError: an argument is of another type, or there is a `max_lane_bytes`, and this system has no
+                memory files.
         """
+        check_kind(service, Service, "a server has a Service, as Service(ModelRegistry.of([model]))")
+        check_kind(options, (ServerOptions, NoneType), "options are ServerOptions, as ServerOptions(max_connections=9)")
         _import_for(service.models)
         observers = list(observer) if isinstance(observer, Iterable) else [observer]
         self._observers = Observers(observers) if observers else None
         self._dates = Dates()
         self._service = service
         self._options = options = options or ServerOptions()
-        self._express = Express(service)
+        self._express = Express(service, options.model_timeout)
         self._admission = Admission(options, service.pool)
         self._uploads = self._admission.uploads = uploads_of(service, options, self._admission.budget)
         self._workers = Workers(options.max_workers, options.max_windowed_requests)
         self._departures = Departures()
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
+        self._accept_at: Callable[[socket.socket], None] | None = None
         self._watchers: Tasks | None = None
         self._end = math.inf
         self._refusal = _Refusal(service, unavailable_reply(_NO_PLACE, retry_after=1))
@@ -163,7 +168,7 @@ class Server:
         async with open_tasks() as watchers:
             if self._lanes is not None:
                 watchers.start_soon(self._lanes.watch)
-            self._workers.watchers = self._departures.tasks = self._watchers = watchers
+            self._departures.tasks = self._watchers = watchers
             if self._uploads is not None:
                 watchers.start_soon(drop_expired, self._uploads.uploads)
             async with open_tasks() as connections:
@@ -174,6 +179,17 @@ class Server:
                 self._uploads.uploads.close()
             watchers.end_within(0.0)
 
+    def accept_waiting(self, listener: socket.socket) -> None:
+        """Serve the connections that wait at another listening socket now, as if they had come to this server's own.
+
+        Args:
+            listener: a reference to the socket, which is closed then.
+        """
+        if self._accept_at is None:
+            listener.close()
+        else:
+            self._accept_at(listener)
+
     def stop(self) -> None:
         """Take no more requests, and let `serve` return when those in progress have ended; see `drain_delay`."""
         if self.is_stopping:
@@ -181,21 +197,14 @@ class Server:
         self._end = monotonic() + self._options.shutdown_timeout
         self._admission.is_stopping = True
         self._service.is_ready = False
-        if self._options.drain_delay and self._watchers is not None:
-            self._watchers.start_soon(self._drain)
-        else:
-            self._close()
-            self._stop_accepting()
-
-    async def _drain(self) -> None:
-        """Serve everything for a time, and then only what is in progress; tell others that they come too late."""
-        await anyio.sleep(self._options.drain_delay)
-        self._close()
-        with anyio.move_on_after(self._end - monotonic()):
-            # An event would cost something with each request.
-            while not all(driver.is_idle for driver in self._drivers):  # noqa: ASYNC110
-                await anyio.sleep(_DRAINING_SECONDS)
-        self._stop_accepting()
+        begin_to_stop(
+            self._watchers,
+            self._options.drain_delay,
+            self._end,
+            close=self._close,
+            is_idle=lambda: all(driver.is_idle for driver in self._drivers),
+            stop_accepting=self._stop_accepting,
+        )
 
     def _close(self) -> None:
         """Serve only those who are there, and have them leave after their next request."""
@@ -209,12 +218,20 @@ class Server:
 
     async def _accept(self, listener: socket.socket, connections: Tasks) -> None:
         outbox = _outbox(self._options.busy_poll)
-        await accept_connections(
-            listener,
-            lambda sock: connections.start_soon(self._connection, sock, outbox),
-            lambda: self._admission.free_places,
-            lambda: self._accepting is not None and self._accepting.cancel_called,
-        )
+
+        def begin(sock: socket.socket) -> None:
+            connections.start_soon(self._connection, sock, outbox)
+
+        def room() -> int:
+            return self._admission.free_places
+
+        self._accept_at = lambda other: connections.start_soon(accept_waiting, other, begin, room)
+        try:
+            await accept_connections(
+                listener, begin, room, lambda: self._accepting is not None and self._accepting.cancel_called
+            )
+        finally:
+            self._accept_at = None
 
     async def _connection(self, sock: socket.socket, outbox: Outbox | None) -> None:
         with closing(sock):
@@ -345,10 +362,9 @@ class _Refusal:
 
     def __init__(self, service: Service, reply: Reply) -> None:
         self.reply = reply = service.finish(reply, None)
-        fields = (*reply.headers, ("Connection", "close"))
-        self._beginning, rest = response_head(reply.status, fields, reply.body_length)
-        self._rest = b"".join((rest, *cast("tuple[bytes, ...]", reply.buffers)))
+        self._body = b"".join(cast("tuple[bytes, ...]", reply.buffers))
 
     def encoded(self, dates: Dates) -> bytes:
         """Return the refusal with the current date."""
-        return b"".join((self._beginning, dates.encoded(), self._rest))
+        fields = [*self.reply.headers, ("Connection", "close"), ("Date", dates.now())]
+        return response_head(self.reply.status, fields, len(self._body)) + self._body

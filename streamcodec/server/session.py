@@ -19,29 +19,32 @@ from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageErro
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.engine.message import Part
 from streamcodec.engine.rows import Rows
-from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.connection import State
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
+from streamcodec.http.responses import Response
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
 from streamcodec.server.dates import Dates
-from streamcodec.server.express import Express, Recognized, response_head
+from streamcodec.server.express import Express, Recognized, is_urgent
 from streamcodec.server.failures import log_failure
 from streamcodec.server.observation import Observation, Observe
-from streamcodec.server.pace import run
+from streamcodec.server.pace import run_inline
 from streamcodec.server.patience import Phase
 from streamcodec.service import Inference, Reply, ResolvedHead, Service, unavailable_reply
 from streamcodec.service.budget import Reservation
 from streamcodec.service.exchange import Exchange, ExchangeStep, finished, name_model
 from streamcodec.service.lane import SharedMemory
 from streamcodec.service.plan import Plan
-from streamcodec.service.routes import is_health_check
+from streamcodec.service.replies import WrittenFields
+from streamcodec.service.routes import HEALTH, is_health_check
 
 _SMALL_BYTES: Final = 68 << 10
 """Of an answer that is joined to one piece: as much as may be answered within a callback."""
+
+_BEGINNING: Final = b"HTTP/1.1 200 OK\r\n"
 
 _OK: Final = int(HTTPStatus.OK)
 
@@ -155,6 +158,11 @@ class Session:
         return incoming.state is State.HEAD and bool(incoming.begun(1))
 
     @property
+    def is_urgent(self) -> bool:
+        """Whether a health check comes or is answered, before others have their turn."""
+        return is_urgent(self.connection)
+
+    @property
     def phase(self) -> Phase:
         """How much of the current request has been received."""
         incoming = self.connection.incoming
@@ -186,11 +194,10 @@ class Session:
     def lacks_the_rest(self) -> bool:
         """Whether `answer_at_once` has found a known head, whose body is so small that a read may bring all of it."""
         incoming = self.connection.incoming
-        if self._recognized is None or incoming.received != self._tried:
+        recognized = self._recognized
+        if recognized is None or incoming.received != self._tried:
             return False
-        known, beginning = self._recognized
-        head = known if isinstance(known, RequestHead) else known.head
-        return incoming.kept < len(beginning) + (head.content_length or 0) <= SCRATCH_BYTES
+        return incoming.kept < recognized.size <= SCRATCH_BYTES
 
     def answer_at_once(self) -> bool:
         """Answer the next request, if it is complete and quick to answer. Then `outgoing` is the answer.
@@ -210,29 +217,27 @@ class Session:
             observation = self.observation = self._observe(incoming.received - kept)
         if not self._admission.keeps_another(self):
             return False
-        recognized = self._express.find(incoming)
-        answer = None if recognized is None else self._express.reply(recognized, incoming, observation)
-        if answer is None:
+        self._recognized = recognized = self._express.find(incoming, self._recognized)
+        reply = None if recognized is None else self._express.reply(recognized, incoming, observation)
+        if recognized is None or reply is None:
             self._tried = incoming.received
-            self._recognized = recognized
             return False
         self.request_count += 1
         self._admission.used(self)
-        head, reply = answer
-        reply = self._finished(reply, head)
-        self.outgoing = self._plain_answer(reply)
+        reply = self._finished(reply, recognized)
+        self.outgoing = self._plain_answer(reply, is_last=recognized.is_last)
         self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
         if observation is not None:
             observation.status = reply.status
             if observation.model is None:
-                name_model(observation, head, self._service)
-            if reply.status != _OK:
+                name_model(observation, recognized.head, self._service)
+            if reply.status != _OK or reply.refusal is not None:  # a model may refuse with any status
                 observation.answered(reply)
         return True
 
     @property
     def inflates(self) -> bool:
-        """Whether the current body is compressed."""
+        """Whether many compressed bytes wait; see `Incoming.inflates`."""
         return self.connection.inflates
 
     def next_event(self) -> Step | NeedData | NeedTurn:
@@ -285,7 +290,7 @@ class Session:
         """Call the model, if that is quick enough for an event loop."""
         inference = self._exchange.inference
         if inference is not None and inference.is_inline:
-            return self.answer(run(inference))
+            return self.answer(run_inline(inference, self._express.model_timeout))
         return Step.CALL
 
     def _refuse(self, error: MessageError) -> Step:
@@ -303,7 +308,7 @@ class Session:
             log_failure(reply.cause, reply.call, is_observed=self.observation is not None)
         keeps = self._admission.keeps(self)
         if keeps and reply.status == _OK and Rows not in map(type, reply.buffers) and self.connection.end_plain():
-            self.outgoing = self._plain_answer(reply)
+            self.outgoing = self._plain_answer(reply, is_last=False)
             return Step.SEND
         headers = [*reply.headers, ("Date", self._dates.now())]
         if not keeps:
@@ -311,10 +316,13 @@ class Session:
         self.outgoing = [*self.connection.send_response(reply.status, headers, reply.buffers)]
         return Step.SEND
 
-    def _plain_answer(self, reply: Reply) -> list[Part]:
-        """Return the parts of an answer to a plain request that has been read, on a connection that is kept."""
-        beginning, rest = response_head(reply.status, tuple(reply.headers), reply.body_length)
-        return [beginning, self._dates.encoded(), rest, *reply.buffers]
+    def _plain_answer(self, reply: Reply, *, is_last: bool) -> list[Part]:
+        """Return the parts of an answer to a plain request that has been read."""
+        fields = reply.headers
+        if type(fields) is WrittenFields and not is_last:
+            return [_BEGINNING, fields.lines, b"Date: ", self._dates.encoded(), b"\r\n\r\n", *reply.buffers]
+        fields = [*fields, ("Date", self._dates.now())]
+        return [Response(reply.status, fields, reply.body_length, is_asked_to_close=is_last).head, *reply.buffers]
 
     def break_off(self) -> Step:
         """Answer that there is no memory. The state of the request is not known then, so the connection is closed."""
@@ -413,10 +421,11 @@ class Session:
             self.observation = observe(incoming.received - incoming.kept - begun)
         return self.observation
 
-    def _finished(self, reply: Reply, head: RequestHead | None) -> Reply:
+    def _finished(self, reply: Reply, recognized: Recognized) -> Reply:
+        reply = finished(self._service, reply, recognized.head if self._service.adds_fields else None)
         if reply.cause is not None:
             log_failure(reply.cause, reply.call, is_observed=self.observation is not None)
-        return finished(self._service, reply, head)
+        return reply
 
     def _take_recognized(self) -> Step | NeedData | None:
         """Begin a request that is not answered at once, if its head is known.
@@ -424,18 +433,18 @@ class Session:
         Raises:
             MessageError: the request is refused.
         """
-        recognized, self._recognized = self._recognized, None
-        incoming = self.connection.incoming
+        recognized, incoming = self._recognized, self.connection.incoming
         if recognized is None or incoming.state is not _HEAD or incoming.received != self._tried:
             return None
-        known, text = recognized
-        if isinstance(known, RequestHead) or not known.model.is_ready:
+        begun = self._express.begin(recognized, incoming)
+        if begun is None:
             return None
+        resolved, plan = begun
+        head, text = recognized.head, recognized.text
         if self._observe is not None:
-            self._watched(self._observe).begin(known.head, text)
-        planned = self._express.plan(known, text, incoming)
-        self.connection.take_head(known.head, text)
-        return self._begin(known.head, known, planned)
+            self._watched(self._observe).begin(head, text)
+        self.connection.take_head(head, text)
+        return self._begin(head, resolved, plan)
 
     def _take_events(self) -> Step | NeedData | NeedTurn:
         """Take the available events, up to a limit in one turn.
@@ -462,16 +471,17 @@ class Session:
         self,
         head: RequestHead,
         resolved: ResolvedHead | None = None,
-        planned: tuple[Plan, RequestHeader] | None = None,
+        plan: Plan | None = None,
     ) -> Step | NeedData | None:
         self._tried = -1  # another request may have come with it
         self.request_count += 1
         exchange, admission = self._exchange, self._admission
         exchange.watch = None if self._observe is None else self._watched(self._observe)
+        self.connection.is_urgent = head.target.startswith(HEALTH) and head.content_length == 0
         if not (admission.admits(self) or is_health_check(head.method, head.target) or admission.makes_room(self)):
             exchange.refuse(head, unavailable_reply(_STOPPING if admission.is_closed else _FULL, retry_after=1))
             return self._send()
-        return self._do(exchange.begin(head, resolved, planned))
+        return self._do(exchange.begin(head, resolved, plan))
 
     def _do(self, step: ExchangeStep | None) -> Step | NeedData | None:
         """Do the step of the exchange, or return the step of the driver; None if more events of the body are needed.

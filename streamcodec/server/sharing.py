@@ -1,16 +1,16 @@
 """Sharing: the budget of memory, used by several threads.
 
-A `Budget` counts, and knows of no threads. All changes come through a reservation. So the reservation here takes the
-budget's lock for each of its steps. Only the budget's own code runs under the lock, and nobody waits under it.
+A `Budget` counts, and knows of no threads. Changes come through a reservation or a `Hold`. So each of their steps
+takes the budget's lock. Only the budget's own code runs under the lock, and nobody waits under it.
 
 The budget looks at all requests while one of them waits, in the thread of that one. It must not read the decoders of
 requests that other threads work on. So each thread reports how much memory its request takes before it waits for its
 client, and takes the report back afterwards. The budget looks at the reports; without one, it is not the client who is
 waited for.
 
-A reservation may belong to an object that is deleted at any time, in any thread, even within the budget's own code
-(`Hold`). So what such an object gives back is first put into a queue. Whoever has the lock next, or leaves it, empties
-the queue.
+The bytes of a complete request belong to an object that is deleted at any time, in any thread, even within the budget's
+own code (`Hold`). So what such an object gives back is first put into a queue. Whoever has the lock next, or leaves it,
+empties the queue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SharedBudget:
         self.budget: Budget = Budget(max_bytes, pool, min_rate=min_rate)
         self._lock = threading.RLock()
         self._depth = 0
-        self._returned: deque[Reservation] = deque()
+        self._returned: deque[int] = deque()
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -55,20 +55,38 @@ class SharedBudget:
         if self._returned:
             self._empty_queue()
 
-    def give_back(self, reservation: Reservation) -> None:
-        """Release a reservation as soon as the lock is free. It may be called within any code, and does not wait."""
-        self._returned.append(reservation)
+    def hold_at_once(self, nbytes: int) -> Hold | None:
+        """Reserve so many bytes until the result is deleted; None if they are not free now."""
+        hold = Hold(self)
+        with self:
+            if self.budget.has_at_once(nbytes):
+                self.budget.add(nbytes)
+                hold.nbytes = nbytes
+        return hold if hold.nbytes else None
+
+    def hold(self, reservation: Reservation) -> Hold:
+        """Keep what a reservation has until the result is deleted; the reservation has nothing then."""
+        hold = Hold(self)
+        with self:
+            hold.nbytes = reservation.nbytes
+            self.budget.reserved += hold.nbytes
+            reservation.release()
+        return hold
+
+    def give_back(self, nbytes: int) -> None:
+        """Give bytes back as soon as the lock is free. It may be called within any code, and does not wait."""
+        self._returned.append(nbytes)
         self._empty_queue()
 
     def _empty_queue(self) -> None:
-        """Release what is in the queue, unless another thread has the lock, or this one is within the budget's code."""
+        """Give back what is in the queue, unless another thread has the lock, or this one is in the budget's code."""
         while self._returned and self._lock.acquire(blocking=False):
             try:
                 if self._depth:
                     return
                 self._depth += 1
                 while self._returned:
-                    self._returned.popleft().release()
+                    self.budget.add(-self._returned.popleft())
                 self._depth -= 1
             finally:
                 self._lock.release()
@@ -117,14 +135,23 @@ class SharedReservation(Reservation):
 
 
 class Hold:
-    """Keeps a reservation until it is deleted."""
+    """Keeps bytes of the budget until it is deleted.
 
-    __slots__ = ("_reservation", "_shared")
+    Attributes:
+        nbytes: that are counted in the budget.
+    """
 
-    def __init__(self, shared: SharedBudget, reservation: Reservation) -> None:
-        """Take it over."""
+    __slots__ = ("_shared", "nbytes")
+
+    def __init__(self, shared: SharedBudget) -> None:
+        """Begin with nothing."""
         self._shared = shared
-        self._reservation = reservation
+        self.nbytes: int = 0
 
-    def __del__(self) -> None:
-        self._shared.give_back(self._reservation)
+    def end(self) -> None:
+        """Give them back now."""
+        nbytes, self.nbytes = self.nbytes, 0
+        if nbytes:
+            self._shared.give_back(nbytes)
+
+    __del__ = end

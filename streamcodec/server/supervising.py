@@ -8,6 +8,10 @@ signal means something else.
 The first worker starts alone. If it dies before it is ready, so would the others: everything ends with its status, and
 its error is printed once. Later, a worker that dies is replaced: at once if it has worked for some time, else after a
 pause that doubles. One that dies again and again before it is ready ends everything.
+
+A worker that is ready says again and again that it works (see `heartbeat`). One that has been silent for too long is
+killed, because a stopped process hears nothing else, and replaced as if it had died. Before that, and after any death,
+another worker serves those who wait for it (see `handover`).
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.server import handover
+from streamcodec.server.accepting import shut_out
+from streamcodec.server.heartbeat import Attention, Heartbeat, beat_seconds
 
 logger: Final = logging.getLogger(__name__)
 
@@ -50,8 +57,9 @@ _GRACE_SECONDS: Final = 2.0
 _END: Final = b"\0"
 """Of what a worker says when it is ready."""
 
-Ready = Callable[[str], None]
-"""Called by a worker, once, with what the first process shall know."""
+Ready = Callable[[str, socket.socket | None], None]
+"""Called by a worker, once, with what the first process shall know, and with the listener at which others may wait for
+this worker alone."""
 
 Work = Callable[[socket.socket, Ready], int]
 """What a worker does: it is given the socket whose end tells it to stop, and returns its exit status."""
@@ -64,20 +72,50 @@ def _do_nothing() -> None:
 class _Worker:
     """A process, from its start to its end."""
 
-    def __init__(self, pid: int, channel: socket.socket) -> None:
+    def __init__(self, pid: int, channel: socket.socket, begin_heartbeat: Callable[[], Heartbeat]) -> None:
         self.pid = pid
         self.channel = channel
+        self.listener: socket.socket | None = None
+        self.heartbeat: Heartbeat | None = None
+        self.is_given_up = False
+        self.helped = 0.0
         self.began = time.monotonic()
         self.said = b""
+        self._begin_heartbeat = begin_heartbeat
 
     @property
     def is_ready(self) -> bool:
-        return self.said.endswith(_END)
+        return self.heartbeat is not None
+
+    @property
+    def is_doubtful(self) -> bool:
+        return self.heartbeat is not None and self.heartbeat.is_doubtful
+
+    @property
+    def can_help(self) -> bool:
+        """Whether it serves those who wait for another worker."""
+        heartbeat = self.heartbeat
+        return heartbeat is not None and heartbeat.takes_connections and not heartbeat.is_doubtful
+
+    @property
+    def files(self) -> list[socket.socket]:
+        """What the first process has of it."""
+        return [self.channel, *([] if self.listener is None else [self.listener])]
 
     def listen(self) -> None:
-        """Take what it says."""
-        with suppress(OSError):
-            self.said += self.channel.recv(1 << 16)
+        """Take what it says: first what shall be known of it, and then that it works."""
+        try:
+            said, listeners = handover.receive(self.channel, 1 << 16)
+        except OSError:
+            return
+        self.listener = next(iter(listeners), self.listener)
+        if self.heartbeat is None:
+            before, end, said = said.partition(_END)
+            self.said += before
+            if end:
+                self.heartbeat = self._begin_heartbeat()
+        if self.heartbeat is not None:
+            self.heartbeat.hear(said)
 
     def status(self) -> int | None:
         """Return its exit status if it has ended, negative for a signal."""
@@ -117,6 +155,7 @@ def supervise(
     count: int,
     *,
     shutdown_timeout: float,
+    worker_timeout: float,
     on_ready: Callable[[str], None],
     on_stop: Callable[[], None] = _do_nothing,
 ) -> int:
@@ -127,6 +166,8 @@ def supervise(
         count: how many.
         shutdown_timeout: seconds that a worker takes to stop, at most. Who takes longer is killed; all are at a second
             signal.
+        worker_timeout: seconds that a worker may be silent, see `heartbeat`. Who says nothing for longer is killed and
+            replaced. 0 for any time.
         on_ready: called once, when all are ready, with what the first has said.
         on_stop: called before the workers are told to stop.
 
@@ -140,7 +181,14 @@ def supervise(
     if threading.active_count() > 1:
         msg = "worker processes have to be started before other threads: they would have none of them, but their locks"
         raise LocalProtocolError(msg)
-    return _Supervisor(work, count, shutdown_timeout, on_ready, on_stop).run()
+    return _Supervisor(
+        work,
+        count,
+        shutdown_timeout=shutdown_timeout,
+        worker_timeout=worker_timeout,
+        on_ready=on_ready,
+        on_stop=on_stop,
+    ).run()
 
 
 class _Supervisor:
@@ -148,13 +196,19 @@ class _Supervisor:
         self,
         work: Work,
         count: int,
+        *,
         shutdown_timeout: float,
+        worker_timeout: float,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], None],
     ) -> None:
         self._work = work
         self._count = count
         self._shutdown_timeout = shutdown_timeout
+        self._worker_timeout = worker_timeout or math.inf
+        self._beat_seconds = beat_seconds(worker_timeout)
+        self._attention = Attention(self._beat_seconds)
+        self._left_behind: list[socket.socket] = []
         self._on_ready: Callable[[str], None] | None = on_ready
         self._on_stop = on_stop
         self._places = [_Place()]
@@ -176,6 +230,7 @@ class _Supervisor:
                     self._wait()
                     self._heed_signals()
                     self._reap()
+                    self._watch()
                     self._go_on()
             finally:
                 self._kill()
@@ -184,16 +239,18 @@ class _Supervisor:
     # One turn
 
     def _wait(self) -> None:
-        """Wait for a signal, a worker, or the next thing that is due."""
-        channels = {worker.channel: worker for worker in self._workers if not worker.is_ready}
+        """Wait for a signal, a worker that becomes ready, the next look at the others, or what else is due."""
+        channels = [worker.channel for worker in self._workers if not worker.is_ready]
         due = min([self._kill_at, *(place.due for place in self._places)]) - time.monotonic()
+        if any(worker.is_ready for worker in self._workers):
+            due = min(due, self._beat_seconds)
         found, _, _ = select.select([self._woken, *channels], [], [], None if due == math.inf else max(0.0, due))
-        for channel in found:
-            if channel is self._woken:
-                with suppress(BlockingIOError):
-                    self._woken.recv(1 << 10)
-            else:
-                channels[channel].listen()
+        if self._woken in found:
+            with suppress(BlockingIOError):
+                self._woken.recv(1 << 10)
+        self._attention.look()
+        for worker in self._workers:
+            worker.listen()
 
     def _heed_signals(self) -> None:
         while self._signals:
@@ -211,11 +268,29 @@ class _Supervisor:
                 continue
             worker.listen()  # it may have been ready before it died
             worker.channel.close()
+            if worker.listener is not None:
+                self._left_behind.append(worker.listener)
             if self._is_stopping:
                 place.worker = None
                 self._status = self._status or int(status != 0)
             else:
                 self._replace(place, worker, status)
+
+    def _watch(self) -> None:
+        """Have others serve those who wait for a silent worker or a dead one, and end who is silent for too long."""
+        if self._is_stopping:
+            self._close_left_behind()
+            return
+        for worker in self._workers:
+            if worker.is_doubtful and worker.listener is not None:
+                self._hand_over(worker.listener)
+            if worker.heartbeat is not None and worker.heartbeat.silence > self._worker_timeout:
+                self._give_up(worker)
+        if any(worker.can_help for worker in self._workers):
+            for listener in self._left_behind:
+                shut_out(listener)
+                self._hand_over(listener)
+            self._close_left_behind()
 
     def _go_on(self) -> None:
         now = time.monotonic()
@@ -234,7 +309,36 @@ class _Supervisor:
                 self._start(place)
         elif len(ready) == self._count and self._on_ready is not None:
             on_ready, self._on_ready = self._on_ready, None
-            on_ready(ready[0].said.removesuffix(_END).decode())
+            on_ready(ready[0].said.decode())
+
+    # Who waits for a worker that does not come
+
+    def _hand_over(self, listener: socket.socket) -> None:
+        """Have another worker accept those who wait there: the one that has not done so for the longest time."""
+        if not handover.is_listening(listener):
+            return
+        helpers = [worker for worker in self._workers if worker.can_help]
+        for worker in sorted(helpers, key=lambda worker: worker.helped):
+            if handover.send(worker.channel, listener):
+                worker.helped = self._attention.now
+                return
+
+    def _close_left_behind(self) -> None:
+        for listener in self._left_behind:
+            listener.close()
+        self._left_behind.clear()
+
+    def _give_up(self, worker: _Worker) -> None:
+        if worker.is_given_up:
+            return
+        worker.is_given_up = True
+        logger.error(
+            "worker %d has given no sign of life for %g s: it was stopped, or a model blocks its event loop; it is "
+            "killed and replaced (--worker-timeout)",
+            worker.pid,
+            self._worker_timeout,
+        )
+        os.kill(worker.pid, signal.SIGKILL)  # a stopped process hears nothing else
 
     # Starting and ending
 
@@ -244,7 +348,8 @@ class _Supervisor:
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
         if makes_sense and not is_first:
             pause = max(0.0, place.due - time.monotonic())
-            logger.error("worker %d %s; another one starts in %.1f s", worker.pid, how, pause)
+            level = logging.DEBUG if worker.is_given_up else logging.ERROR  # of one given up it has been said
+            logger.log(level, "worker %d %s; another one starts in %.1f s", worker.pid, how, pause)
             return
         logger.error("worker %d %s before it was ready; the server ends", worker.pid, how)
         self._status = 128 - status if status < 0 else status or 1
@@ -253,6 +358,9 @@ class _Supervisor:
     def _stop(self) -> None:
         """Tell all workers to stop."""
         self._is_stopping = True
+        for worker in self._workers:
+            if worker.is_doubtful and worker.listener is not None:
+                self._hand_over(worker.listener)
         self._on_stop()
         self._kill_at = time.monotonic() + self._shutdown_timeout + _GRACE_SECONDS
         for place in self._places:
@@ -272,12 +380,12 @@ class _Supervisor:
         sys.stdout.flush()
         pid = os.fork()
         if not pid:
-            for other in (ours, *(worker.channel for worker in self._workers)):
+            for other in (ours, *self._left_behind, *(file for worker in self._workers for file in worker.files)):
                 other.close()
             _work(self._work, theirs)
         theirs.close()
         ours.setblocking(False)
-        place.worker = _Worker(pid, ours)
+        place.worker = _Worker(pid, ours, lambda: Heartbeat(self._attention, self._beat_seconds))
 
 
 def _work(work: Work, channel: socket.socket) -> NoReturn:
@@ -288,7 +396,13 @@ def _work(work: Work, channel: socket.socket) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        status = work(channel, lambda text: channel.sendall(text.encode() + _END))
+
+        def ready(text: str, listener: socket.socket | None) -> None:
+            channel.sendall(text.encode())
+            if listener is None or not handover.send(channel, listener, _END):
+                channel.sendall(_END)
+
+        status = work(channel, ready)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1
     except BaseException:  # noqa: BLE001 - nothing may reach what the first process would do next

@@ -1,38 +1,41 @@
 """Workers: the threads in which models run, a limited number at once.
 
+A call waits in a queue until one of the places for working threads is free. A thread that comes to a place takes the
+calls of the queue one after the other, until there are none. Only one thread comes at a time, and before it begins with
+a call it has the next one come, if more calls and places are left. So calls that are quick share one thread that is
+awake, and calls that wait or compute without the interpreter's lock soon have as many threads as there are places.
+
 The thread of a model that does not return cannot be stopped. If its time is over, or its connection has to end, the
-work is *abandoned* and counted. Its thread keeps its place among the threads, and the request's memory, until it
-returns. Otherwise a client with a request that never returns could occupy one thread after the other.
+work is *abandoned* and counted. Its thread keeps its place, and the request's memory, until it returns. Otherwise a
+client with a request that never returns could occupy one thread after the other.
 
 A thread that waits for a window of its request does no work, and its client decides for how long. So it gives up its
 place meanwhile, and takes one again when the window has arrived: slow clients keep nobody from working. The number of
-all threads is limited by the number of requests that may have such a thread. When those are over, the threads end. trio
-ends its own threads that have had nothing to do for 10 s. anyio, on asyncio, looks for such threads whenever it
-provides one, so one is requested when that time has passed.
+all threads is limited by the number of requests that may have such a thread. The task that waits for the call waits for
+the window, too: the thread asks it.
 """
 
 from __future__ import annotations
 
 import logging
-import math
+import sys
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
 from threading import Lock
 from typing import Final, NoReturn, TypeVar, cast
 
 import anyio
 
-from streamcodec.server.tasks import Tasks
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.server.threads import Event, Mailbox, current_loop, run_in_thread
 from streamcodec.service.budget import Reservation
 
 _T = TypeVar("_T")
 
-_WATCH_SECONDS: Final = 0.05
-"""Interval for checking whether an abandoned thread has ended: long enough to cost nothing."""
-
-_IDLE_SECONDS: Final = 10.5
-"""Time after which an idle thread can be ended. trio and anyio use 10 s."""
+_Pull = Callable[[], Awaitable[object]]
 
 logger: Final = logging.getLogger(__name__)
 
@@ -48,23 +51,24 @@ class Workers:
         writing: lets one thread at a time write JSON answers, piece by piece. More of them at once would only keep the
             event loop from the interpreter.
         abandoned: number of calls that had not ended in time, or when their connections had to end.
-        watchers: tasks that wait for abandoned threads, as long as the server serves. Without them, abandoned work is
-            checked while another call waits for a place.
     """
+
+    _mailbox: Mailbox
 
     def __init__(self, max_workers: int, max_windowed: int) -> None:
         """Limit the threads that work at once, and the requests that take windows."""
         self._max_windowed = max_windowed
         self._windowed: set[Hashable] = set()
-        self._places = anyio.CapacityLimiter(max_workers)
-        self.writing: anyio.CapacityLimiter = anyio.CapacityLimiter(1)
-        self._threads = anyio.CapacityLimiter(math.inf)  # anyio's own gives a place back while the thread still runs
         self._max_workers = max_workers
-        self._run_count = 0
-        self._is_tidying = False
+        self._lock = Lock()
+        """For the attributes below, and for the state of each `Work`."""
+        self._free = max_workers
+        self._is_coming = False
+        self._waiting: OrderedDict[Work, None] = OrderedDict()
         self._abandoned: set[Work] = set()
+        self._loop: object = None
+        self.writing: anyio.CapacityLimiter = anyio.CapacityLimiter(1)
         self.abandoned: int = 0
-        self.watchers: Tasks | None = None
 
     @property
     def unfinished(self) -> int:
@@ -74,12 +78,13 @@ class Workers:
     @property
     def busy(self) -> int:
         """Number of threads that work, or were given up and still run."""
-        return int(self._places.borrowed_tokens)
+        with self._lock:
+            return self._max_workers - self._free - self._is_coming
 
     @property
     def waiting(self) -> int:
         """Number of requests that wait for a thread."""
-        return self._places.statistics().tasks_waiting
+        return len(self._waiting)
 
     async def run(self, work: Work, function: Callable[[], _T]) -> _T:
         """Run a function in a thread, when one is free. If this is cancelled meanwhile, the work is abandoned.
@@ -88,27 +93,42 @@ class Workers:
             NoThreadError: no thread can be started; the function has not been called.
             Exception: any exception of the function.
         """
-        await self._take_place(work)
-        self._run_count += 1
+        if self._abandoned:  # of an event loop that has ended, perhaps
+            self._forget_ended()
+        work.prepare(function, self._mailbox_here())
+        del function  # the traceback of a cancellation refers to this frame
         try:
-            self._tidy_later()
-            run = partial(work.run, function)
-            await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads)
-            return cast("_T", work.take())
-        except RuntimeError as error:
-            if work.has_begun:
-                raise
-            logger.warning("cannot start a thread: %s", error)
-            raise NoThreadError("no thread for the model can be started") from error
-        finally:
-            if work.give_up():
-                self._abandon(work)
-            else:
-                self._give_place_back(work)
+            with self._lock:
+                self._waiting[work] = None
+            self._fill_places()
+            await work.event.wait()
+            while (pull := work.pull) is not None:
+                work.event = work.mailbox.event()
+                work.result = await _outcome(pull)
+                self._let_go_on(work)
+                await work.event.wait()
+        except BaseException:
+            self._leave(work)
+            raise
+        return cast("_T", work.take())
 
     def wait(self, work: Work, event: Callable[[], Awaitable[_T]]) -> _T:
-        """Wait for something that this thread needs to continue; other threads may work meanwhile."""
-        return cast("_T", _taken(anyio.from_thread.run(self._wait, work, event)))
+        """Wait for something that this thread needs to continue; other threads may work meanwhile.
+
+        Raises:
+            LocalProtocolError: the work was given up.
+            Exception: any exception of the event.
+        """
+        with self._lock:
+            if work.is_given_up:
+                raise LocalProtocolError(_OVER)
+            work.pull = event
+            self._free += 1
+        with suppress(NoThreadError):  # those that wait go on waiting
+            self._fill_places()
+        work.mailbox.put(work.event.set)
+        work.may_go_on.acquire()
+        return cast("_T", work.take())
 
     def enter(self, who: Hashable) -> None:
         """Allow a request to have a thread that may wait for windows.
@@ -124,128 +144,174 @@ class Workers:
         """Report that a request needs no such thread any more; no effect if it had none."""
         self._windowed.discard(who)
 
-    async def _wait(self, work: Work, event: Callable[[], Awaitable[_T]]) -> _T | _Raised:
-        self._give_place_back(work)
-        try:
-            return await event()
-        except Exception as error:  # noqa: BLE001 - raised again, in the thread
-            return _Raised(error)
-        finally:
-            await self._take_place(work)
+    def _mailbox_here(self) -> Mailbox:
+        """Return the mailbox of the current event loop."""
+        loop = current_loop()
+        if loop is not self._loop:
+            self._mailbox = Mailbox(loop)
+            self._loop = loop
+        return self._mailbox
 
-    async def _take_place(self, work: Work) -> None:
-        try:
-            self._places.acquire_on_behalf_of_nowait(work)
-        except anyio.WouldBlock:
-            await self._wait_for_place(work)
-        work.has_place = True
+    def _fill_places(self) -> None:
+        """Have a thread come to a free place if somebody waits for one, and no other thread is coming.
 
-    async def _wait_for_place(self, work: Work) -> None:
-        """Wait for a place. Without `watchers`, check meanwhile which abandoned work has ended."""
-        while self.watchers is None:
-            for abandoned in [each for each in self._abandoned if each.has_ended]:
-                self._forget(abandoned)
-            with anyio.move_on_after(_WATCH_SECONDS):
-                await self._places.acquire_on_behalf_of(work)
+        Raises:
+            NoThreadError: no thread can be started.
+        """
+        with self._lock:
+            if self._is_coming or not self._free or not self._waiting:
                 return
-        await self._places.acquire_on_behalf_of(work)
+            self._is_coming = True
+            self._free -= 1
+        try:
+            run_in_thread(self._serve)
+        except BaseException as error:
+            with self._lock:
+                self._is_coming = False
+                self._free += 1
+            if not isinstance(error, RuntimeError):
+                raise
+            logger.warning("cannot start a thread: %s", error)
+            raise NoThreadError("no thread for the model can be started") from error
 
-    def _give_place_back(self, work: Work) -> None:
-        if work.has_place:
-            work.has_place = False
-            self._places.release_on_behalf_of(work)
+    def _serve(self) -> None:
+        """Call what waits, one after the other, until nothing does. Called by a thread, which has a place."""
+        with self._lock:
+            self._is_coming = False
+            work = self._next()
+        while work is not None:
+            with suppress(NoThreadError):  # this thread takes the others later
+                self._fill_places()
+            work.call()
+            with self._lock:
+                work.has_ended = True
+                ended, work = work, self._next()
+            if ended.is_given_up:
+                ended.result = None
+                ended.mailbox.put(partial(self._forget, ended))
+            else:
+                ended.mailbox.put(ended.event.set)
+            del ended
 
-    def _tidy_later(self) -> None:
-        """Let idle threads end after some time, if there are more threads than may work at once."""
-        if self._threads.borrowed_tokens >= self._max_workers and not self._is_tidying and self.watchers is not None:
-            self.watchers.start_soon(self._tidy)
-            self._is_tidying = True
+    def _next(self) -> Work | None:
+        """Return the next call of a thread that has a place; None if the place goes to another thread, or is free."""
+        while self._waiting:
+            work, _ = self._waiting.popitem(last=False)
+            if not work.has_begun:
+                work.has_begun = True
+                return work
+            work.may_go_on.release()
+            if not self._free:
+                return None
+            self._free -= 1
+        self._free += 1
+        return None
 
-    async def _tidy(self) -> None:
-        """Let idle threads end. Repeat this until no thread has been used in between."""
-        run_count = -1
-        while run_count != self._run_count:
-            run_count = self._run_count
-            await anyio.sleep(_IDLE_SECONDS)
-            with suppress(RuntimeError, MemoryError):  # no thread can be started
-                await anyio.to_thread.run_sync(int, limiter=self._threads)
-        self._is_tidying = False
+    def _let_go_on(self, work: Work) -> None:
+        """Let a thread go on that has waited, when there is a place for it."""
+        with self._lock:
+            work.pull = None
+            if self._free and not self._waiting:
+                self._free -= 1
+                work.may_go_on.release()
+                return
+            self._waiting[work] = None
+        with suppress(NoThreadError):
+            self._fill_places()
 
-    def _abandon(self, work: Work) -> None:
+    def _leave(self, work: Work) -> None:
+        """Stop waiting for work. If it has not begun, it never will; if it goes on, it is abandoned."""
+        with self._lock:
+            work.is_given_up = True
+            if not work.has_begun:
+                self._waiting.pop(work, None)
+                work.has_ended = True
+        if work.has_ended:
+            work.drop()
+            return
         self.abandoned += 1
         self._abandoned.add(work)
         work.reservation = work.reservation.handed_over()
-        if self.watchers is not None:
-            self.watchers.start_soon(self._watch, work)
-
-    async def _watch(self, work: Work) -> None:
-        """Wait until an abandoned thread has ended, and free its place and memory."""
-        while not work.has_ended:  # noqa: ASYNC110 - to wake this task, its thread would have to know the event loop
-            await anyio.sleep(_WATCH_SECONDS)
-        self._forget(work)
+        if work.pull is not None:
+            work.result = _Raised(LocalProtocolError(_OVER))
+            self._let_go_on(work)
 
     def _forget(self, work: Work) -> None:
-        """Free the place and the memory of abandoned work that has ended."""
+        """Free the memory of abandoned work that has ended."""
         self._abandoned.discard(work)
-        self._give_place_back(work)
         work.reservation.release()
+
+    def _forget_ended(self) -> None:
+        for work in [work for work in self._abandoned if work.has_ended]:
+            self._forget(work)
+
+
+_OVER: Final = "the model has not answered in time; its request is over"
 
 
 class Work:
-    """One call in a thread; shared by the thread and its waiting caller.
+    """One call in a thread; shared by the thread and the task that waits for it.
 
     Attributes:
         reservation: the memory that it works on.
-        has_place: whether it counts among the working threads.
         has_begun: whether the thread has begun the call.
         has_ended: whether the call has returned, or was given up before it began.
+        is_given_up: whether the task waits no more.
+        pull: what the thread waits for; the task awaits it.
+        result: of the call, or of `pull`.
+        event: what the task waits for.
+        mailbox: of the task's event loop.
+        may_go_on: what the thread waits for.
     """
 
+    mailbox: Mailbox
+    event: Event
+    may_go_on: Lock
+    _context: Context
+
     def __init__(self, reservation: Reservation) -> None:
-        """Prepare for one call of `run`."""
-        self._lock = Lock()
-        self._is_given_up = False
-        self._result: object = None
+        """Prepare for one call of a function."""
+        self._function: Callable[[], object] | None = None
         self.reservation = reservation
-        self.has_place = False
         self.has_begun: bool = False
         self.has_ended: bool = False
+        self.is_given_up: bool = False
+        self.pull: _Pull | None = None
+        self.result: object = None
 
-    def run(self, function: Callable[[], object]) -> None:
+    def prepare(self, function: Callable[[], object], mailbox: Mailbox) -> None:
+        """Take the function, and what its thread and its task need."""
+        self._function = function
+        self._context = copy_context()
+        if (sniffio := sys.modules.get("sniffio")) is not None:  # it would tell the thread that it is the event loop's
+            self._context.run(sniffio.current_async_library_cvar.set, None)
+        self.mailbox = mailbox
+        self.event = mailbox.event()
+        self.may_go_on = Lock()
+        self.may_go_on.acquire()
+
+    def call(self) -> None:
         """Call the function, and keep its result for `take`; the thread calls this."""
-        with self._lock:
-            if self.has_ended:
-                return
-            self.has_begun = True
-        try:
-            self._end(_called(function))
-        finally:
-            self.has_ended = True
+        function, context = self._function, self._context
+        self._function = None
+        del self._context
+        self.result = context.run(_called, cast("Callable[[], object]", function))
+
+    def drop(self) -> None:
+        """Forget the function and its result."""
+        self._function = self.result = None
 
     def take(self) -> object:
         """Return the result, or raise the exception of the function."""
-        result, self._result = self._result, None
+        result, self.result = self.result, None
         return _taken(result)
-
-    def give_up(self) -> bool:
-        """Drop the result, if it was not taken; return whether the call goes on. If it has not begun, it never will."""
-        with self._lock:
-            self.has_ended = self.has_ended or not self.has_begun
-            self._is_given_up = True
-            self._result = None
-            return not self.has_ended
-
-    def _end(self, result: object) -> None:
-        with self._lock:
-            self.has_ended = True
-            self._result = None if self._is_given_up else result
 
 
 class _Raised:
     """What a function in a thread has raised, or the event loop for one.
 
-    anyio and trio would pass it on by objects to which frames in its traceback refer. Then only the garbage collector
-    would free the memory of the request. So it goes by this, and so does a reply, which refers to what a model raised.
+    A future would be an object to which frames in its traceback refer. Then only the garbage collector would free the
+    memory of the request. So it goes by this, and so does a reply, which refers to what a model raised.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -261,6 +327,13 @@ class _Raised:
             raise RuntimeError(msg) from error  # anything else would end the event loop
         finally:
             del error
+
+
+async def _outcome(pull: _Pull) -> object:
+    try:
+        return await pull()
+    except Exception as error:  # noqa: BLE001 - raised again, in the thread
+        return _Raised(error)
 
 
 def _called(function: Callable[[], object]) -> object:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamcodec.server import ServerOptions
 from tests.server.models import models
 from tests.server.programs import MODELS, Program, server_here, serving
 from tests.server.wire import GET_LIVE, Wire
@@ -28,7 +27,7 @@ def program() -> Iterator[Program]:
 @pytest.fixture(scope="session", params=["asyncio", "trio"])
 def shared(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
     """The address of a server in this process, on each event loop."""
-    with server_here(models(), ServerOptions(read_timeout=5, idle_timeout=5), backend=request.param) as (_, address):
+    with server_here(models(), backend=request.param) as (_, address):
         yield address
 
 

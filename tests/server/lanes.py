@@ -96,7 +96,7 @@ def mapped_bytes(pid: int) -> int:
     return nbytes
 
 
-def eventually(test: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(test: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Wait until something holds."""
     end = time.monotonic() + seconds
     while not test():

@@ -48,14 +48,14 @@ def _bfloat16(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
 
 async def _hold_up(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
     """Hold up the event loop."""
-    for _ in range(300):
+    for _ in range(6000):
         time.sleep(0.1)  # noqa: ASYNC251 - as it says
     return request.inputs
 
 
 async def _never_end(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
     """Go on although it is cancelled."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 600
     while time.monotonic() < end:
         with suppress(BaseException):
             await anyio.sleep(0.01)
@@ -64,7 +64,7 @@ async def _never_end(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
 
 def _leave_thread(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
     """Leave a thread behind that the interpreter waits for."""
-    threading.Thread(target=time.sleep, args=(30,)).start()
+    threading.Thread(target=time.sleep, args=(600,)).start()
     return request.inputs
 
 

@@ -22,7 +22,7 @@ from tests.processes import announced
 
 ROOT = Path(__file__).parents[2]
 MODELS = "tests.server.models:MODELS"
-_SECONDS = 20
+_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from streamcodec.server import Server, open_listener
 from streamcodec.server.accepting import accept_connections
 from streamcodec.service import Service
 from tests.server.models import models
+from tests.server.wire import GET_LIVE
 
 COUNT = 100
 
@@ -52,7 +53,7 @@ def test_connections_begin_some_at_a_time(backend: str) -> None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(tick)
                 tasks.start_soon(server.serve, listener)
-                with anyio.fail_after(10):
+                with anyio.fail_after(60):
                     while len(server.began) < COUNT:
                         await checkpoint()
                 server.stop()
@@ -64,14 +65,19 @@ def test_connections_begin_some_at_a_time(backend: str) -> None:
     assert len(began) <= COUNT // 4 + 4, "and not one by one"
 
 
-async def _begin_all(count: int, room: int) -> tuple[list[int], int]:
-    """Return in which order connections begin that come at once, and how many waited with the first of them."""
+async def _begin_all(count: int, room: int, sending: dict[int, bytes] | None = None) -> tuple[list[int], int]:
+    """Return in which order connections begin that come at once, and how many waited with the first of them.
+
+    Some may be `sending` something at once.
+    """
     order: list[int] = []
     left: list[int] = []
     with open_listener("127.0.0.1", 0) as listener, ExitStack() as stack:
         listener.setblocking(False)
         clients = [stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(count)]
         names = [client.getsockname() for client in clients]
+        for number, data in (sending or {}).items():
+            clients[number].sendall(data)
 
         def begin(sock: socket.socket) -> None:
             order.append(names.index(sock.getpeername()))
@@ -80,7 +86,7 @@ async def _begin_all(count: int, room: int) -> tuple[list[int], int]:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(accept_connections, listener, begin, lambda: room)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 while len(order) < count:
                     await checkpoint()
             tasks.cancel_scope.cancel()
@@ -97,6 +103,16 @@ def test_who_comes_last_of_many_begins_soon_and_the_others_in_their_order(backen
     order, _ = anyio.run(_begin_all, COUNT, COUNT, backend=backend)
     assert order.index(COUNT - 1) < 12, "in the turn after all have been accepted"
     assert all(place <= first * 4 / 3 + 8 for first, place in enumerate(map(order.index, range(COUNT))))
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_health_check_among_many_begins_soon(backend: str) -> None:
+    checks = dict.fromkeys(range(30, 40), GET_LIVE)
+    order, _ = anyio.run(_begin_all, COUNT, COUNT, {**checks, 20: b"POST / HTTP/1.1"}, backend=backend)
+    places = [*map(order.index, range(COUNT))]
+    assert places[39] < places[20]
+    assert max(places[30:40]) < 30
+    assert max(places[:5]) < 30, "and the oldest go on meanwhile"
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -122,7 +138,7 @@ def test_who_has_not_begun_is_closed_when_no_more_are_accepted(backend: str) -> 
             for sock in begun:
                 sock.close()
             for client in clients:
-                client.settimeout(5)
+                client.settimeout(60)
                 assert client.recv(1) == b""
 
     anyio.run(main, backend=backend)

@@ -19,7 +19,7 @@ from streamcodec.service import Ending, ModelRegistry, RequestRecord, demo_model
 from tests.server.programs import serving
 from tests.server.wire import GET_LIVE, Wire, infer_request, post
 
-SECONDS = 10
+SECONDS = 60
 
 
 def _record(target: str = "/v2", request_id: str | None = None) -> RequestRecord:

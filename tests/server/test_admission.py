@@ -110,7 +110,7 @@ def test_who_has_had_its_last_answer_leaves_before_all_others(monkeypatch: pytes
 
 
 def _wait_for_seats(server: Server, count: int) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while len(server._admission._served) < count and time.monotonic() < deadline:  # noqa: SLF001 - nothing else tells
         time.sleep(0.01)
 
@@ -129,15 +129,13 @@ IDLE: dict[str, Callable[[Wire], object]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("what", IDLE)
 def test_connections_that_ask_for_nothing_shut_nobody_out(backend: str, what: str) -> None:
-    options = ServerOptions(max_connections=8)
+    options = ServerOptions(max_connections=8, idle_timeout=600, head_timeout=600, read_timeout=600)  # no other way out
     with server_here(models(), options, backend=backend) as (server, address), ExitStack() as stack:
         for _ in range(8 + admission.RESERVED_PLACES + 10):
             IDLE[what](stack.enter_context(Wire(address)))
         for request in (GET_LIVE, infer_request(), GET_READY):
-            began = time.monotonic()
             with Wire(address) as wire:
                 assert wire.send(request).response().status == 200
-            assert time.monotonic() - began < 1
         assert len(server._admission._guests) <= 8 + admission.RESERVED_PLACES  # noqa: SLF001 - nothing else tells
 
 
@@ -209,16 +207,16 @@ def test_who_is_told_that_there_is_no_place_can_read_it_while_it_sends(
 
 
 @pytest.mark.parametrize(
-    ("data", "turns"),
+    "data",
     [
-        (head("/v2/models/nobody/infer", "Content-Length: 1000000000000"), 0),
-        (head("/v2/models/nobody/infer", "Transfer-Encoding: chunked"), 0),
-        (head("/v2/models/nobody/infer", "Content-Length: 1000"), 0),
-        (head("/v2/models/nobody") * 2, 1),
+        head("/v2/models/nobody/infer", "Content-Length: 1000000000000"),
+        head("/v2/models/nobody/infer", "Transfer-Encoding: chunked"),
+        head("/v2/models/nobody/infer", "Content-Length: 1000"),
+        head("/v2/models/nobody") * 2,
     ],
 )
-def test_only_who_has_asked_for_more_waits_for_its_turn(
-    backend: str, monkeypatch: pytest.MonkeyPatch, data: bytes, turns: int
+def test_who_has_asked_for_little_does_not_wait_for_the_lane(
+    backend: str, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     """Else refused connections came faster than they went, by one in each turn, and kept their seats from others."""
     taken: list[object] = []
@@ -230,12 +228,12 @@ def test_only_who_has_asked_for_more_waits_for_its_turn(
 
     monkeypatch.setattr(lane, "work", work)
     with server_here(models(), backend=backend) as (_, address), Wire(address) as wire:
-        wire.send(data).response()
-        if turns:
+        wire.send(data)
+        for _ in range(data.count(b"\r\n\r\n")):
             wire.response()
         wire.sock.shutdown(socket.SHUT_WR)
         assert wire.is_closed()
-    assert len(taken) == turns
+    assert not taken
 
 
 def test_who_lingers_makes_room_too(backend: str) -> None:
@@ -302,12 +300,13 @@ def test_a_failure_to_open_a_channel_leaves_no_socket(backend: str, monkeypatch:
 
 
 @contextmanager
-def _slow_turns(backend: str, seconds: float) -> Iterator[Address]:
-    """Serve on an event loop whose every turn takes so long."""
-    has_ended = Event()
+def _slow_turns(backend: str, seconds: float) -> Iterator[tuple[Address, list[None]]]:
+    """Serve on an event loop whose every turn takes so long; note each of them."""
+    has_ended, turns = Event(), list[None]()
 
     async def spin(request: InferenceRequest) -> Outputs:
         while not has_ended.is_set():
+            turns.append(None)
             time.sleep(seconds)  # noqa: ASYNC251 - it is to hold up the event loop
             await anyio.lowlevel.checkpoint()
         return dict(request.inputs)
@@ -317,7 +316,7 @@ def _slow_turns(backend: str, seconds: float) -> Iterator[Address]:
     with server_here(registry, backend=backend) as (_, address), Wire(address) as wire:
         wire.send(infer_request("spin"))
         try:
-            yield address
+            yield address, turns
         finally:
             has_ended.set()
             wire.response()
@@ -325,14 +324,14 @@ def _slow_turns(backend: str, seconds: float) -> Iterator[Address]:
 
 @pytest.mark.slow
 def test_a_busy_event_loop_accepts_all_that_are_there(backend: str) -> None:
-    with _slow_turns(backend, 0.03) as address, ExitStack() as stack:
+    with _slow_turns(backend, 0.03) as (address, turns), ExitStack() as stack:
         wires = [stack.enter_context(Wire(address)) for _ in range(200)]
-        began = time.monotonic()
         for wire in wires:
             wire.send(GET_LIVE)
+        before = len(turns)
         for wire in wires:
             assert wire.response().status == 200
-        assert time.monotonic() - began < 4.0, "some turns for all, and not 200 of 30 ms"
+        assert len(turns) - before < 130, "some turns for all, and not 200"
 
 
 def test_a_connection_that_is_reset_in_the_queue_keeps_nobody_waiting(backend: str) -> None:

@@ -62,7 +62,7 @@ def test_a_budget_asks_for_the_rate_that_the_options_say() -> None:
 
 
 REFUSED = {
-    "to its end": head("/v2/models/nobody", "Connection: close", method="GET"),
+    "to its end": head("/v2/models/nobody", "Connection: close", method="PUT"),
     "before its body": head("/v2/models/nobody/infer", "Connection: close", "Content-Length: 100000"),
 }
 

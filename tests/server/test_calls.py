@@ -10,21 +10,21 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import numpy as np
 import pytest
 
 from streamcodec import Rows, Tensor, Windows, encode_request
 from streamcodec.engine.rows import Window, synchronous
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.server import ServerOptions
+from streamcodec.server import ServerOptions, threads
 from streamcodec.server.calls import is_ending
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Reply, ResolvedHead
 from streamcodec.service.models import Outputs
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request
+from tests.waiting import until
 
-SECONDS = 10.0
+SECONDS = 60.0
 LARGE = 1 << 16
 """Floats: more than an event loop writes as JSON."""
 
@@ -48,13 +48,6 @@ def _request(model: str, count: int, *, is_binary: bool) -> bytes:
     message = encode_request([tensor], parameters={"binary_data_output": is_binary})
     fields = [f"{name}: {value}" for name, value in message.headers]
     return head(f"/v2/models/{model}/infer", *fields) + b"".join(message.buffers)
-
-
-def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert holds()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +78,7 @@ def test_the_answer_of_an_async_model_is_written_in_a_thread_if_that_takes_long(
 def test_if_no_thread_can_be_started_the_client_is_told_to_come_back(
     backend: str, model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run_sync(*_: Any, **__: Any) -> None:  # noqa: ANN401 - whatever it takes
+    def start(_: object) -> None:
         msg = "can't start new thread"
         raise RuntimeError(msg)
 
@@ -93,7 +86,8 @@ def test_if_no_thread_can_be_started_the_client_is_told_to_come_back(
     request = _request(model, LARGE, is_binary=False)
     with server_here(registry, backend=backend) as (server, address), Wire(address) as wire:
         with monkeypatch.context() as broken:
-            broken.setattr(anyio.to_thread, "run_sync", run_sync)
+            broken.setattr(threads, "_Worker", start)
+            broken.setattr(threads, "_IDLE", [])
             answer = wire.send(request).response()
         assert (answer.status, answer.fields["retry-after"]) == (503, "1")
         assert answer.error == "no thread for the model can be started"
@@ -121,14 +115,14 @@ def test_rows_that_hang_end_with_the_models_time_and_their_thread_keeps_the_memo
         try:
             with Wire(address) as wire, pytest.raises(ConnectionError):
                 wire.send(infer_request("m", count=LARGE)).response()
-            _wait_until(lambda: server.abandoned_calls == 1)
+            until(lambda: server.abandoned_calls == 1)
             assert server.unfinished_calls == 1
             assert server.reserved_bytes > 4 * LARGE
             with Wire(address) as wire:  # the thread has the only place
                 assert wire.send(infer_request("other")).response().status == 503
         finally:
             go_on.set()
-        _wait_until(lambda: (server.unfinished_calls, server.reserved_bytes) == (0, 0))
+        until(lambda: (server.unfinished_calls, server.reserved_bytes) == (0, 0))
         with Wire(address) as wire:
             assert floats(wire.send(infer_request("other")).response()) == [0, 1, 2, 3]
 
@@ -151,7 +145,7 @@ def test_asynchronous_rows_that_hang_are_ended_with_the_models_time(backend: str
         with Wire(address) as wire, pytest.raises(ConnectionError):
             wire.send(infer_request("m")).response()
         assert ended.is_set()
-        _wait_until(lambda: server.reserved_bytes == 0)
+        until(lambda: server.reserved_bytes == 0)
         assert server.abandoned_calls == 0
 
 

@@ -16,7 +16,7 @@ from streamcodec.service import Ending, InferenceRequest, Model, ModelRegistry, 
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, floats, infer_request
 
-SECONDS = 10
+SECONDS = 60
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
 
 

@@ -7,20 +7,22 @@ import logging
 import re
 from collections.abc import Mapping
 from itertools import chain
+from typing import Any
 
-import h11
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamcodec import DATATYPES, NEED_DATA, NEED_TURN, Tensor, encode_request
-from streamcodec.http.heads import parse_request
+from streamcodec import DATATYPES, NEED_DATA, NEED_TURN, Limits, Tensor, encode_request
+from streamcodec.http import RequestHead
+from streamcodec.http.plainheads import read_plain_head
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.server.dates import Dates
 from streamcodec.server.express import Express
+from streamcodec.server.observation import Observers
 from streamcodec.server.session import Session, Step
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, Reply, Service, demo_models
 from streamcodec.transports.vectors import batches
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import request_of, service_for
@@ -35,7 +37,7 @@ CASES = [pytest.param(case, id=str(case)) for case in read_corpus() if case.kind
 class OrdinaryWay(Express):
     """No short cut."""
 
-    def find(self, incoming: object) -> None:
+    def find(self, incoming: object, last: object = None) -> None:
         """Leave everything to the ordinary way."""
 
 
@@ -73,6 +75,17 @@ def answers(service: Service, express: Express, message: bytes) -> list[bytes]:
             session.receive_eof()
 
 
+def in_chunks(request: bytes, size: int = 1 << 20) -> bytes:
+    """Return the same request with a body in chunks."""
+    beginning, _, body = request.partition(b"\r\n\r\n")
+    fields = re.sub(
+        rb"Content-Length: \d+", b"Transfer-Encoding: chunked", beginning.replace(b"Inference-Header-Content-", b"*")
+    )
+    pieces = (body[start : start + size] for start in range(0, len(body), size))
+    framed = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    return fields.replace(b"*", b"Inference-Header-Content-") + b"\r\n\r\n" + framed + b"0\r\n\r\n"
+
+
 def sent_by(session: Session) -> bytes:
     """Join what a session has to send."""
     return b"".join(chain.from_iterable(batches(session.outgoing)))
@@ -107,7 +120,7 @@ def test_heads_that_differ_in_their_media_type_alone_are_not_confused() -> None:
     for content_type in types * 2:
         message = usual.replace(b"application/octet-stream", content_type)
         assert answers(service, express, message) == answers(service, ordinary, message)
-    assert express.count == 8  # those of which nothing is refused
+    assert express.count == 12  # all but those whose media type tells the length of the header
 
 
 @pytest.mark.parametrize("field", ["", "X-Trace: 1\r\n"])
@@ -148,7 +161,7 @@ def test_a_model_that_was_missing_can_be_added() -> None:
     assert answers(service, express, infer_request("late"))[0].startswith(b"HTTP/1.1 404")
     service.models.add(late)
     assert answers(service, express, infer_request("late"))[0].startswith(b"HTTP/1.1 200")
-    assert express.count == 1  # the refusal went the ordinary way
+    assert express.count == 2
 
 
 def test_readiness_is_asked_anew() -> None:
@@ -214,7 +227,7 @@ def test_a_request_for_another_host_is_refused_although_the_rest_of_its_head_is_
         for host in (b"evil.example", b"y"):
             other = varied.replace(b"Host: x", b"Host: " + host)
             assert answers(service, express, other)[0].startswith(b"HTTP/1.1 421")
-    assert express.count == 3
+    assert express.count == 9
 
 
 @pytest.mark.slow
@@ -235,12 +248,72 @@ def test_a_refusal_leaves_nothing_to_the_garbage_collector(model: str) -> None:
         gc.enable()
 
 
-CLOSING = GET_LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+CLOSING = "Connection: close"
+AT_ONCE = {
+    "closing": infer_request("identity", CLOSING),
+    "closing, and more behind it": infer_request("identity", CLOSING) + GET_LIVE,
+    "in a chunk": in_chunks(infer_request()),
+    "in a chunk, and closing": in_chunks(infer_request("identity", CLOSING)),
+    "refused, and closing": infer_request("nobody", CLOSING),
+}
+NOT_AT_ONCE = {
+    "in two chunks": in_chunks(infer_request(), 100),
+    "in a chunk, and refused": in_chunks(infer_request("nobody")),
+    "in a chunk, and its header refused": in_chunks(infer_request().replace(b"FP32", b"FP99")),
+    "in chunks that are none": in_chunks(infer_request()).replace(b"\r\n0\r\n", b"\r\n;\r\n"),
+    "in chunks without a number": in_chunks(infer_request()).replace(b"\r\n0\r\n", b"\r\nx\r\n"),
+    "with a trailer": in_chunks(infer_request())[:-2] + b"X: y\r\n\r\n",
+    "with a length, too": in_chunks(infer_request()).replace(b"Host: x", b"Host: x\r\nContent-Length: 5"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_at_once"), [*((name, True) for name in AT_ONCE), *((name, False) for name in NOT_AT_ONCE)]
+)
+def test_other_framings_are_answered_alike(name: str, is_at_once: bool) -> None:
+    service = Service(demo_models())
+    express, message = Counting(service), (AT_ONCE | NOT_AT_ONCE)[name]
+    assert answers(service, express, message) == answers(service, OrdinaryWay(service), message)
+    assert bool(express.count) is is_at_once
+
+
+@pytest.mark.parametrize(
+    "options", [{"cors_origins": ["*"]}, {"cors_origins": ["https://a.example"]}, {"compresses": True}]
+)
+def test_the_fields_of_a_service_are_in_each_answer(options: dict[str, Any]) -> None:
+    service = Service(demo_models(), **options)
+    express, message = Counting(service), infer_request() + GET_LIVE + infer_request("nobody")
+    for _ in range(2):
+        assert answers(service, express, message) == answers(service, OrdinaryWay(service), message)
+    assert express.count == 6
+
+
+@pytest.mark.parametrize("wrong", [(b"FP32", b"FP99"), (b'"shape":[', b'"shape":[1,')])
+def test_a_refused_request_is_counted_for_its_model(wrong: tuple[bytes, bytes]) -> None:
+    service = Service(demo_models())
+    records = []
+    for express in (Express(service), OrdinaryWay(service)):
+        observe = Observers([]).of("")
+        session = Session(service, express, Admission(ServerOptions()), FIXED, observe)
+        session.connection.feed(infer_request().replace(*wrong))
+        assert session.next_event() is Step.SEND
+        record = session.observation
+        assert record is not None
+        records.append((record.model, record.version, record.request_id, record.status, record.code))
+    assert records[0] == records[1]
+    assert records[0][:2] == ("identity", "1")
+
+
+def test_a_page_goes_the_ordinary_way() -> None:
+    service = Service(demo_models())
+    service.add_page("/page", lambda: Reply(status=200, headers=[("Connection", "close")]))
+    express, message = Counting(service), head("/page?x", method="GET")
+    assert answers(service, express, message) == answers(service, OrdinaryWay(service), message)
+    assert express.count == 0
+
+
 UNPLAIN = {
-    "closing": CLOSING,
-    "chunked": head("/v2/models/identity/infer", "Transfer-Encoding: chunked"),
     "compressed": head("/v2/models/identity/infer", "Content-Encoding: gzip", "Content-Length: 0"),
-    "of which the body has not come": head("/v2/models/identity/infer", "Content-Length: 9"),
 }
 
 
@@ -250,11 +323,11 @@ def test_a_head_that_is_not_plain_is_read_once_and_by_the_ordinary_way(
 ) -> None:
     read: list[bytes] = []
 
-    def noted(connection: h11.Connection, head: bytes) -> h11.Request:
-        read.append(head)
-        return parse_request(connection, head)
+    def noted(text: bytes, limits: Limits) -> RequestHead | None:
+        read.append(text)
+        return read_plain_head(text, limits)
 
-    monkeypatch.setattr("streamcodec.http.server.parse_request", noted)
+    monkeypatch.setattr("streamcodec.http.server.read_plain_head", noted)
     service = Service(demo_models())
     session = Session(service, Express(service), Admission(ServerOptions()), FIXED)
     session.connection.feed(UNPLAIN[name])

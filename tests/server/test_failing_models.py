@@ -172,7 +172,7 @@ def test_nothing_of_a_call_that_was_given_up_waits_for_it(backend: str, caplog: 
 
     def fail(request: InferenceRequest) -> dict[str, Any]:
         _look(request)
-        is_over.wait(10)
+        is_over.wait(60)
         raise ValueError
 
     models = ModelRegistry.of([Model(name="m", predict=fail)])
@@ -191,13 +191,13 @@ def test_nothing_of_an_answer_whose_client_has_left_before_waits_for_it(
 
     def echo(request: InferenceRequest) -> dict[str, Any]:
         has_begun.set()
-        has_left.wait(10)
+        has_left.wait(60)
         return {"y": _look(request)}
 
     models = ModelRegistry.of([Model(name="m", predict=echo)])
     with _no_collector(caplog), server_here(models, backend=backend) as (_, address), Wire(address) as wire:
         wire.send(infer_request("m", count=1 << 20))
-        assert has_begun.wait(10)
+        assert has_begun.wait(60)
         leave_abruptly(wire.sock)
         has_left.set()
         assert eventually(lambda: bool(_SEEN) and _SEEN[0]() is None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-import time
 import zlib
 from collections.abc import Iterator, Mapping
 
@@ -19,6 +18,7 @@ from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service,
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Answer, Wire, floats, head, infer_request, post
+from tests.waiting import until
 
 APP = "https://app.example"
 ORIGIN = f"Origin: {APP}"
@@ -32,7 +32,7 @@ def _service() -> Service:
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
 def featured(request: pytest.FixtureRequest) -> Iterator[Address]:
-    options = ServerOptions(read_timeout=0.5, idle_timeout=5)
+    options = ServerOptions(read_timeout=3.0, idle_timeout=60)
     with server_here(_service(), options, backend=request.param) as (_, address):
         yield address
 
@@ -160,9 +160,9 @@ def test_page_can_read_every_error(featured: Address, request_bytes: bytes, stat
 
 
 def test_page_can_read_that_the_server_is_full() -> None:
-    with server_here(_service(), ServerOptions(max_connections=1)) as (_, address), Wire(address) as first:
+    with server_here(_service(), ServerOptions(max_connections=1)) as (server, address), Wire(address) as first:
         first.send(GET_LIVE, infer_request()[:-1]).response()  # it is busy from now on
-        time.sleep(0.2)
+        until(lambda: server.requests_in_progress == 1)
         with Wire(address) as second:
             answer = second.send(infer_request("identity", ORIGIN)).response()
     assert answer.status == 503

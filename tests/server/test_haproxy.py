@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
-_SECONDS = 20
+_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)

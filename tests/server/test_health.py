@@ -14,10 +14,10 @@ import pytest
 from tests.server.programs import ROOT, Program
 from tests.server.wire import GET_LIVE, Wire, post
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.quiet
 
 BOUND = 0.25
-"""Seconds. Usual figures are a few milliseconds; the machine that tests may be busy with other things."""
+"""Seconds. Usual figures are a few milliseconds."""
 
 _SEND = """
 import sys, socket

@@ -79,7 +79,17 @@ class Reader(threading.Thread):
             assert wire.send(GET_LIVE).response().status == 200
 
 
-def test_memory_and_health_while_an_answer_of_160_mib_is_read(fresh: Program) -> None:
+def test_memory_while_an_answer_of_160_mib_is_read(fresh: Program) -> None:
+    _read_beside_health_checks(fresh)
+
+
+@pytest.mark.quiet
+def test_health_while_an_answer_of_160_mib_is_read(fresh: Program) -> None:
+    assert np.quantile(_read_beside_health_checks(fresh), 0.9) < 0.1
+
+
+def _read_beside_health_checks(fresh: Program) -> list[float]:
+    """Have it read, and see that little memory is taken; return how long each health check took meanwhile."""
     with Wire(fresh.address) as wire:
         assert wire.send(GET_LIVE).response().status == 200
         before = resident(fresh.process.pid)
@@ -101,7 +111,7 @@ def test_memory_and_health_while_an_answer_of_160_mib_is_read(fresh: Program) ->
     assert abs(reader.values - COUNT) < 10, "all but what may be cut in two, and the model's name has none"
     assert reader.nbytes == int(reader.fields["content-length"]) > COUNT * len(TEXT) // len(PATTERN)
     assert grown < COUNT + (16 << 20)
-    assert np.quantile(seconds, 0.9) < 0.1
+    return seconds
 
 
 def _changing(_: InferenceRequest) -> Outputs:
@@ -148,7 +158,7 @@ def test_an_answer_goes_on_while_models_have_all_threads(backend: str) -> None:
         reader.send(head("/v2/models/large/infer", fields), body)
         assert reader.sock.recv(1, socket.MSG_PEEK)
         other.send(head("/v2/models/wait/infer", fields), body)
-        assert has_begun.wait(10)
+        assert has_begun.wait(60)
         assert reader.response().body.endswith(b",-100,-100]}]}")
         may_end.set()
         assert other.response().status == 200

@@ -49,6 +49,7 @@ SHOWN_BY = {
     "max_compression_ratio": "test_limits::test_compression_ratio",
     "max_head_bytes": "test_limits::test_head_bytes",
     "max_head_fields": "test_limits::test_head_fields",
+    "max_field_bytes": "test_limits::test_field_bytes",
     "max_document_bytes": "tests.client.test_documents::test_how_long_a_document_may_be_is_a_limit",
     "max_drain_bytes": "test_limits::test_drained_bytes",
     "max_connections": "test_patience::test_connections_beyond_the_cap_are_told_when_to_come_back",
@@ -71,6 +72,7 @@ SHOWN_BY = {
     "linger_timeout": "test_limits::test_a_refused_client_that_never_stops_sending_is_cut_off",
     "shutdown_timeout": "test_patience::test_a_request_that_takes_too_long_to_end_is_given_up",
     "drain_delay": "test_draining::test_readiness_turns_first_and_everything_is_served",
+    "worker_timeout": "test_stuck_workers::test_a_stopped_worker_is_replaced",
     "resumable_uploads": "test_uploads::test_ten_thousand_begun_uploads_are_bounded",
     "upload_timeout": "test_uploads::test_an_upload_that_nobody_resumes_is_dropped_by_itself",
     "busy_poll": "test_limits::test_an_event_loop_stays_awake_for_so_long_and_no_longer",
@@ -113,7 +115,7 @@ def test_every_limit_has_its_reason_beside_it(kind: type) -> None:
 
 def test_every_option_is_finite_by_default() -> None:
     for name in OPTION_FIELDS:
-        if name not in {"drain_delay", *OFF}:  # a part of another, and 0 by default
+        if name not in {"drain_delay", "busy_poll", *OFF}:  # a part of another, no limit, and 0 by default
             assert 0 < getattr(ServerOptions(), name) < math.inf, name
 
 
@@ -126,7 +128,15 @@ def _options(name: str, value: Any) -> ServerOptions:  # noqa: ANN401 - anything
 
 COUNTS = [name for name in OPTION_FIELDS if name.startswith("max_") and name not in OFF]
 TIMES = [name for name in OPTION_FIELDS if name.endswith(("_timeout", "_poll", "_rate", "_delay"))]
-FROM_ZERO = {"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "drain_delay", "busy_poll"}
+FROM_ZERO = {
+    "min_rate",
+    "budget_timeout",
+    "linger_timeout",
+    "shutdown_timeout",
+    "drain_delay",
+    "worker_timeout",
+    "busy_poll",
+}
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -240,6 +250,15 @@ def test_head_fields() -> None:
     assert _statuses(Limits(max_head_fields=2), short, three, short, three) == [200, 431, 200, 431]
 
 
+@pytest.mark.parametrize("name", ["Accept-Encoding", "Content-Type", "Connection", "CONTENT-TYPE"])
+def test_field_bytes(name: str) -> None:
+    requests = [head("/v2", f"{name}: {'x' * count}", method="GET") for count in (9, 10)]
+    parts = [f"{name}: xxxxx", f"X-Long: {'x' * 99}", f"{name.lower()}: xxxxx"]
+    requests.append(head("/v2", *parts, method="GET"))
+    limits = Limits(max_field_bytes=9)
+    assert _statuses(limits, *requests, *requests) == [200, 431, 431, 200, 431, 431]
+
+
 def test_drained_bytes(backend: str) -> None:
     def is_kept(limit: int) -> bool:
         service = Service(models(), limits=Limits(max_drain_bytes=limit))
@@ -303,7 +322,7 @@ def test_answers_to_many_reads_of_one_turn_are_counted_together(flushed: list[in
     may_go = threading.Event()
 
     def hold_up(request: InferenceRequest) -> Outputs:
-        assert may_go.wait(10)
+        assert may_go.wait(60)
         return dict(request.inputs)
 
     registry = models()
@@ -330,7 +349,7 @@ def test_as_many_models_run_at_once_as_there_are_workers(backend: str) -> None:
             most[0] = max(most[0], running[0])
             if running[0] == 2:
                 may_go.set()
-        assert may_go.wait(10)
+        assert may_go.wait(60)
         with lock:
             running[0] -= 1
         return dict(request.inputs)
@@ -393,6 +412,14 @@ class Loop:
 
     def call_soon(self, function: Callable[[], None]) -> None:
         self.coming.append(function)
+
+
+@pytest.mark.parametrize(("cores", "is_awake"), [(None, False), (1, False), (3, False), (4, True), (64, True)])
+def test_an_event_loop_stays_awake_only_where_there_are_cores_to_spare(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, *, is_awake: bool
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert (ServerOptions().busy_poll > 0) is is_awake
 
 
 @pytest.mark.parametrize(("busy_poll", "turns"), [(0.0, 0), (1.0, 1), (5.0, 5)])

@@ -41,9 +41,10 @@ from tests.server.lanes import eventually
 from tests.server.programs import server_here
 from tests.server.test_express import OrdinaryWay, sent_by
 from tests.server.wire import GET_LIVE, Wire, head, infer_request, post
+from tests.waiting import until
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
-SECONDS = 10
+SECONDS = 60
 
 
 class Recording(Observer):
@@ -357,9 +358,9 @@ def test_waiting_for_memory_is_waiting() -> None:
     recording, gate = Recording(), threading.Event()
     registry = ModelRegistry.of([Model(name="m", predict=partial(_wait, gate))])
     options = ServerOptions(max_memory_bytes=10_000, budget_timeout=0.2)
-    with server_here(registry, options, observer=recording) as (_, address), Wire(address) as first:
+    with server_here(registry, options, observer=recording) as (server, address), Wire(address) as first:
         first.send(infer_request("m", count=2000))
-        threading.Event().wait(0.2)
+        until(lambda: server.load().busy_threads == 1)
         with Wire(address) as second:
             assert second.send(infer_request("m", count=2000)).response().status == 503
         record = recording.next()
@@ -378,7 +379,7 @@ def test_an_observation_begins_as_a_record_does() -> None:
 
 
 def test_the_time_of_day_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    times, days = iter([10.0, 10.5, 11.5]), iter([1000.0, 5000.0])
+    times, days = iter([10.0, 10.0, 10.5, 11.5, 11.5]), iter([1000.0, 5000.0])
     monkeypatch.setattr("streamcodec.server.observation.time.time", partial(next, days))
     observe = Observers([], partial(next, times)).of("client")
     assert [observe(0).started for _ in range(3)] == [1000.0, 1000.5, 5000.0]
@@ -428,11 +429,12 @@ def test_a_model_does_not_pay_for_the_windows_that_it_waits_for(backend: str) ->
     message = infer_request("m", count=1 << 16)
     with server_here(registry, backend=backend, observer=recording) as (_, address), Wire(address) as wire:
         wire.send(message[:-8])
-        threading.Event().wait(0.3)
+        threading.Event().wait(1.0)
         assert wire.send(message[-8:]).response().status == 200
         record = recording.next()
     assert recording.of(record) == CALL
-    assert record.body_seconds > 0.2 > record.model_seconds > 0
+    assert record.body_seconds > 0.9
+    assert 0 < record.model_seconds < record.seconds - 0.9
 
 
 def _load_when(is_right: Callable[[ServerLoad], bool], load: Callable[[], ServerLoad]) -> ServerLoad:

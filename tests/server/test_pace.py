@@ -1,9 +1,12 @@
-"""Pace: larger requests to quick models are answered without a thread, and others keep theirs."""
+"""Pace: requests to models that have proved quick are answered without a thread, and others keep theirs."""
 
 from __future__ import annotations
 
 import re
+import sys
+import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 
@@ -16,11 +19,14 @@ from streamcodec.server.admission import Admission
 from streamcodec.server.express import Express
 from streamcodec.server.pace import run
 from streamcodec.server.session import Session, Step
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, Service
 from streamcodec.service.models import Outputs
+from streamcodec.service.observing import RequestRecord
 from tests.effort import places
+from tests.server.programs import server_here
 from tests.server.test_express import FIXED, OrdinaryWay, sent_by
-from tests.server.wire import head
+from tests.server.wire import Wire, head
+from tests.waiting import until
 
 NBYTES = 200_000
 STALL = 0.004
@@ -37,25 +43,45 @@ def _message(array: np.ndarray[Any, Any], *fields: str, is_binary: bool = True) 
 MESSAGE = _message(np.arange(NBYTES, dtype=np.uint8))
 
 
+SMALL = _message(np.arange(100, dtype=np.uint8))
+OFTEN = 16
+"""Quick calls in a row, in threads, before one needs none."""
+
+
 class Clock:
-    """The time, which passes only in models."""
+    """The time, which passes only in models, and what the system counts meanwhile."""
 
     now = 0.0
+    waits = 0
+    interruptions = 0
+    cpu_seconds = 0.0
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("perf_counter", "thread_time"):
-        monkeypatch.setattr(pace, name, lambda: Clock.now)
+    monkeypatch.setattr(pace, "perf_counter", lambda: Clock.now)
+    monkeypatch.setattr(pace, "_usage", lambda: (Clock.waits, Clock.interruptions, Clock.cpu_seconds))
 
 
-def _session(service: Service, kind: type[Express] = Express) -> Session:
-    return Session(service, kind(service), Admission(ServerOptions()), FIXED)
+def _session(service: Service, kind: type[Express] = Express, model_timeout: float = 300.0) -> Session:
+    return Session(service, kind(service, model_timeout), Admission(ServerOptions()), FIXED)
 
 
-def _service(wait: Callable[[], float] = lambda: 0.0, *, is_inline: bool = True) -> Service:
+def _nothing() -> None:
+    pass
+
+
+def _takes(seconds: float = STALL, *, waits: int = 0, interruptions: int = 0, cpu_seconds: float = 0.0) -> None:
+    """Have a call take so long, and so much of what the system counts."""
+    Clock.now += seconds
+    Clock.waits += waits
+    Clock.interruptions += interruptions
+    Clock.cpu_seconds += cpu_seconds
+
+
+def _service(work: Callable[[], object] = _nothing, *, is_inline: bool | None = True) -> Service:
     def predict(request: InferenceRequest) -> Outputs:
-        Clock.now += wait()
+        work()
         return {"x": request.inputs["x"]}
 
     return Service(ModelRegistry.of([Model(name="m", predict=predict, is_inline=is_inline)]))
@@ -80,21 +106,156 @@ def _answered(session: Session, pieces: list[bytes]) -> tuple[bytes, bool]:
     return sent, has_called
 
 
-def test_requests_that_were_quick_twice_need_no_thread() -> None:
-    session = _session(_service())
-    assert [_answered(session, [MESSAGE])[1] for _ in range(5)] == [True, True, False, False, False]
+def _wanted(session: Session, count: int, message: bytes = MESSAGE) -> list[bool]:
+    """Bring so many requests; return which of them wanted a thread."""
+    return [_answered(session, [message])[1] for _ in range(count)]
 
 
-def test_a_model_that_stalls_has_a_thread_again_until_it_was_quick_twice() -> None:
-    waits = iter([0.0, 0.0, 0.0, STALL, 0.0, STALL, 0.0, 0.0, 0.0])
-    session = _session(_service(lambda: next(waits)))
-    wanted = [True, True, False, False, True, True, True, True, False]
-    assert [_answered(session, [MESSAGE])[1] for _ in wanted] == wanted
+@pytest.mark.parametrize("message", [SMALL, MESSAGE], ids=["small", "large"])
+def test_requests_that_were_quick_often_need_no_thread(message: bytes) -> None:
+    session = _session(_service(is_inline=None))
+    assert _wanted(session, OFTEN + 3, message) == [True] * OFTEN + [False] * 3
 
 
-def test_a_model_that_was_not_declared_quick_keeps_its_thread() -> None:
+def test_a_model_that_says_that_it_is_quick_proves_it_for_large_requests_only() -> None:
+    session = _session(_service(is_inline=True))
+    assert _wanted(session, 3, SMALL) == [False] * 3
+    assert _wanted(session, OFTEN + 1) == [True] * OFTEN + [False]
+
+
+def test_a_model_that_says_that_it_needs_a_thread_always_has_one() -> None:
     session = _session(_service(is_inline=False))
-    assert all(_answered(session, [MESSAGE])[1] for _ in range(5))
+    assert all(_wanted(session, OFTEN + 3, SMALL) + _wanted(session, OFTEN + 3))
+
+
+def test_small_requests_do_not_vouch_for_larger_ones() -> None:
+    session = _session(_service(is_inline=None))
+    assert _wanted(session, OFTEN + 1, SMALL)[-1] is False
+    assert _wanted(session, OFTEN + 1) == [True] * OFTEN + [False]
+
+
+def test_a_model_that_waits_however_shortly_keeps_its_thread() -> None:
+    session = _session(_service(partial(_takes, 0.0, waits=1), is_inline=None))
+    assert all(_wanted(session, 3 * OFTEN, SMALL))
+
+
+@pytest.mark.parametrize("message", [SMALL, MESSAGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "slow",
+    [
+        partial(_takes, waits=1, interruptions=3),
+        partial(_takes, cpu_seconds=STALL),
+        partial(_takes, cpu_seconds=STALL, interruptions=3),
+        _takes,
+        partial(int, "it fails"),
+    ],
+    ids=["waits", "computes", "computes, and is interrupted", "takes time, by whatever", "fails"],
+)
+def test_one_slow_call_sends_a_model_back_to_threads_for_ever_longer(slow: Callable[[], None], message: bytes) -> None:
+    work = _nothing
+    session = _session(_service(lambda: work(), is_inline=None))  # noqa: PLW0108 - it changes
+    assert _wanted(session, OFTEN + 1, message)[-1] is False
+    lengths = []
+    for _ in range(3):
+        work = slow
+        assert _wanted(session, 1, message) == [False]
+        work, since = _nothing, Clock.now
+        assert all(_wanted(session, OFTEN, message))
+        while _wanted(session, 1, message) == [True]:
+            Clock.now += 0.01
+        lengths.append(Clock.now - since)
+    assert lengths[0] >= 1
+    assert lengths == pytest.approx([lengths[0], 2 * lengths[0], 4 * lengths[0]], rel=0.2)
+
+
+def test_a_call_that_the_system_has_interrupted_is_not_slow_by_itself() -> None:
+    work = _nothing
+    session = _session(_service(lambda: work(), is_inline=None))  # noqa: PLW0108 - it changes
+    assert _wanted(session, OFTEN + 1, SMALL)[-1] is False
+    work = partial(_takes, interruptions=1, cpu_seconds=0.0001)
+    assert _wanted(session, 3, SMALL) == [False] * 3
+
+
+@pytest.mark.parametrize("message", [SMALL, MESSAGE], ids=["small", "large"])
+def test_a_call_without_a_thread_has_the_time_limit_of_any_call(message: bytes) -> None:
+    work = _nothing
+    session = _session(_service(lambda: work(), is_inline=None), model_timeout=0.5)  # noqa: PLW0108 - it changes
+    _wanted(session, OFTEN, message)
+    answers = []
+    for seconds in (0.5, 0.6):
+        Clock.now = 10_000 * seconds  # the pause of the call before is over
+        _wanted(session, OFTEN, message)
+        work = partial(_takes, seconds)
+        answer, has_called = _answered(session, [message])
+        work = _nothing
+        assert not has_called
+        answers.append(answer)
+    assert answers[0].startswith(b"HTTP/1.1 200")
+    assert answers[1].startswith(b"HTTP/1.1 504")
+    assert b"model 'm' has not answered within 0.5 seconds" in answers[1]
+
+
+class Calls(Observer):
+    """Where the calls of models were, and where their requests ended: that is on the event loop."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.loops: list[int] = []
+
+    def call_begun(self, request: RequestRecord) -> None:  # noqa: ARG002 - the same for all
+        self.begun.append(threading.get_ident())
+
+    def call_ended(self, request: RequestRecord) -> None:  # noqa: ARG002 - as before
+        self.ended.append(threading.get_ident())
+
+    def request_ended(self, request: RequestRecord) -> None:
+        assert request.status == 200
+        self.loops.append(threading.get_ident())
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+def test_a_server_calls_a_function_on_its_event_loop_when_it_is_quick_and_else_in_threads(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # with the time as it is
+    lock = threading.Lock()
+
+    def wait(request: InferenceRequest) -> Outputs:
+        lock.acquire(timeout=0.0001)
+        return {"x": request.inputs["x"]}
+
+    def echo(request: InferenceRequest) -> Outputs:
+        return {"x": request.inputs["x"]}
+
+    models = [
+        Model(name="m", predict=echo),
+        Model(name="w", predict=wait),
+        Model(name="t", predict=echo, is_inline=False),
+    ]
+    calls = Calls()
+    with (
+        lock,
+        server_here(ModelRegistry.of(models), backend=backend, observer=calls) as (_, address),
+        Wire(address) as wire,
+    ):
+
+        def is_in_thread(message: bytes) -> bool:
+            """Bring a request; return whether its function had a thread."""
+            assert wire.send(message).response().status == 200
+            until(lambda: len(calls.loops) == len(calls.begun))
+            assert calls.begun[-1] == calls.ended[-1]
+            return calls.begun[-1] != calls.loops[-1]
+
+        assert all(is_in_thread(SMALL) for _ in range(OFTEN))
+        until(lambda: not is_in_thread(SMALL))
+        for name in (b"/w/", b"/t/"):
+            assert all(is_in_thread(SMALL.replace(b"/m/", name)) for _ in range(3 * OFTEN))
+
+
+def test_where_the_system_does_not_count_for_threads_the_clock_alone_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert pace._usage_of_thread()() == (0, 0, 0.0)  # noqa: SLF001 - nothing else tells
 
 
 @pytest.mark.parametrize(
@@ -108,7 +269,7 @@ def test_a_model_that_was_not_declared_quick_keeps_its_thread() -> None:
 )
 def test_what_must_be_looked_at_keeps_its_thread(message: bytes) -> None:
     session = _session(_service())
-    for _ in range(4):
+    for _ in range(OFTEN + 1):
         taken, step = 0, session.next_event()
         while step is not Step.CALL:
             taken += session.connection.feed(message[taken:])

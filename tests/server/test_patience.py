@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import anyio
 import pytest
@@ -19,6 +19,7 @@ from streamcodec.service import Service
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request, post
+from tests.waiting import until
 
 Address = tuple[str, int]
 TARGET = "/v2/models/identity/infer"
@@ -46,7 +47,7 @@ def test_an_idle_connection_is_closed_without_a_word(impatient: Address) -> None
         assert used.send(GET_LIVE).response().status == 200
         assert fresh.is_closed()
         assert used.is_closed()
-        assert 0.3 < _seconds(began) < 2
+        assert _seconds(began) > 0.3
 
 
 @pytest.mark.slow
@@ -62,17 +63,18 @@ def test_a_request_that_stops_is_answered_408(impatient: Address, start: bytes) 
         assert (answer.status, answer.is_last) == (408, True)
         assert "slow" in answer.error
         assert wire.is_closed()
-        assert 0.1 < _seconds(began) < 1.5
+        assert _seconds(began) > 0.1
 
 
 @pytest.mark.slow
-def test_slow_is_not_stopped(impatient: Address) -> None:
-    with Wire(impatient) as wire:
+def test_slow_is_not_stopped(backend: str) -> None:
+    options = ServerOptions(read_timeout=1.5)
+    with server_here(models(), options, backend=backend) as (_, address), Wire(address) as wire:
         request = infer_request()
         step = len(request) // 8 + 1
         for start in range(0, len(request), step):
             wire.send(request[start : start + step])
-            time.sleep(0.08)
+            time.sleep(0.3)
         assert wire.response().status == 200
 
 
@@ -80,7 +82,7 @@ def test_slow_is_not_stopped(impatient: Address) -> None:
 def test_a_client_that_does_not_read_is_given_up(impatient: Address) -> None:
     with Wire(impatient) as wire:
         wire.send(post(_number(1 << 26), model="large"))
-        time.sleep(1)
+        time.sleep(2)
         received = 0
         with pytest.raises(ConnectionError):  # noqa: PT012 - until then it gets what was under way
             while chunk := wire.sock.recv(1 << 20):
@@ -95,7 +97,7 @@ def test_connections_beyond_the_cap_are_told_when_to_come_back(backend: str) -> 
         with Wire(address) as first, Wire(address) as second:
             for wire in (first, second):
                 wire.send(request[:-1])
-            _wait_until(lambda: _is_full(address))
+            until(lambda: _is_full(address))
             for refused in (infer_request(), head(TARGET, "Content-Length: 1000000000")):
                 with Wire(address) as third:
                     answer = third.send(refused).response()
@@ -124,8 +126,8 @@ def test_stop_lets_requests_end_and_closes_idle_connections(backend: str) -> Non
         idle, begun, busy = Wire(address), Wire(address), Wire(address)
         idle.send(GET_LIVE).response()
         begun.send(infer_request()[:40])  # within the head
-        busy.send(post(_number(0.5), model="sleep"))
-        time.sleep(0.2)
+        busy.send(post(_number(1.5), model="sleep"))
+        until(lambda: server.load().connections == 3 and server.load().busy_threads == 1)
         reader = threading.Thread(target=lambda: answers.append(busy.response()))
         reader.start()
         ender = threading.Timer(0.4, lambda: begun.send(infer_request()[40:]))
@@ -141,14 +143,12 @@ def test_stop_lets_requests_end_and_closes_idle_connections(backend: str) -> Non
 
 def test_a_request_that_takes_too_long_to_end_is_given_up(backend: str) -> None:
     options = ServerOptions(shutdown_timeout=0.2)
-    began = time.monotonic()
     with server_here(models(), options, backend=backend) as (server, address):
         wire = Wire(address)
         wire.send(post(_number(1.0), model="sleep"))
-        time.sleep(0.2)
+        until(lambda: server.load().busy_threads == 1)
     assert server.abandoned_calls == 1
     assert wire.is_closed()
-    assert _seconds(began) < 3
     wire.sock.close()
 
 
@@ -156,7 +156,7 @@ def test_a_server_that_was_stopped_before_it_serves_does_not_serve(backend: str)
     async def main() -> None:
         server = Server(Service(models()))
         server.stop()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await server.serve(open_listener("127.0.0.1", 0))
 
     anyio.run(main, backend=backend)
@@ -165,7 +165,7 @@ def test_a_server_that_was_stopped_before_it_serves_does_not_serve(backend: str)
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")  # noqa: PTH112
 def test_nothing_is_left_of_200_connections(backend: str) -> None:
-    with server_here(models(), ServerOptions(read_timeout=5), backend=backend) as (server, address):
+    with server_here(models(), ServerOptions(read_timeout=60), backend=backend) as (server, address):
         with Wire(address) as wire:
             wire.send(infer_request()).response()  # the first worker thread
         time.sleep(0.2)
@@ -184,7 +184,7 @@ def test_nothing_is_left_of_200_connections(backend: str) -> None:
                     case _:
                         wire.sock.shutdown(socket.SHUT_WR)
                         assert wire.is_closed()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while len(os.listdir("/proc/self/fd")) > files and time.monotonic() < deadline:  # noqa: PTH208
             time.sleep(0.05)
         assert len(os.listdir("/proc/self/fd")) == files  # noqa: PTH208
@@ -204,20 +204,13 @@ def test_what_a_request_had_is_free_once_its_client_has_gone_and_waits_for_no_co
         try:
             with Wire(address) as wire:
                 wire.send(head(TARGET, "Content-Length: 1000000"))
-                _wait_until(lambda: bool(server._drivers))  # noqa: SLF001 - nothing else tells
+                until(lambda: bool(server._drivers))  # noqa: SLF001 - nothing else tells
                 session = weakref.ref(next(iter(server._drivers)).session)  # noqa: SLF001 - as before
                 if is_reset:
                     wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            _wait_until(lambda: session() is None)
+            until(lambda: session() is None)
         finally:
             gc.enable()
-
-
-def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert holds()
 
 
 def _number(value: float) -> bytes:

@@ -97,6 +97,7 @@ def test_no_turn_is_long_however_many_requests_come_at_once(backend: str, kind: 
     )
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("kind", PIPELINED)
 def test_others_are_answered_meanwhile(backend: str, kind: str) -> None:
     data = PIPELINED[kind]
@@ -151,7 +152,7 @@ def test_who_stops_sending_is_answered_all_that_waits(backend: str) -> None:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_wait_that_is_looked_at_meanwhile_loses_nothing(loop: str) -> None:
-    options = ServerOptions(idle_timeout=0.004, head_timeout=5, header_timeout=5, read_timeout=5)  # a look each ms
+    options = ServerOptions(idle_timeout=0.004, head_timeout=60, header_timeout=60, read_timeout=60)  # a look each ms
     with server_here(models(), options, backend=loop) as (_, address), Wire(address) as wire:
         wire.send(GET_LIVE * COUNT)
         assert [wire.response().status for _ in range(COUNT)] == [200] * COUNT
@@ -190,45 +191,6 @@ async def test_what_waits_for_who_has_gone_is_dropped() -> None:
     outbox.flush()
     assert (gone.written, here.written) == ([], [b"ab"])
     assert outbox.nbytes(gone) == 0
-
-
-@_on_a_loop
-async def test_those_who_are_behind_go_on_in_turn() -> None:
-    outbox = Outbox(0.0)
-    order: list[str] = []
-
-    def catch_up(name: str) -> None:
-        order.append(name)
-        time.sleep(0.0015)
-        if order.count(name) < 3:
-            outbox.later(lambda: catch_up(name))
-
-    for name in "abc":
-        outbox.later(lambda name=name: catch_up(name))  # type: ignore[misc] # bound by its default
-    turns = 0
-    while outbox.behind:
-        before = len(order)
-        await asyncio.sleep(0)
-        assert len(order) <= before + 1
-        turns += 1
-    assert order == [*"abcabcabc"]
-    assert turns >= 9
-
-
-@_on_a_loop
-async def test_a_failure_keeps_nobody_else_behind() -> None:
-    outbox = Outbox(0.0)
-    order: list[int] = []
-    asyncio.get_running_loop().set_exception_handler(lambda *_: order.append(0))
-
-    def fail() -> None:
-        raise MemoryError
-
-    outbox.later(fail)
-    outbox.later(lambda: order.append(1))
-    for _ in range(4):
-        await asyncio.sleep(0)
-    assert order == [0, 1]
 
 
 # The session

@@ -70,7 +70,7 @@ def test_bytes_that_come_one_by_one_are_not_enough(backend: str) -> None:
 
     async def main() -> None:
         client = Trickle(body, 1, 0.005, at_once=len(body) // 2)
-        with anyio.fail_after(5), pytest.raises(RemoteProtocolError, match="body of the request comes") as caught:
+        with anyio.fail_after(60), pytest.raises(RemoteProtocolError, match="body of the request comes") as caught:
             await receive_request(scope, client.receive, timeout=0.1, min_rate=1e7, budget=budget)
         assert caught.value.status_hint == 408
 
@@ -85,7 +85,7 @@ def test_a_json_header_that_comes_byte_by_byte_has_an_end(backend: str) -> None:
 
     async def main() -> None:
         client = Trickle(body, 1, 0.01)
-        with anyio.fail_after(5), pytest.raises(RemoteProtocolError, match="JSON header of the request") as caught:
+        with anyio.fail_after(60), pytest.raises(RemoteProtocolError, match="JSON header of the request") as caught:
             await receive_with(scope, client.receive, SharedBudget(1 << 20), options)
         assert caught.value.status_hint == 408
 
@@ -98,7 +98,7 @@ def test_a_client_that_is_quick_enough_has_its_time(backend: str) -> None:
 
     async def main() -> None:
         client = Trickle(body, 20_000, 0.03)
-        received = await receive_request(scope, client.receive, timeout=0.4, min_rate=1e4)
+        received = await receive_request(scope, client.receive, timeout=5.0, min_rate=1e4)
         assert np.array_equal(received.inputs["x"], X)
 
     run(main, backend=backend)
@@ -218,7 +218,7 @@ def test_clients_that_only_announce_do_not_keep_others_out(backend: str) -> None
             for _ in range(6):
                 tasks.start_soon(_forgiving, announce)
             await anyio.sleep(0.1)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 received = await receive_with(scope, Exchanged(deque([body])).receive, budget, options)
             most = budget.budget.reserved
             assert np.array_equal(received.inputs["x"], X)

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from streamcodec.engine.pool import Pool
 from streamcodec.server.sharing import Hold, SharedBudget, SharedReservation
 
 MIB = 1 << 20
@@ -15,32 +16,48 @@ MIB = 1 << 20
 
 def test_what_is_given_back_within_the_budget_is_released_afterwards() -> None:
     shared = SharedBudget(MIB)
-    reservation = SharedReservation(shared)
-    assert reservation.ask(1000)
+    hold = shared.hold_at_once(1000)
     with shared, shared:
-        shared.give_back(reservation)
+        del hold
         assert shared.budget.reserved == 1000
     assert shared.budget.reserved == 0
 
 
 def test_what_is_given_back_while_another_thread_counts_is_not_lost_and_does_not_wait() -> None:
     shared = SharedBudget(MIB)
-    reservation = SharedReservation(shared)
-    assert reservation.ask(1000)
+    hold = shared.hold_at_once(1000)
+    assert hold is not None
     entered, leave = threading.Event(), threading.Event()
 
     def count() -> None:
         with shared:
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=count)
     thread.start()
-    assert entered.wait(10)
-    shared.give_back(reservation)
+    assert entered.wait(60)
+    hold.end()
     assert shared.budget.reserved == 1000
     leave.set()
     thread.join()
+    assert shared.budget.reserved == 0
+
+
+def test_what_is_held_counts_until_it_is_given_back() -> None:
+    shared = SharedBudget(1000, Pool())
+    waiting = SharedReservation(shared)
+    held = shared.hold_at_once(600)
+    assert held is not None
+    assert shared.hold_at_once(600) is None
+    assert not waiting.ask(500)
+    assert shared.hold_at_once(1) is None, "somebody waits"
+    held.end()
+    del held
+    assert not waiting.missing
+    other = shared.hold(waiting)
+    assert (waiting.nbytes, other.nbytes, shared.budget.reserved) == (0, 500, 500)
+    del other
     assert shared.budget.reserved == 0
 
 
@@ -57,10 +74,10 @@ def test_threads_that_ask_and_drop_leave_nothing_reserved() -> None:
                 reservation.release()
                 kept.clear()
                 continue
-            hold = Hold(shared, reservation)
-            cycle: list[object] = [hold]  # is deleted by the garbage collector, whenever that runs
+            cycle: list[object] = [shared.hold(reservation)]  # is deleted by the garbage collector, whenever that runs
             cycle.append(cycle if chance.random() < 0.5 else None)
-            kept.append(Hold(shared, SharedReservation(shared)))
+            if (hold := shared.hold_at_once(chance.randrange(1, MIB // 64))) is not None:
+                kept.append(hold)
 
     before = gc.get_threshold()
     gc.set_threshold(50)

@@ -25,6 +25,7 @@ from tests.server.programs import server_here
 from tests.server.tlswire import TlsWire
 from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request, post
 from tests.transports.certificates import AUTHORITY, client_side, server_side
+from tests.waiting import SECONDS, until
 
 Address = tuple[str, int]
 LONG_AGO = dt.datetime.now(dt.UTC) - dt.timedelta(days=9)
@@ -118,7 +119,7 @@ def test_who_ends_its_direction_is_answered(address: Address) -> None:
         wire.tls.setblocking(False)
         with suppress(ssl.SSLWantReadError):
             wire.tls.unwrap()
-        wire.tls.settimeout(10)
+        wire.tls.settimeout(60)
         assert wire.response().status == 200
 
 
@@ -149,7 +150,7 @@ def test_a_client_that_is_cut_in_the_middle_costs_nothing_and_nobody(address: Ad
 def test_records_that_are_forged_end_the_connection(address: Address) -> None:
     with TlsWire(address) as wire, closing(socket.socket(fileno=wire.tls.detach())) as plain:
         plain.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
-        plain.settimeout(5)
+        plain.settimeout(60)
         with suppress(ConnectionResetError):
             while plain.recv(1 << 16):
                 pass
@@ -248,7 +249,7 @@ def test_clients_that_do_not_trust_the_server(reason: str, caplog: pytest.LogCap
     ):
         with pytest.raises(ssl.SSLCertVerificationError):
             client.is_server_live()
-        time.sleep(0.2)
+        until(lambda: any(record.name == "streamcodec.server.securing" for record in caplog.records))
     (line,) = [record.message for record in caplog.records if record.name == "streamcodec.server.securing"]
     assert "the server's certificate" in line
 
@@ -289,12 +290,12 @@ def test_a_handshake_that_does_not_go_on(is_silent: bool, backend: str, caplog: 
     ):
         began = time.monotonic()
         hello = _hello()
-        while not select.select([wire.sock], [], [], 0.1)[0] and time.monotonic() < began + 5:
+        while not select.select([wire.sock], [], [], 0.1)[0] and time.monotonic() < began + SECONDS:
             if not is_silent:
                 wire.send(hello[:1])
                 hello = hello[1:]
         assert wire.is_closed()
-        assert 0.5 < time.monotonic() - began < 3
+        assert time.monotonic() - began > 0.5
     assert "has not ended its TLS handshake within 0.6 seconds" in caplog.text
 
 
@@ -309,9 +310,8 @@ def test_who_says_nothing_keeps_nobody_out(backend: str) -> None:
         silent = [stack.enter_context(Wire(address)) for _ in range(200)]
         with TlsWire(address) as wire:
             assert wire.send(infer_request()).response().status == 200
-        time.sleep(0.5)
-        closed = select.select([wire.sock for wire in silent], [], [], 0)[0]
-        assert len(closed) >= 200 - 65, "they lose their places, and their sockets with them"
+        socks = [wire.sock for wire in silent]
+        until(lambda: len(select.select(socks, [], [], 0)[0]) >= 200 - 65)  # they lose their places, and their sockets
 
 
 def test_there_is_no_place_for_another_handshake(
@@ -322,11 +322,11 @@ def test_there_is_no_place_for_another_handshake(
     options = ServerOptions(max_connections=1)
     with (
         caplog.at_level(logging.INFO),
-        server_here(models(), options, backend=backend, ssl_context=server_side()) as (_, address),
+        server_here(models(), options, backend=backend, ssl_context=server_side()) as (server, address),
         TlsWire(address) as busy,
     ):
         busy.send(infer_request()[:-1])
-        time.sleep(0.3)
+        until(lambda: server.requests_in_progress == 1)
         with pytest.raises((ConnectionError, ssl.SSLEOFError)):
             TlsWire(address)
         assert busy.send(infer_request()[-1:]).response().status == 200
@@ -335,12 +335,11 @@ def test_there_is_no_place_for_another_handshake(
 
 def test_a_server_that_stops_does_not_wait_for_handshakes(backend: str) -> None:
     with ExitStack() as stack:
-        with server_here(models(), backend=backend, ssl_context=server_side()) as (_, address):
+        options = ServerOptions(handshake_timeout=600, shutdown_timeout=600)
+        with server_here(models(), options, backend=backend, ssl_context=server_side()) as (server, address):
             wires = [stack.enter_context(Wire(address)) for _ in range(3)]
             wires[1].send(_hello()[:50])
-            time.sleep(0.2)
-            began = time.monotonic()
-        assert time.monotonic() - began < 2
+            until(lambda: server.load().connections == 3)
 
 
 @pytest.mark.quiet

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 KIB = 1 << 10
 COUNT = 300
 RECORD = 16 * KIB
-SECONDS = 20
+SECONDS = 60
 
 
 def _hello() -> bytes:
@@ -74,7 +74,7 @@ def test_handshakes_that_do_not_go_on_take_bounded_memory(make: Callable[[], byt
                 wires = [stack.enter_context(Wire(program.address)).send(start) for _ in range(COUNT)]
                 time.sleep(max(0.0, began + 1.0 - time.monotonic()))
                 grown.append(resident(pid) - before)
-                end = time.monotonic() + 10
+                end = time.monotonic() + 60
                 for wire in wires:
                     assert select.select([wire.sock], [], [], max(0.0, end - time.monotonic()))[0], "it has ended"
             time.sleep(0.5)

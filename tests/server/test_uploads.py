@@ -26,12 +26,13 @@ from streamcodec.wsgi import App
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Answer, Wire, chunked, floats, head
+from tests.waiting import until
 
 X = np.arange(300_000, dtype=np.float32)
 MESSAGE = encode_request({"x": X}, parameters={"binary_data_output": True})
 BODY = b"".join(MESSAGE.buffers)
 FIELDS = [f"{name}: {value}" for name, value in MESSAGE.headers if name != "Content-Length"]
-OPTIONS = ServerOptions(resumable_uploads=8, upload_timeout=30.0, read_timeout=5.0)
+OPTIONS = ServerOptions(resumable_uploads=8, upload_timeout=30.0, read_timeout=60)
 LAST, MORE = "Upload-Complete: ?1", "Upload-Complete: ?0"
 BACKENDS = ["asyncio", "uvloop", "trio"]
 Address = tuple[str, int]
@@ -71,13 +72,6 @@ def asked(address: Address, location: str, method: str = "HEAD") -> Answer:
 
 def offset(address: Address, location: str) -> int:
     return int(asked(address, location).fields["upload-offset"])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5.0
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def finished(address: Address, location: str, at: int) -> None:
@@ -136,7 +130,7 @@ def test_a_connection_that_nobody_has_seen_break_gives_way(served: Served, nbyte
 
 def is_over(wire: Wire) -> bool:
     """Whether the server has ended a connection, on which nothing has been answered."""
-    wire.sock.settimeout(5)
+    wire.sock.settimeout(60)
     try:
         return wire.sock.recv(1) == b""
     except ConnectionError:
@@ -292,22 +286,20 @@ def test_an_upload_that_nobody_resumes_is_dropped_by_itself(backend: str) -> Non
 
 def test_an_upload_that_never_ends_is_ended() -> None:
     """Each piece comes in time, and the next one too; all of them together do not."""
-    with serving_with(request_timeout=0.4) as (server, address), Wire(address) as wire:
+    with serving_with(request_timeout=3.0) as (server, address), Wire(address) as wire:
         location = begun(wire, MORE, f"Upload-Length: {len(BODY)}", "Content-Length: 0")
         assert wire.response().status == 201
         statuses = [wire.send(patch(location, at, 1, MORE), BODY[at : at + 1]).response().status for at in range(3)]
         assert statuses == [204, 204, 204]
-        end = time.monotonic() + 5.0
         at = 3
         while wire.send(patch(location, at, 1, MORE), BODY[at : at + 1]).response().status == 204:
-            assert time.monotonic() < end
             at += 1
             time.sleep(0.01)
         assert _count(server) == 0
 
 
 def test_a_client_that_is_too_slow_goes_on_later() -> None:
-    with serving_with(read_timeout=0.2) as (_, address):
+    with serving_with(read_timeout=1.0) as (_, address):
         with Wire(address) as wire:
             location = begun(wire, body=BODY[:1000])
             assert wire.response().status == 408
@@ -315,17 +307,15 @@ def test_a_client_that_is_too_slow_goes_on_later() -> None:
 
 
 def test_interrupted_uploads_give_their_memory_to_others() -> None:
-    with serving_with(max_memory_bytes=3 << 20) as (server, address):
+    with serving_with(max_memory_bytes=3 << 20, budget_timeout=600.0) as (server, address):
         with Wire(address) as first:
             gone = begun(first, body=BODY[:700_000])
         with Wire(address) as second:
             kept = begun(second, body=BODY[:700_000])
         until(lambda: server.requests_in_progress == 0 and server.reserved_bytes > 2 << 20)
         with Wire(address) as other:
-            began = time.monotonic()
             other.send(head("/v2/models/identity/infer", *FIELDS, f"Content-Length: {len(BODY)}"), BODY)
-            assert floats(other.response()) == X.tolist()
-            assert time.monotonic() - began < 2.0, "without waiting"
+            assert floats(other.response()) == X.tolist(), "without waiting until an upload times out"
         assert asked(address, gone).status == 404
         finished(address, kept, offset(address, kept))
 

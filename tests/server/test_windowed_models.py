@@ -97,7 +97,7 @@ def _waits(request: InferenceRequest) -> Outputs:
     windows = iter(_sync(request.rows["x"]))
     next(windows)
     STARTED.set()
-    GO_ON.wait(10)
+    GO_ON.wait(60)
     return {"ROWS": np.array([sum(len(window) for window in windows)])}
 
 
@@ -145,7 +145,7 @@ def _models() -> ModelRegistry:
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
 def address(request: pytest.FixtureRequest) -> Iterator[Address]:
-    options = ServerOptions(read_timeout=5, idle_timeout=5, write_timeout=5)
+    options = ServerOptions(read_timeout=60, idle_timeout=60, write_timeout=60)
     with server_here(_models(), options, backend=request.param) as (_, address):
         yield address
         with Wire(address) as good:
@@ -333,7 +333,7 @@ def test_a_slow_model_makes_its_client_wait(address: Address) -> None:
         assert STARTED.is_set()
         assert sent < array.nbytes / 2, "the bytes went somewhere, and the model has not taken them"
         GO_ON.set()
-        wire.sock.settimeout(10)
+        wire.sock.settimeout(60)
         wire.sock.sendall(request[sent:])
         answer = wire.response()
     assert np.frombuffer(answer.body[-8:], np.int64)[0] + 16 == LARGE

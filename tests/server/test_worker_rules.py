@@ -7,15 +7,19 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 
 import anyio
 import numpy as np
 import pytest
-from anyio.lowlevel import checkpoint
 
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.server import threads
 from streamcodec.server.tasks import open_tasks
 from streamcodec.server.workers import NoThreadError, Work, Workers
 from streamcodec.service.budget import Budget, Reservation
+from tests.waiting import until
 
 LONG = 30.0
 """Seconds that nothing here takes, unless it hangs."""
@@ -66,7 +70,7 @@ def test_a_function_runs_in_another_thread_and_its_result_is_returned(run: Run) 
     async def main() -> None:
         workers, work = Workers(1, 1), _work()
         assert await workers.run(work, threading.get_ident) != threading.get_ident()
-        assert (work.has_begun, work.has_ended, work.has_place) == (True, True, False)
+        assert (work.has_begun, work.has_ended, workers.busy) == (True, True, 0)
         assert (workers.abandoned, workers.unfinished) == (0, 0)
 
     run(main)
@@ -102,7 +106,7 @@ def test_what_would_end_a_program_is_a_failure_of_the_function(run: Run, error: 
     run(main)
 
 
-def test_as_many_work_at_once_as_there_are_places_however_many_threads_anyio_would_give(run: Run) -> None:
+def test_as_many_work_at_once_as_there_are_places_however_many_that_are(run: Run) -> None:
     count = 50  # anyio's own limit is 40
     meeting = threading.Barrier(count)
 
@@ -121,21 +125,20 @@ def test_work_that_is_given_up_is_not_waited_for_and_keeps_its_place_and_memory_
         budget = work.reservation._budget  # noqa: SLF001 - which is given away
         assert work.reservation.ask(600)
         given = work.reservation
-        async with open_tasks() as workers.watchers:
-            with _stuck() as (hang, began, may_go):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(workers.run, work, hang)
-                    await _until(began.is_set)
-                    tasks.cancel_scope.cancel()
-                assert (workers.abandoned, workers.unfinished, work.has_ended) == (1, 1, False)
-                given.release()  # the request is over
-                assert (budget.reserved, work.reservation.nbytes) == (600, 600)
-                with anyio.move_on_after(0.05) as waiting:
-                    await workers.run(_work(), int)
-                assert waiting.cancelled_caught, "the only place is taken"
-                may_go.set()
-                await _until(lambda: budget.reserved == 0)
-                assert await workers.run(_work(), int) == 0
+        with _stuck() as (hang, began, may_go):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(workers.run, work, hang)
+                await _until(began.is_set)
+                tasks.cancel_scope.cancel()
+            assert (workers.abandoned, workers.unfinished, work.has_ended) == (1, 1, False)
+            given.release()  # the request is over
+            assert (budget.reserved, work.reservation.nbytes) == (600, 600)
+            with anyio.move_on_after(0.05) as waiting:
+                await workers.run(_work(), int)
+            assert waiting.cancelled_caught, "the only place is taken"
+            may_go.set()
+            await _until(lambda: budget.reserved == 0)
+            assert await workers.run(_work(), int) == 0
         assert (workers.abandoned, workers.unfinished) == (1, 0)
 
     run(main)
@@ -150,7 +153,7 @@ def test_work_that_waits_for_a_place_is_given_up_without_a_trace(run: Run) -> No
                 await _until(began.is_set)
                 with anyio.move_on_after(0.02):
                     await workers.run(late, int)
-                assert (late.has_begun, late.has_place) == (False, False)
+                assert (late.has_begun, late.has_ended, workers.waiting) == (False, True, 0)
                 may_go.set()
         assert workers.abandoned == 0
         assert await workers.run(_work(), int) == 0
@@ -168,27 +171,148 @@ def test_others_work_while_work_waits_and_then_it_waits_for_a_place_again(run: R
             await event.wait()
             return "window"
 
-        async def wait() -> None:
-            assert await anyio.to_thread.run_sync(workers.wait, slow, come) == "window"
+        def wait() -> None:
+            assert workers.wait(slow, come) == "window"
             order.append("goes on")
-            assert slow.has_place
+            assert workers.busy == 1
 
-        await workers._take_place(slow)  # noqa: SLF001 - as `run` does
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait)
-            await _until(lambda: not slow.has_place)
+            tasks.start_soon(workers.run, slow, wait)
+            await _until(lambda: bool(order))
+            assert workers.busy == 0
             await workers.run(_work(), lambda: order.append("another"))
             with _stuck() as (hang, began, may_go):
                 tasks.start_soon(workers.run, _work(), hang)
                 await _until(began.is_set)
                 event.set()
-                for _ in range(10):
-                    await checkpoint()
+                await _until(lambda: workers.waiting == 1)
                 assert order == ["waits", "another"], "it has come, and there is no place"
                 may_go.set()
         assert order == ["waits", "another", "goes on"]
 
     run(main)
+
+
+def test_who_waits_for_a_place_has_it_in_turn(run: Run) -> None:
+    """A thread that goes on comes between two calls; the thread that hands it the place takes another one."""
+
+    async def main() -> None:
+        workers, slow, order = Workers(2, 1), _work(), list[str]()
+        event = anyio.Event()
+
+        def wait() -> None:
+            workers.wait(slow, event.wait)
+            order.append("goes on")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(workers.run, slow, wait)
+            await _until(lambda: slow.pull is not None)
+            with _stuck() as (hang, began, may_go), _stuck() as (hang_too, began_too, _):
+                tasks.start_soon(workers.run, _work(), hang)
+                tasks.start_soon(workers.run, _work(), hang_too)
+                await _until(lambda: began.is_set() and began_too.is_set())
+                tasks.start_soon(workers.run, _work(), lambda: order.append("first"))
+                await _until(lambda: workers.waiting == 1)
+                event.set()
+                await _until(lambda: workers.waiting == 2)
+                tasks.start_soon(workers.run, _work(), lambda: order.append("last"))
+                await _until(lambda: workers.waiting == 3)
+                may_go.set()
+                await _until(lambda: len(order) == 3)
+        assert order == ["first", "goes on", "last"]
+        await _until(lambda: workers.busy == 0)
+
+    run(main)
+
+
+def test_a_thread_whose_work_is_given_up_while_it_waits_is_told_so(run: Run) -> None:
+    async def main() -> None:
+        workers, work, told = Workers(1, 1), _work(), list[str]()
+
+        def wait() -> None:
+            for _ in range(2):
+                with pytest.raises(LocalProtocolError) as caught:
+                    workers.wait(work, anyio.sleep_forever)
+                told.append(str(caught.value))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(workers.run, work, wait)
+            await _until(lambda: work.pull is not None)
+            tasks.cancel_scope.cancel()
+        await _until(lambda: work.has_ended)
+        assert told == ["the model has not answered in time; its request is over"] * 2
+        assert (workers.abandoned, workers.unfinished, workers.busy) == (1, 0, 0)
+
+    run(main)
+
+
+def test_a_function_has_the_context_of_its_task_and_changes_only_a_copy(run: Run) -> None:
+    variable = ContextVar("variable", default="none")
+
+    def look() -> str:
+        value = variable.get()
+        variable.set("of the thread")
+        return value
+
+    async def main() -> None:
+        variable.set("of the task")
+        workers = Workers(1, 1)
+        assert [await workers.run(_work(), look) for _ in range(2)] == ["of the task"] * 2
+        assert variable.get() == "of the task"
+
+    run(main)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_function_may_run_an_event_loop_of_its_own(run: Run, backend: str) -> None:
+    async def main() -> None:
+        assert await Workers(1, 1).run(_work(), partial(anyio.run, anyio.sleep, 0, backend=backend)) is None
+
+    run(main)
+
+
+def test_nothing_is_kept_of_work_that_has_ended(run: Run) -> None:
+    class Held:
+        def method(self) -> Held:
+            return self
+
+    async def main() -> None:
+        workers, works, held = Workers(1, 1), [_work(), _work()], [Held(), Held()]
+        references = [weakref.ref(each) for each in held]
+        async with anyio.create_task_group() as tasks:
+            with _stuck() as (hang, began, _):
+                assert await workers.run(works[0], held[0].method) is held[0]
+                tasks.start_soon(workers.run, _work(), hang)
+                await _until(began.is_set)
+                with anyio.move_on_after(0.01):
+                    await workers.run(works[1], held[1].method)
+                held.clear()
+                assert [reference() for reference in references] == [None, None]
+
+    gc.disable()
+    try:
+        run(main)
+    finally:
+        gc.enable()
+
+
+def test_work_given_up_in_an_event_loop_that_has_ended_gives_its_memory_back_in_the_next_one() -> None:
+    workers, work = Workers(1, 1), _work()
+    budget = work.reservation._budget  # noqa: SLF001 - which is given away
+    assert work.reservation.ask(600)
+
+    async def give_up(began: threading.Event, hang: Callable[[], None]) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(workers.run, work, hang)
+            await _until(began.is_set)
+            tasks.cancel_scope.cancel()
+
+    with _stuck() as (hang, began, _):
+        anyio.run(give_up, began, hang)
+        assert (workers.busy, budget.reserved) == (1, 600)
+    until(lambda: workers.busy == 0)
+    assert anyio.run(workers.run, _work(), partial(int, 5), backend="trio") == 5
+    assert budget.reserved == 0
 
 
 def test_what_a_thread_waits_for_in_vain_is_not_left_to_the_garbage_collector(run: Run) -> None:
@@ -233,31 +357,28 @@ def test_who_may_wait_is_counted_once_however_often_it_enters_or_leaves(run: Run
     run(main)
 
 
-def test_work_that_was_given_up_before_its_thread_has_begun_never_begins() -> None:
-    work, calls = _work(), list[int]()
-    assert not work.give_up()
-    work.run(lambda: calls.append(1))
-    assert (calls, work.has_begun, work.take()) == ([], False, None)
+def test_if_no_thread_can_be_started_the_function_is_not_called(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    error: BaseException = RuntimeError("can't start new thread")
 
+    def fail(_: object) -> None:
+        raise error
 
-def test_work_goes_on_from_its_first_line_to_its_last() -> None:
-    work, seen = _work(), list[bool]()
-    work.run(lambda: seen.append(work.give_up()))
-    assert seen == [True]
-    assert not work.give_up()
+    async def main() -> None:
+        nonlocal error
+        workers, calls = Workers(1, 1), list[int]()
+        with monkeypatch.context() as broken:
+            broken.setattr(threads, "_Worker", fail)
+            broken.setattr(threads, "_IDLE", [])
+            with pytest.raises(NoThreadError, match=r"^no thread for the model can be started$"):
+                await workers.run(_work(), lambda: calls.append(1))
+            error = MemoryError()
+            with pytest.raises(MemoryError):
+                await workers.run(_work(), lambda: calls.append(2))
+        assert (calls, workers.busy, workers.waiting, workers.abandoned) == ([], 0, 0, 0)
+        await workers.run(_work(), lambda: calls.append(3))
+        assert calls == [3]
 
-
-def test_the_result_is_there_once_unless_the_work_was_given_up() -> None:
-    work = _work()
-    work.run(lambda: 5)
-    assert (work.take(), work.take()) == (5, None)
-    work = _work()
-    work.run(lambda: 5)
-    work.give_up()
-    assert work.take() is None
-    work = _work()
-    work.run(lambda: str(work.give_up()))
-    assert work.take() is None
+    run(main)
 
 
 # Tasks

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamcodec import Tensor, encode_request
 
-TIMEOUT = 10.0
+TIMEOUT = 60.0
 GET_LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
