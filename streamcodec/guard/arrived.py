@@ -14,7 +14,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import anyio
 
@@ -26,9 +26,6 @@ from streamcodec.transports.sync import received
 from streamcodec.transports.tls import TlsSocket
 
 _EventT = TypeVar("_EventT")
-
-_TURN_READS: Final = 16
-"""After this many reads, other tasks get their turn, however fast the peer sends."""
 
 
 async def next_arrived(
@@ -47,18 +44,21 @@ async def next_arrived(
         TimeoutError: raised by `wait`.
         OSError: the connection is broken.
     """
-    reads, is_dry = 0, waits_first
-    while (event := source.next_event()) is NEED_DATA or event is NEED_TURN:
+    is_dry, is_due = waits_first, turns.is_over(source)
+    while True:
+        if is_due:
+            await turns.wait(source)
+        event = source.next_event()
         if event is NEED_TURN:
             await turns.work(source)
+            is_due = False
             continue
+        if event is not NEED_DATA:
+            return event
         nbytes = await _read(sock, source, wait, is_dry=is_dry)
         received(source, nbytes)
+        is_due = turns.is_crowded(source) if is_dry else turns.is_over(source)
         is_dry = waits_first and nbytes < READ_BYTES
-        reads += 1
-        if reads % _TURN_READS == 0:
-            await anyio.lowlevel.checkpoint()
-    return event
 
 
 async def _read(

@@ -2,19 +2,23 @@
 
 An inference with a JSON header is *screened*: its body may be passed on when the header was accepted. A raw inference
 (`Inference-Header-Content-Length: 0`) has no header that could be checked, so only its length is. Every other body is
-collected first, up to a limit, and then passed on as it came. Sans-IO.
+collected first, up to a limit. That of a known extension is checked as a whole; then it is passed on as it came.
+Sans-IO.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, cast
 
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, HeaderReceived
 from streamcodec.engine.limits import Limits
+from streamcodec.guard.allowing import BodyCheck
+from streamcodec.guard.documents import DOCUMENT_COPIES, DOCUMENTS, check_document, max_document_bytes
 from streamcodec.guard.fields import RawFields, request_fields
+from streamcodec.guard.gate import Permit
 from streamcodec.guard.pieces import PIECE_BYTES, Pieces
-from streamcodec.guard.routing import is_inference
 from streamcodec.guard.screening import HasRoom, Screening, no_room
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.collector import Collector
@@ -29,13 +33,15 @@ class Crossing:
 
     Attributes:
         head: of the request.
+        permit: what the gate has said about it.
     """
 
-    def __init__(self, head: RequestHead, limits: Limits, has_room: HasRoom = lambda _: True) -> None:
+    def __init__(self, head: RequestHead, permit: Permit, limits: Limits, has_room: HasRoom = lambda _: True) -> None:
         """Decide by the head.
 
         Args:
             head: of the request.
+            permit: what the gate has said about it.
             limits: of requests.
             has_room: is asked for memory, with all that the request takes, before more is taken.
 
@@ -44,22 +50,35 @@ class Crossing:
             OutOfMemoryError: there is no room for it now.
         """
         self.head = head
+        self.permit = permit
         self._limits = limits
         self._screening: Screening | None = None
         self._collector: Collector | None = None
-        if not is_inference(head):
-            if (head.content_length or 0) > limits.max_document_bytes:
-                raise _too_long(limits)
-            length = limits.max_document_bytes if head.content_length is None else head.content_length
-            if not has_room(length):
-                raise no_room()
-            self._collector = Collector(limits.max_document_bytes, max_dropped_bytes=0)
+        if permit.check is not BodyCheck.MESSAGE:
+            self._collector = self._collect(has_room)
         elif head.fields.header_length == 0:
             _check_raw(head, limits)
             if not has_room(2 * PIECE_BYTES):
                 raise no_room()
         else:
-            self._screening = Screening(head, limits, has_room)
+            self._screening = Screening(head, limits, has_room, null_is_nan=permit.null_is_nan)
+
+    def _collect(self, has_room: HasRoom) -> Collector:
+        """Return what keeps the body.
+
+        Raises:
+            LimitExceededError: it is too long.
+            OutOfMemoryError: there is no room for it now.
+        """
+        length, limits = self.head.content_length, self._limits
+        most = max_document_bytes(limits) if self.is_document else limits.max_document_bytes
+        if (length or 0) > most:
+            raise _too_long(most)
+        if length is None or (self.is_document and self.head.fields.encoding_of(length) is not None):
+            length = most
+        if not has_room(DOCUMENT_COPIES * length if self.is_document else length):
+            raise no_room()
+        return Collector(most, max_dropped_bytes=0)
 
     def open(self, connection: ServerConnection) -> bytes:
         """Have the connection read the body; return the bytes to send to the client now.
@@ -69,6 +88,8 @@ class Crossing:
         """
         if self._screening is not None:
             return connection.receive_body(self._screening)
+        if self.is_document and self._collector is not None:
+            return connection.receive_body(self._collector)
         # Compression is left as it is: what is not checked need not be read.
         head, incoming = self.head, connection.incoming
         has_begun = incoming.has_input
@@ -78,11 +99,26 @@ class Crossing:
         expects = [value.lower() for value in head.fields.values(b"expect")] == [_EXPECTED]
         return connection.interim() if expects and not has_begun and head.content_length != 0 else b""
 
+    def check(self) -> Iterator[None]:
+        """Check a document that was collected, once it is there; yield after each part of the work.
+
+        Raises:
+            RemoteProtocolError: it is refused.
+            LimitExceededError: it is too large for a document.
+        """
+        is_generate = self.permit.check is BodyCheck.INPUTS
+        yield from check_document(cast("Collector", self._collector).data, self._limits, is_generate=is_generate)
+
     def is_ready(self, event: HttpEvent | None) -> bool:
         """Whether the server behind may be asked, after this event of the body; None before the first event."""
         if self._collector is not None:
             return isinstance(event, EndOfMessage)
         return self._screening is None or isinstance(event, HeaderReceived)
+
+    @property
+    def is_document(self) -> bool:
+        """Whether the body is JSON that is checked as a whole."""
+        return self.permit.check in DOCUMENTS
 
     @property
     def is_screened(self) -> bool:
@@ -113,7 +149,8 @@ class Crossing:
     def fields(self, host: str, client: str) -> RawFields:
         """Return the fields for the server behind; for the arguments see `request_fields`."""
         head = self.head
-        is_decoded = self._screening is not None and head.fields.encoding_of(head.content_length) is not None
+        is_read = self._screening is not None or self.is_document
+        is_decoded = is_read and head.fields.encoding_of(head.content_length) is not None
         has_body = head.content_length != 0 or bool(head.fields.values(b"content-length"))
         length = len(self.beginning) + self.rest_bytes if has_body else None
         return request_fields(head, host=host, client=client, length=length, is_decoded=is_decoded)
@@ -129,6 +166,6 @@ def _check_raw(head: RequestHead, limits: Limits) -> None:
         raise LimitExceededError(msg, limit="max_tensor_bytes")
 
 
-def _too_long(limits: Limits) -> LimitExceededError:
-    msg = f"the body of a request that is not an inference may have {limits.max_document_bytes} bytes"
+def _too_long(most: int) -> LimitExceededError:
+    msg = f"the body of this request, which is no inference, may have {most} bytes"
     return LimitExceededError(msg, limit="max_document_bytes")

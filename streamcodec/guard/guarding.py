@@ -12,26 +12,29 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from pathlib import Path
 from time import monotonic
 from typing import Final, cast
 
 import anyio
 
 from streamcodec.client.timeouts import Timeout
-from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.answers import Answers
 from streamcodec.guard.arrived import PieceChannel
+from streamcodec.guard.gate import Gate
 from streamcodec.guard.link import Link
+from streamcodec.guard.requests import Requests
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Upstream
-from streamcodec.guard.whole import Requests
-from streamcodec.http.server import plain_response_head
+from streamcodec.http.responses import response_head
 from streamcodec.server.accepting import accept_connections
 from streamcodec.server.admission import RESERVED_PLACES, Admission
 from streamcodec.server.calls import is_ending
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
+from streamcodec.server.draining import begin_to_stop
 from streamcodec.server.lingering import Refusals
 from streamcodec.server.observation import Observers, client_of
 from streamcodec.server.options import ServerOptions
@@ -39,7 +42,7 @@ from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpErr
 from streamcodec.server.tasks import Tasks, open_tasks
 from streamcodec.service.observing import Observer
 from streamcodec.service.replies import Reply, error_reply, unavailable_reply
-from streamcodec.transports.tls import Socket
+from streamcodec.transports.tls import Socket, client_context
 
 logger: Final = logging.getLogger(__name__)
 
@@ -68,6 +71,10 @@ class Guard:
         upstream_ssl_context: ssl.SSLContext | None = None,
         observer: Observer | Iterable[Observer] = (),
         pages: Mapping[str, Callable[[], Reply]] | None = None,
+        allowed: Iterable[str] = (),
+        allowed_hosts: Iterable[str] = (),
+        upstream_ca: str | Path | None = None,
+        null_is_nan: bool = False,
     ) -> None:
         """Prepare; nothing happens before `serve`.
 
@@ -76,15 +83,24 @@ class Guard:
             options: of the side of the clients. Those about models have no effect. `max_memory_bytes` is what requests
                 take together of JSON headers and buffers: one beyond it is answered 503, with `Retry-After`.
             limits: of requests and heads. `max_document_bytes` bounds the body of a request that is not an inference.
+                JSON that is checked as a whole also has `max_json_text_bytes`.
             timeout: of the server behind.
             ssl_context: of a server, to serve https; None to serve plain HTTP.
             upstream_ssl_context: of a client, for a server behind that has https.
             observer: called for each request; or several observers, called in turn. In their records, the time of the
                 model is that of the server behind, until its answer begins. There are no calls of models, and no load.
             pages: makes the answer to a GET of each path, which is not passed on, as `/metrics`; on the event loop.
+            allowed: what is passed on besides the V2 protocol: names of `ALLOWANCES`, as `generate`.
+            allowed_hosts: the names under which the guard may be called, as for `Service`: the server behind cannot
+                tell, because it gets a `Host` of its own.
+            upstream_ca: file or folder with the certificates of authorities that the server behind is trusted by,
+                instead of those of the system; not together with `upstream_ssl_context`.
+            null_is_nan: whether `null` may stand in the JSON data of FP32 and FP64, as KServe's client writes NaN, and
+                KServe takes it. NaN and the infinities as literals may stand there in any case.
 
         Raises:
-            LocalProtocolError: the URL is invalid, or has credentials.
+            LocalProtocolError: the URL is invalid, or has credentials; there is no such name, host or file; or there
+                are certificates for a server behind without TLS.
         """
         self._options = options = options or ServerOptions()
         self._upstream = Upstream(
@@ -92,8 +108,11 @@ class Guard:
             timeout=timeout,
             max_connections=options.max_connections + RESERVED_PLACES,
             limits=limits,
-            ssl_context=upstream_ssl_context,
+            ssl_context=upstream_ssl_context if upstream_ca is None else _trusting(upstream_ca, upstream_ssl_context),
         )
+        if upstream_ca is not None and not self._upstream.address.is_secure:
+            msg = "upstream_ca: the server behind has no certificate; its URL does not begin with https://"
+            raise LocalProtocolError(msg)
         self._admission = Admission(options)
         self._complaints = Complaints()
         self._securing = (
@@ -101,7 +120,8 @@ class Guard:
         )
         observers = list(observer) if isinstance(observer, Iterable) else [observer]
         self._observers = Observers(observers) if observers else None
-        address, excluded = self._upstream.address, frozenset(pages or ())
+        address = self._upstream.address
+        gate = Gate(address.prefix, pages=pages or (), allowed=allowed, hosts=allowed_hosts, null_is_nan=null_is_nan)
         self._shared = Shared(
             upstream=self._upstream,
             admission=self._admission,
@@ -110,13 +130,15 @@ class Guard:
             dates=Dates(),
             complaints=self._complaints,
             departures=Departures(),
-            requests=Requests(limits, address.authority, address.prefix, excluded=excluded),
+            gate=gate,
+            requests=Requests(limits, address.authority, gate),
             answers=Answers(limits),
             pages=dict(pages or {}),
         )
         self._links: set[Link] = set()
         self._refusals = Refusals(options.linger_timeout, self._observers)
         self._accepting: anyio.CancelScope | None = None
+        self._watchers: Tasks | None = None
         self._end = math.inf
 
     @property
@@ -135,7 +157,7 @@ class Guard:
         if self.is_stopping:
             self._accepting.cancel()
         async with open_tasks() as watchers:
-            self._shared.departures.tasks = watchers
+            self._shared.departures.tasks = self._watchers = watchers
             async with open_tasks() as connections:
                 with listener, self._accepting:
                     await self._accept(listener, connections)
@@ -144,14 +166,27 @@ class Guard:
         self._upstream.close()
 
     def stop(self) -> None:
-        """Take no more requests, and let `serve` return when those in progress have ended."""
+        """Take no more requests, and let `serve` return when those in progress have ended; see `drain_delay`."""
         if self.is_stopping:
             return
         self._end = monotonic() + self._options.shutdown_timeout
         self._admission.is_stopping = True
+        begin_to_stop(
+            self._watchers,
+            self._options.drain_delay,
+            self._end,
+            close=self._close,
+            is_idle=lambda: all(link.is_idle for link in self._links),
+            stop_accepting=self._stop_accepting,
+        )
+
+    def _close(self) -> None:
+        """Serve only those who are there, and have them leave after their next request."""
         self._admission.close()
         for link in self._links:
             link.stop()
+
+    def _stop_accepting(self) -> None:
         if self._accepting is not None:
             self._accepting.cancel()
 
@@ -187,12 +222,12 @@ class Guard:
     async def _tell(self, sock: socket.socket, reply: Reply) -> None:
         """Answer a connection that is not served."""
         fields = [*reply.headers, ("Content-Length", str(reply.body_length)), ("Date", self._shared.dates.now())]
-        head = plain_response_head(reply.status, (*fields, ("Connection", "close")))
+        head = response_head(reply.status, [*fields, ("Connection", "close")])
         encoded = b"".join((head, *cast("tuple[bytes, ...]", reply.buffers)))
         await self._refusals.tell(sock, reply, encoded)
 
     async def _serve(self, sock: socket.socket, link: Link) -> None:
-        if self.is_stopping:
+        if self._admission.is_closed:
             link.stop()
         try:
             secured: Socket = sock if self._securing is None else await self._securing.secure(sock, client_of(sock))
@@ -211,6 +246,17 @@ class Guard:
             if is_ending(error):
                 raise
             logger.exception("connection failed")
+
+
+def _trusting(authorities: str | Path, context: ssl.SSLContext | None) -> ssl.SSLContext:
+    """Return the TLS context for a server behind that some authorities vouch for."""
+    if context is not None:
+        msg = "upstream_ca and upstream_ssl_context both say who is trusted; give one of them"
+        raise LocalProtocolError(msg)
+    try:
+        return client_context(verify=authorities)
+    except LocalProtocolError as error:
+        raise LocalProtocolError(str(error).replace("verify=", "upstream_ca=", 1)) from None
 
 
 def _host_of(sock: socket.socket) -> str:

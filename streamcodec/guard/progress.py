@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from streamcodec.guard.crossing import Crossing
-from streamcodec.guard.whole import Incoming, Whole
+from streamcodec.guard.passing import Passed
 from streamcodec.http.connection import State
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.patience import Phase
@@ -26,19 +26,16 @@ class Progress:
 
     has_lost: Final = False
 
-    def __init__(self, connection: ServerConnection, incoming: Incoming) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         """Begin before the first request of a connection."""
         self._connection = connection
-        self._incoming = incoming
-        self.crossing: Crossing | Whole | None = None
+        self.crossing: Crossing | Passed | None = None
         self.request_count: int = 0
 
     @property
     def phase(self) -> Phase:
         """How much of the current request has come."""
         incoming = self._connection.incoming
-        if self._incoming.awaits_rest:
-            return Phase.HEADER
         if incoming.state is State.HEAD:
             return Phase.HEAD if incoming.has_input else Phase.IDLE
         return Phase.BODY if self.crossing is None or self.crossing.has_header else Phase.HEADER

@@ -10,13 +10,11 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import numpy as np
 
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.events import WindowReceived
 from streamcodec.guard.arrived import PieceChannel
-from streamcodec.guard.whole import Whole
 from streamcodec.http.messages import HttpEvent
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.patience import Patience
@@ -50,12 +48,6 @@ class Reading:
             raise self.too_slow() from None
         finally:
             self._patience.pause(anyio.current_time())
-
-    async def receive(self, channel: PieceChannel, request: Whole) -> None:
-        """Receive and check what is missing of the tensors; the errors are those of `pull`."""
-        await self.pull(channel, is_piece=True)
-        for _ in request.check():
-            await anyio.lowlevel.checkpoint()
 
     async def pieces(self, channel: PieceChannel) -> AsyncGenerator[np.ndarray[Any, Any], None]:
         """Yield the bytes of the tensors; the generator ends when the whole body was accepted."""

@@ -27,17 +27,12 @@ class Recording:
         self._observation: Observation | None = None
         self._counted_in = self._counted_out = 0
 
-    def begin(self, head: RequestHead | None, text: bytes = b"") -> Observation | None:
-        """Return the record of the current request, and begin it if there is none.
-
-        Args:
-            head: None if it was refused.
-            text: its bytes, if `head` has not all of its fields.
-        """
+    def begin(self, head: RequestHead | None) -> Observation | None:
+        """Return the record of the current request, and begin it if there is none; without a head if it was refused."""
         if self._observation is None and self._observe is not None:
             self._observation = self._observe(0)
             if head is not None:
-                self._observation.begin(head, text)
+                self._observation.begin(head)
                 with suppress(MessageError):  # of another protocol
                     route = find_route(head.target)
                     self._observation.model, self._observation.version = route.model or None, route.version

@@ -45,13 +45,14 @@ class Screening:
         tensor_bytes: bytes after the header; None until it has arrived.
     """
 
-    def __init__(self, head: RequestHead, limits: Limits, has_room: HasRoom) -> None:
+    def __init__(self, head: RequestHead, limits: Limits, has_room: HasRoom, *, null_is_nan: bool = False) -> None:
         """Begin before the body.
 
         Args:
             head: of the request.
             limits: of its header and its tensors.
             has_room: is asked for memory, with all that this takes, before more is taken.
+            null_is_nan: as for `request_decoder`.
 
         Raises:
             RemoteProtocolError: the head is refused.
@@ -68,6 +69,7 @@ class Screening:
             limits=limits,
             pause_after_header=True,
             paced=True,
+            null_is_nan=null_is_nan,
         )
         self.text: bytearray = bytearray()
         self.tensor_bytes: int | None = None

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.answers import Answers
+from streamcodec.guard.gate import Gate
+from streamcodec.guard.requests import Requests
 from streamcodec.guard.upstream import Upstream
-from streamcodec.guard.whole import Requests
 from streamcodec.server.admission import Admission
 from streamcodec.server.dates import Dates
 from streamcodec.server.departures import Departures
@@ -35,9 +36,11 @@ class Shared:
     """Takes the lines of the log about the server behind."""
     departures: Departures
     """Notices a client that has gone while the server behind works."""
+    gate: Gate
+    """Decides on heads."""
     requests: Requests
-    """Recognizes small ones."""
+    """Recognizes those that a relay passes on."""
     answers: Answers
-    """Recognizes small ones."""
+    """Recognizes those that it passes back."""
     pages: Mapping[str, Callable[[], Reply]]
     """Of the guard's own, by their paths."""

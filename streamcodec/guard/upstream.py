@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -26,17 +26,12 @@ from streamcodec.client.common import Common
 from streamcodec.client.connection import Connection
 from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.engine.events import NeedData
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
-from streamcodec.guard.answers import Answer, Answers, Asked
 from streamcodec.guard.arrived import next_arrived
-from streamcodec.http.messages import ConnectionClosed, HttpEvent
-from streamcodec.http.scratch import SCRATCH_BYTES
+from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
-from streamcodec.transports.sync import received
-from streamcodec.transports.system import send_some
 from streamcodec.transports.tls import TlsSocket
 
 
@@ -147,70 +142,20 @@ class Held:
     Attributes:
         connection: as the pool keeps it.
         is_good: whether a whole request and a whole answer have passed, and another request may follow.
+        is_last: whether no other may, because bytes may come that belong to no answer.
     """
 
     def __init__(self, connection: Connection, timeout: Timeout) -> None:
         """Begin before the request."""
         self.connection = connection
         self._timeout = timeout
-        self._unsent: list[memoryview] | None = None
-        self._asked: Asked | None = None
         self.is_good: bool = False
+        self.is_last: bool = False
 
-    def begin(self, request: Sequence[memoryview]) -> bool:
-        """Send a small request; return whether the system has taken all of it.
-
-        Raises:
-            OSError: the server has broken off.
-        """
-        self.is_good = False
-        self._asked = self._unsent = None
-        sent = 0
-        with suppress(BlockingIOError):
-            sent = send_some(self.connection.socket, request)
-        self._unsent = unsent(request, sent)
-        return not self._unsent
-
-    def receive(self, answers: Answers) -> Answer | ConnectionClosed | NeedData:
-        """Read once from the server, after `begin`; return its answer, if it has come. `ask` goes on from there.
-
-        Raises:
-            RemoteProtocolError: the connection has ended within the answer.
-            OSError: the connection is broken, or there is nothing to read.
-        """
-        sock, http = cast("socket.socket", self.connection.socket), self.connection.http
-        if self._asked is None:
-            data = sock.recv(SCRATCH_BYTES)
-            answer = answers.find_alone(data)
-            if answer is not None:
-                self.is_good = True
-                return answer
-            self._asked = Asked(http, answers)
-            http.feed(data) if data else http.receive_eof()
-        else:
-            received(self._asked, sock.recv_into(self._asked.get_buffer()))
-        event = self._asked.next_event()
-        self.is_good = isinstance(event, Answer)
-        return event
-
-    async def ask(self, request: Sequence[memoryview], answers: Answers) -> Answer | None:
-        """Send a small request, unless `begin` has, and wait for its answer.
-
-        Returns:
-            The answer; None if it goes the ordinary way, by `exchanging`.
-
-        Raises:
-            TimeoutError: nothing has moved for too long.
-            OSError: the server has broken off.
-        """
-        if self._unsent is None:
-            self.begin(request)
-        if self._unsent:  # the server may answer before it has taken all, and that is what `exchanging` is for
-            return None
-        asked = self._asked or Asked(self.connection.http, answers)
-        answer = await aio.next_event(self.connection.socket, asked, timeout=self._timeout.read)
-        self.is_good = isinstance(answer, Answer)
-        return answer if isinstance(answer, Answer) else None
+    @property
+    def plain_socket(self) -> socket.socket:
+        """The socket, which is without TLS."""
+        return cast("socket.socket", self.connection.socket)
 
     async def next_piece(self, duplex: AsyncDuplex[HttpEvent]) -> HttpEvent:
         """Return the next event of the body of an answer; the errors are those of `AsyncDuplex.next_event`."""
@@ -228,7 +173,7 @@ class Held:
         fields: Iterable[tuple[bytes, bytes]],
         parts: list[Part],
         *,
-        is_asked: bool = False,
+        rest: list[Part] | None = None,
     ) -> AsyncIterator[AsyncDuplex[HttpEvent]]:
         """Send a request, and yield what reads the answer. The block must read the answer to its end, or raise.
 
@@ -237,33 +182,23 @@ class Held:
             target: with the path before it, if the URL has one.
             fields: of the request.
             parts: its body.
-            is_asked: whether `ask` has begun to send it.
+            rest: what of the request has not been sent; None if nothing has.
 
         Raises:
             TimeoutError: nothing has moved for too long.
             OSError: the server has broken off.
         """
         connection = self.connection
-        begin = connection.http.resume if is_asked else connection.http.send_request
+        begin = connection.http.send_request if rest is None else connection.http.resume
         sent = begin(method, target, fields, parts)
         duplex: AsyncDuplex[HttpEvent] = AsyncDuplex(
             connection.socket,
             connection.http,
-            (self._unsent or ()) if is_asked else sent,
+            sent if rest is None else rest,
             read_timeout=self._timeout.read,
             write_timeout=self._timeout.write,
         )
         connection.sending = duplex
         async with duplex.sending():
             yield duplex
-        self.is_good = duplex.is_sent and connection.http.is_reusable
-
-
-def unsent(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
-    """Return the rest of some buffers, of which so many bytes have been sent."""
-    rest = []
-    for buffer in buffers:
-        if sent < len(buffer):
-            rest.append(buffer[sent:])
-        sent = max(0, sent - len(buffer))
-    return rest
+        self.is_good = duplex.is_sent and connection.http.is_reusable and not self.is_last

@@ -57,6 +57,21 @@ def test_each_request_has_a_record() -> None:
     assert {record.ending for record in records.ended} == {Ending.COMPLETE}
 
 
+def test_each_record_has_the_head_of_its_own_request() -> None:
+    records = Records()
+    with (
+        server_here(models()) as (_, (host, port)),
+        guarding(f"http://{host}:{port}", observer=records) as guard,
+        Wire(guard) as wire,
+    ):
+        for number in range(3):
+            wire.send(infer_request("identity", f"traceparent: 00-{number}")).response()
+    assert len(records.ended) == 3
+    for number, record in enumerate(records.ended):
+        assert record.head is not None
+        assert record.field(b"traceparent") == record.head.fields.values(b"traceparent") == [b"00-%d" % number]
+
+
 def test_answers_that_break_off_have_records() -> None:
     def answer(sock: socket.socket) -> None:
         sock.recv(1 << 16)
@@ -91,8 +106,7 @@ def test_a_client_without_a_place_has_a_record(monkeypatch: pytest.MonkeyPatch) 
 def test_pages_of_the_guard_are_not_passed_on() -> None:
     page = Reply(status=200, headers=(("Content-Type", "text/plain"),), buffers=(b"counted",), body_length=7)
     with guarding(nobody(), pages={"/metrics": lambda: page}) as guard, Wire(guard) as wire:
-        for _ in range(2):
-            answer = wire.send(head("/metrics", method="GET")).response()
+        for path in ("/metrics", "/metrics", "/metrics?x", "/%6detrics"):
+            answer = wire.send(head(path, method="GET")).response()
             assert (answer.status, answer.body) == (200, b"counted")
-        assert wire.send(head("/metrics", "Content-Length: 0")).response().status == 502
-        assert wire.send(head("/metrics?x", method="GET")).response().status == 502
+        assert wire.send(head("/metrics", "Content-Length: 0")).response().status == 403

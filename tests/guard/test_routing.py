@@ -1,4 +1,4 @@
-"""Routing and fields: no spelling of a path gets an inference past its checks, and no field ends a body twice."""
+"""Routing and fields: a target has one meaning, written in one way, and no field ends a body twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from streamcodec import RemoteProtocolError
 from streamcodec.guard.fields import request_fields, response_fields
-from streamcodec.guard.routing import is_inference, origin_form
+from streamcodec.guard.routing import target_of
 from streamcodec.http.messages import Fields, RequestHead, ResponseHead
 
 
@@ -15,57 +15,80 @@ def _head(target: str, *fields: tuple[bytes, bytes], method: str = "POST", lengt
 
 
 @pytest.mark.parametrize(
-    "target",
+    ("target", "path", "query"),
     [
-        "/v2/models/m/infer",
-        "/v2/models/m/versions/3/infer?x=y",
-        "/v2/models/m/%69nfer",
-        "http://x/v2/models/m/infer",
-        "/v2/models/infer/infer",
+        ("/", "/", ""),
+        ("/v2/models/m/infer", "/v2/models/m/infer", ""),
+        ("/v2/models/m/%69nfer?x=%2F&y", "/v2/models/m/infer", "?x=%2F&y"),
+        ("/v2/models/%c3%a9%20b", "/v2/models/%C3%A9%20b", ""),
+        ("/a+b:c%2B%3a%7e", "/a+b:c+:~", ""),
+        ("/.../.x", "/.../.x", ""),
+        ("/m%5b1%5D%7C?[|]", "/m%5B1%5D%7C", "?[|]"),
+        ("http://h:1", "/", ""),
+        ("HTTP://H:1?a=b", "/", "?a=b"),
+        ("https://h:1/v2", "/v2", ""),
     ],
 )
-def test_inferences(target: str) -> None:
-    assert is_inference(_head(target))
+def test_a_target_is_written_in_one_way(target: str, path: str, query: str) -> None:
+    found = target_of(_head(target, (b"host", b"h:1")))
+    assert (found.path, found.query) == (path, query)
+    assert target_of(_head(found.path + found.query)) == found
 
 
 @pytest.mark.parametrize(
     "target",
     [
+        "",
+        "*",
+        "0/v2/models/m/infer",
+        "x:/v2/models/m/infer",
+        "ftp://h/v2/models/m/infer",
+        "ws://h/v2/models/m/infer",
+        "http:/v2/models/m/infer",
+        "http:///v2/models/m/infer",
+        "http://g/v2",
+        "http://user@h/v2",
+        "http://h:1/v2",
+        "/v2/models/m/infer%0A",
+        "/v2/models/m/infer\n",
+        "/v2/models/m/infer%00",
+        "/v2/models/m/infer%7f",
+        "/v2/models/m/%1Finfer",
+        "/v2/models/m/infer%C2%85",
+        "/v2/models/m/infer%E2%80%A8",
+        "/v2/models/\xe9/infer",
+        "/v2/models/%ff/infer",
+        "/v2/models/m/infer#x",
+        "/v2/models/m/infer?x#y",
+        "/v2/models/m/infer?x=%0a",
+        "/v2/models/m/infer?x=%",
+        "/v2/models/m/%6",
+        "/v2/models/m/%zz",
+        "/v2%2Fmodels%2fm%2Finfer",
+        "/v2\\models\\m\\infer",
+        "/v2/models/a%5cb/infer",
+        "/v2/models/m/infer;x=y",
+        "/v2/models/m%3B/infer",
+        "/v2/models/m[1]/infer",
+        "/v2/models/{m}/infer",
+        "/v2/models/m/infer%3Fx",
+        "/v2/models/m/infer%23",
+        "/v2/models/m/%2569nfer",
+        "//v2/models/m/infer",
         "/v2//models/m/infer",
         "/v2/models/m/infer/",
-        "/v2/models/m/INFER",
-        "/v2/models/m/infer;x=y",
         "/v2/models/m/x/../infer",
-        "/v2/models/m/%2569nfer",
-        "/v2%2Fmodels%2Fm%2Finfer",
-        "/v2\\models\\m\\infer",
-        "/v2/models/a%2Finfer",
-        "/%2525252525252569",
+        "/../tenant2/v2",
+        "/%2e%2E/tenant2/v2",
+        "/v2/models/./m/infer",
+        "/v2/models/m/infer/.",
     ],
 )
-def test_what_resembles_one_is_refused(target: str) -> None:
-    for head in (_head(target), _head(target, method="GET"), _head(target, method="PUT", length=0)):
+def test_what_may_have_two_meanings_is_refused(target: str) -> None:
+    for method in ("GET", "POST"):
         with pytest.raises(RemoteProtocolError) as caught:
-            is_inference(head)
-        assert caught.value.status_hint == 404
-    assert not is_inference(_head(target, method="GET", length=0))
-
-
-def test_others() -> None:
-    assert not is_inference(_head("/v2/models/m/generate"))
-    assert not is_inference(_head("/v2/repository/index", length=0))
-    assert not is_inference(_head("*", method="OPTIONS", length=0))
-    for method, target, status in (("GET", "/v2/models/m/infer", 405), ("POST", "/v2/models/%ff/infer", 400)):
-        with pytest.raises(RemoteProtocolError) as caught:
-            is_inference(_head(target, method=method))
-        assert caught.value.status_hint == status
-
-
-def test_targets() -> None:
-    assert origin_form("/v2?a=b", "") == "/v2?a=b"
-    assert origin_form("http://x:1/v2?a=b", "/p") == "/p/v2?a=b"
-    assert origin_form("http://x", "") == "/"
-    assert origin_form("*", "/p") == "*"
+            target_of(_head(target, (b"host", b"h"), method=method))
+        assert (caught.value.code, caught.value.status_hint) == ("invalid-http", 400)
 
 
 def test_fields_of_requests() -> None:

@@ -18,7 +18,8 @@ from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import ErrorCode
 from streamcodec.engine.record import replaced
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.routing import is_inference
+from streamcodec.guard.allowing import BodyCheck
+from streamcodec.guard.gate import Gate
 from streamcodec.http import RequestHead
 from streamcodec.server import ServerOptions
 from streamcodec.service import RequestRecord, Service
@@ -40,8 +41,9 @@ _OF_MODELS = {ErrorCode.NOT_FOUND, ErrorCode.METHOD_NOT_ALLOWED, ErrorCode.MODEL
 _ENDED_EARLY = {ErrorCode.TRUNCATED, ErrorCode.CONNECTION_CLOSED}
 """The guard has ended a request whose tensors were wrong, or whose client has left."""
 
-_OTHER_STATUS = "for a model that is not there: [400], not 404"
-"""The same holds for the order of checks: a request that breaks a rule is refused for that."""
+_OTHER_STATUS = "[400], not 404"
+"""The same holds for the order of checks: a request that breaks a rule is refused for that. And a path with dot
+segments is none."""
 
 
 class _Behind(Observer):
@@ -60,7 +62,7 @@ class _Behind(Observer):
 
 def _is_checked(head: RequestHead) -> bool:
     """Whether the guard looks at the body: of an inference that is not raw."""
-    return is_inference(head) and head.fields.header_length != 0
+    return Gate(allowed=["all"]).judge(head).check is BodyCheck.MESSAGE and head.fields.header_length != 0
 
 
 @pytest.mark.slow
@@ -79,6 +81,7 @@ def test_a_guard_under_everything_at_once_keeps_its_promises(backend: str) -> No
                 limits=limits,
                 timeout=patient,
                 backend=backend,
+                allowed=["all"],
             )
         )
         clients = [

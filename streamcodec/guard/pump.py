@@ -1,0 +1,199 @@
+"""Pump: moves bytes from one socket to another within callbacks of asyncio, through memory of a fixed size.
+
+Bytes are read when those before them have been taken. So a slow reader holds up the sender on the other side. The
+memory is shared by all pumps: one has some only from a read until the system has taken all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final, cast
+
+from streamcodec.http.scratch import NOTHING, borrow, idle_blocks
+from streamcodec.transports import turns
+from streamcodec.transports.system import send_some
+
+PUMP_BYTES: Final = 256 << 10
+"""Most bytes of one read. They are sent while they are in the processor's cache."""
+
+
+class Readiness:
+    """Calls a function when a socket can be read and it is the turn; see `turns`."""
+
+    def __init__(self, call: Callable[[], None], is_urgent: Callable[[], bool]) -> None:
+        """Prepare.
+
+        Args:
+            call: raises nothing.
+            is_urgent: whether it is about a health check; only asked if others wait, too.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._turns = turns.of_loop()
+        self._call = call
+        self._asks = is_urgent
+        self._socket: socket.socket | None = None
+        self._is_behind = False
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it is about a health check."""
+        return self._asks()
+
+    def start(self, sock: socket.socket) -> None:
+        """Look at a socket, unless that is done already."""
+        if self._socket is None:
+            self._socket = sock
+            self._loop.add_reader(sock, self._readable)
+
+    def stop(self) -> None:
+        """Look at it no more."""
+        sock, self._socket = self._socket, None
+        if sock is not None and not self._is_behind:
+            self._loop.remove_reader(sock)
+        self._is_behind = False
+
+    def close(self) -> None:
+        """Stop for ever, and refer to nobody."""
+        self.stop()
+        self._call = do_nothing
+        self._asks = bool
+
+    def _readable(self) -> None:
+        if self._turns.is_over(self):
+            self._loop.remove_reader(cast("socket.socket", self._socket))
+            self._is_behind = True
+            self._turns.later(self._catch_up, self)
+        else:
+            self._call()
+
+    def _catch_up(self) -> None:
+        """Go on in a later turn, unless nobody wants to any more."""
+        if self._is_behind:
+            self._is_behind = False
+            self._loop.add_reader(cast("socket.socket", self._socket), self._readable)
+            self._call()
+
+
+class Pump:
+    """One direction of one exchange after the other.
+
+    Attributes:
+        left: bytes that have not been read.
+        unsent: bytes that have been read, and that the system has not taken.
+        sent: bytes that it has taken.
+        is_lost: whether it takes no more, because the connection has ended.
+    """
+
+    def __init__(self, reading: Readiness, drained: Callable[[], None]) -> None:
+        """Prepare.
+
+        Args:
+            reading: looks at the source.
+            drained: called when bytes have been sent that had to wait, or cannot be sent.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._reading = reading
+        self._drained = drained
+        self._idle = idle_blocks(PUMP_BYTES)
+        self._memory = NOTHING
+        self._source: socket.socket | None = None
+        self._sink: socket.socket | None = None
+        self._is_blocked = False
+        self.left: int = 0
+        self.unsent: list[memoryview] = []
+        self.sent: int = 0
+        self.is_lost: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything has been sent."""
+        return not (self.left or self.unsent)
+
+    def begin(self, source: socket.socket, sink: socket.socket, buffers: list[memoryview], left: int) -> None:
+        """Send some bytes, and so many others after them, which `read` gets."""
+        self._source, self._sink = source, sink
+        self.left, self.unsent, self.sent, self.is_lost = left, buffers, 0, False
+        self._send()
+
+    def read(self, check: Callable[[memoryview], None] | None = None) -> bool:
+        """Read once, and send what has come; return False at the end of the connection.
+
+        Args:
+            check: of the bytes, before they are sent.
+
+        Raises:
+            BlockingIOError: nothing has come.
+            OSError: the source is broken.
+            MessageError: raised by `check`.
+        """
+        memory = borrow(self._idle, PUMP_BYTES)
+        try:
+            come = memory[: cast("socket.socket", self._source).recv_into(memory[: self.left])]
+            self.left -= len(come)
+            if check is not None:
+                check(come)
+        except BaseException:
+            self._idle.append(memory)
+            raise
+        self._memory, self.unsent = memory, [come]
+        self._send()
+        return bool(come)
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._memory = NOTHING  # it belongs to who takes what is unsent
+        if self._is_blocked:
+            self._is_blocked = False
+            self._loop.remove_writer(cast("socket.socket", self._sink))
+
+    def close(self) -> None:
+        """Stop for ever, and refer to nobody."""
+        self.stop()
+        self._drained = do_nothing
+
+    def _send(self) -> None:
+        sent = 0
+        try:
+            sent = send_some(cast("socket.socket", self._sink), self.unsent)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.is_lost = True
+        self.sent += sent
+        self.unsent = _unsent(self.unsent, sent)
+        if not self.unsent:
+            if self._memory:
+                self._idle.append(self._memory)
+                self._memory = NOTHING
+        elif not (self._is_blocked or self.is_lost):
+            self._is_blocked = True
+            self._reading.stop()
+            self._loop.add_writer(cast("socket.socket", self._sink), self._writable)
+
+    def _writable(self) -> None:
+        self._send()
+        if self.is_lost or not self.unsent:
+            self._is_blocked = False
+            self._loop.remove_writer(cast("socket.socket", self._sink))
+            if self.left and not self.is_lost:
+                self._reading.start(cast("socket.socket", self._source))
+            else:
+                self._drained()
+
+
+def do_nothing() -> None:
+    """Do nothing."""
+
+
+def _unsent(buffers: list[memoryview], sent: int) -> list[memoryview]:
+    """Return the rest of some buffers, of which so many bytes have been sent."""
+    if sent == sum(map(len, buffers)):
+        return []
+    rest = []
+    for buffer in buffers:
+        if sent < len(buffer):
+            rest.append(buffer[sent:])
+        sent = max(0, sent - len(buffer))
+    return rest
