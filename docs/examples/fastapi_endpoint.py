@@ -21,7 +21,7 @@ def check(header: RequestHeader) -> None:
 @app.post("/v2/models/double/infer")
 async def double(request: Request) -> Response:
     try:
-        received = await receive_request(request.scope, request.receive, check=check)
+        received = await receive_request(request, check=check)
         reply = received.reply({"y": 2 * np.asarray(received.inputs["x"])}, model_name="double")
     except MessageError as error:
         return JSONResponse({"error": str(error)}, error.status_hint)

@@ -32,7 +32,7 @@ async def before(request: Request) -> dict[str, float]:
 
 @app.post("/after")
 async def after(request: Request) -> Response:
-    received = await asgi.receive_request(request.scope, request.receive)
+    received = await asgi.receive_request(request)
     reply = received.reply({"mean": np.mean(received.inputs["x"], keepdims=True)}, model_name="mean")
     return StreamingResponse(asgi.pieces(reply), reply.status, dict(reply.headers))
 

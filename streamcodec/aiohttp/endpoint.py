@@ -13,7 +13,7 @@ from streamcodec.server.endpoint import SHARED_BUDGET, in_shared_pool
 from streamcodec.server.receiving import MIN_RATE, READ_TIMEOUT, options_of, receive_from
 from streamcodec.server.sharing import SharedBudget
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
-from streamcodec.service.replies import Reply, complete_headers
+from streamcodec.service.replies import Reply, complete_headers, lawful
 from streamcodec.transports.vectors import async_copied_pieces
 
 
@@ -49,7 +49,8 @@ async def receive_request(
     Raises:
         RemoteProtocolError: the request is refused; `status_hint` is the status to answer with. Its code is
             `connection-closed` if the client has left.
-        OutOfMemoryError: as above, for lack of memory.
+        OutOfMemoryError: as above, for lack of memory. `MessageError` is the class of both.
+        LocalProtocolError: some of the body has been read before, for example by `await request.read()`.
     """
     peer = AiohttpPeer(request, limits, auto_decompress=auto_decompress)
     reception = Reception(
@@ -67,7 +68,11 @@ async def send_response(request: web.Request, reply: Reply) -> web.StreamRespons
 
     Returns:
         What the handler has to return.
+
+    Raises:
+        LocalProtocolError: no answer can have the status of the reply.
     """
+    reply = lawful(reply)
     response = await started(request, reply.status, complete_headers(reply))
     async with aclosing(async_copied_pieces(reply.buffers)) as pieces:
         async for piece in pieces:

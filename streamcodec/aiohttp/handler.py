@@ -11,9 +11,8 @@ from streamcodec.aiohttp.peer import ROUTE, AiohttpPeer, head_of, leave_expectat
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
 from streamcodec.server.failures import raise_bare
-from streamcodec.server.frontend import Frontend, is_there
-from streamcodec.server.knownheads import MEANINGFUL_FIELDS
-from streamcodec.server.observation import Observation, format_address
+from streamcodec.server.frontend import Frontend
+from streamcodec.server.observation import format_address
 from streamcodec.server.options import ServerOptions
 from streamcodec.service import Observer, Reply, Service
 from streamcodec.service.replies import complete_headers
@@ -67,37 +66,17 @@ class Handler:
         frontend = self._frontend
         resource = request.match_info.route.resource
         segments = 0 if resource is None else resource.canonical.count("/") - 1
-        observation = frontend.observe(_client_of(request))
         peer = AiohttpPeer(request, frontend.service.limits, auto_decompress=self._auto_decompress)
-        key = _key_of(request, segments)
-        if (response := await self._answer_at_once(request, peer, key, observation)) is not None:
-            return response
+        observation = frontend.observe(_client_of(request))
         head: RequestHead | MessageError
         try:
             head = head_of(request, frontend.service.limits, segments)
-            frontend.known.learn(key, head)
         except MessageError as error:
             head = error
-        await frontend.handle(head, peer, observation)
+        reply = await frontend.answer(head, peer, observation)
+        if reply is not None:
+            return await _sent(request, reply)
         return cast("web.StreamResponse", peer.response)  # it has begun, or an exception was raised
-
-    async def _answer_at_once(
-        self, request: web.Request, peer: AiohttpPeer, key: bytes, observation: Observation | None
-    ) -> web.StreamResponse | None:
-        """Answer a whole request whose head is known; None if it has to go the ordinary way."""
-        known = self._frontend.known.find(key)
-        content = request.content
-        if known is None or not content.is_eof() or content.total_bytes != known.length:
-            return None
-        body = content.read_nowait()
-        reply = self._frontend.reply_at_once(known, body, observation)
-        if reply is None:
-            peer.take_back(body)
-            return None
-        if is_there(reply):
-            return await _sent(request, self._frontend.finish_at_once(known, reply, observation))
-        await self._frontend.handle(known.head, peer, observation, reply)
-        return peer.response
 
     async def _live(self, _: web.Application) -> AsyncIterator[None]:
         async with self._frontend.running():
@@ -114,13 +93,3 @@ def _client_of(request: web.Request) -> str:
     transport = request.transport
     name = None if transport is None else transport.get_extra_info("peername")
     return format_address(*name[:2]) if isinstance(name, tuple) else ""
-
-
-def _key_of(request: web.Request, segments: int) -> bytes:
-    """Return a key of everything in a head that the service uses: heads with equal keys have the same meaning."""
-    version = request.version
-    fields = [
-        part for name, value in request.raw_headers if name.lower() in MEANINGFUL_FIELDS for part in (name, value)
-    ]
-    first = f"{request.method}\n{request.raw_path}\n{segments}\n{version.major}.{version.minor}"
-    return b"\n".join((first.encode("utf-8", "surrogateescape"), *fields))

@@ -20,6 +20,8 @@ from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import fed_head
 from streamcodec.http.heads import invalid_http
 from streamcodec.http.messages import RequestHead
+from streamcodec.http.statuses import phrase_of
+from streamcodec.server.endpoint import already_read
 from streamcodec.service.replies import drop_tracebacks
 
 ROUTE: Final = "/v2{rest:.*}"
@@ -61,6 +63,7 @@ class AiohttpPeer:
     """One request of aiohttp."""
 
     can_close = True
+    waited: tuple[float, float] | None = None
 
     def __init__(self, request: web.BaseRequest, limits: Limits, *, auto_decompress: bool) -> None:
         """Begin before its body.
@@ -69,18 +72,28 @@ class AiohttpPeer:
             request: as aiohttp gives it.
             limits: `max_compression_ratio` applies to what aiohttp decompresses.
             auto_decompress: whether it does so.
+
+        Raises:
+            LocalProtocolError: some of the body has been read before.
         """
+        if getattr(request.content, "_cursor", 0):  # nothing public counts the bytes that were read
+            raise already_read("`request.read()` or the like, or by an earlier `receive_request()`")
         self._request = request
         self._limits = limits
         self._is_expected = request.headers.get("Expect", "").lower() == "100-continue"
         self._begun: bytes = b""
+        self.has_piece: bool = False
         encoding = request.headers.get("Content-Encoding", "").lower()
         self.is_decoded: bool = auto_decompress and encoding in _DECOMPRESSED
         self.response: web.StreamResponse | None = None
 
-    def take_back(self, body: bytes) -> None:
-        """Return these bytes, which were already read, once more as the first piece."""
-        self._begun = body
+    async def whole(self, length: int, seconds: float) -> bytes | None:  # noqa: ARG002 - it does not wait
+        """Return the body if all of it is there already; see `Peer.whole`."""
+        content = self._request.content
+        if not content.is_eof() or content.total_bytes != length:
+            return None
+        self._begun, self.has_piece = content.read_nowait(), True
+        return self._begun
 
     async def receive(self) -> bytes | None:
         """Return the next piece of the body; None at its end.
@@ -90,8 +103,8 @@ class AiohttpPeer:
             RemoteProtocolError: the body's chunks or its compression are damaged.
             LimitExceededError: the body has become more than `max_compression_ratio` times as large.
         """
-        if self._begun:
-            begun, self._begun = self._begun, b""
+        if self.has_piece:
+            begun, self._begun, self.has_piece = self._begun, b"", False
             return begun
         if self._is_expected:
             await self._go_on()
@@ -144,7 +157,7 @@ async def leave_expectation(request: web.Request) -> None:
 
 async def started(request: web.BaseRequest, status: int, headers: Sequence[tuple[str, str]]) -> web.StreamResponse:
     """Begin an answer."""
-    response = web.StreamResponse(status=status)
+    response = web.StreamResponse(status=status, reason=phrase_of(status))
     for name, value in headers:
         response.headers.add(name, value)
         if name == "Connection":

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Final, cast
 
-from streamcodec.asgi.scope import Message, Receive, Scope, Send, client_of, head_of, key_of
+from streamcodec.asgi.scope import Message, Receive, Scope, Send, client_of, head_of
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
 from streamcodec.server.failures import raise_bare
-from streamcodec.server.frontend import Frontend, is_there
-from streamcodec.server.observation import Observation
+from streamcodec.server.frontend import Frontend
 from streamcodec.server.options import ServerOptions
 from streamcodec.service import Observer, Reply, Service
 from streamcodec.service.replies import complete_headers, drop_tracebacks
+from streamcodec.transports.limited import current_time, within
 
 logger: Final = logging.getLogger(__name__)
 
@@ -69,42 +69,21 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        frontend, key = self.frontend, key_of(scope)
+        frontend = self.frontend
         observation = frontend.observe(client_of(scope))
         peer = AsgiPeer(scope, receive, send)
-        if (known := frontend.known.find(key)) is not None:
-            message = await receive()
-            body = _first_piece(message) if peer.can_close or not message.get("more_body", False) else b""
-            reply = frontend.reply_at_once(known, body, observation) if len(body) == known.length else None
-            if reply is not None:
-                if is_there(reply):
-                    await _send_at_once(send, frontend.finish_at_once(known, reply, observation))
-                else:
-                    await self._handle(known.head, peer, observation, reply)
-                return
-            peer.take_back(message)
         head: RequestHead | MessageError
         try:
             head = head_of(scope, frontend.service.limits)
-            frontend.known.learn(key, head)
         except MessageError as error:
             head = error
-        await self._handle(head, peer, observation)
-
-    async def _handle(
-        self,
-        head: RequestHead | MessageError,
-        peer: AsgiPeer,
-        observation: Observation | None,
-        reply: Reply | None = None,
-    ) -> None:
         try:
-            await self.frontend.handle(head, peer, observation, reply)
+            reply = await frontend.answer(head, peer, observation)
         except (OSError, MessageError) as error:  # the client has left or stopped reading, or the answer failed
             logger.debug("request broken off: %s", error)
             drop_tracebacks(error)
             return  # the server closes the connection of an incomplete answer
-        await peer.end()
+        await peer.end() if reply is None else await send_at_once(send, reply)
 
 
 class AsgiPeer:
@@ -121,23 +100,43 @@ class AsgiPeer:
         self._receive = receive
         self._send = send
         self._has_ended = False
+        self._is_late = False
         self._message: Message | None = None
+        self.waited: tuple[float, float] | None = None
+        self.has_piece: bool = False
         self.can_close: bool = scope.get("http_version", "1.1") in _CLOSING_VERSIONS
         self._left = -1 if self.can_close else _length_of(scope)
 
-    def take_back(self, message: Message) -> None:
-        """Begin with a message that has already been received."""
-        self._message = message
+    async def whole(self, length: int, seconds: float) -> bytes | None:
+        """Return the body if its first message has all of it; see `Peer.whole`.
+
+        An empty piece may follow that is the end of the body: some servers send one. Only in HTTP/2 it is awaited.
+        """
+        since = current_time()
+        try:
+            self._message = message = await within(seconds, self._receive)
+        except TimeoutError:
+            self._is_late = True
+            return None
+        finally:
+            self.waited = since, current_time()
+        self.has_piece = self.can_close  # else the end of the body is awaited with it
+        body: bytes = message.get("body", b"")
+        is_whole = len(body) == length and (self.can_close or not message.get("more_body", False))
+        return body if is_whole else None
 
     async def receive(self) -> bytes | None:
         """Return the next piece of the body, which may be empty; None at its end.
 
         Raises:
             ConnectionResetError: the client has left.
+            TimeoutError: the first piece has come too late.
         """
+        if self._is_late:
+            raise TimeoutError
         if self._has_ended:
             return None
-        if self._message is None:  # it is kept while its end is awaited: this wait may be cancelled and begun again
+        if self._message is None:  # it is kept while its end is awaited: a model may cancel its wait, and begin again
             self._message = await self._receive()
         message = self._message
         body: bytes = message.get("body", b"")
@@ -145,7 +144,7 @@ class AsgiPeer:
             message = await self._receive()
             if message.get("body"):  # more than the length in the head says, which the receiver drops
                 break
-        self._message = None
+        self._message, self.has_piece = None, False
         if message["type"] == "http.disconnect":
             msg = "the client has left"
             raise ConnectionResetError(msg)
@@ -178,18 +177,7 @@ def _length_of(scope: Scope) -> int:
     return int(lengths[0]) if is_number else -1
 
 
-def _first_piece(message: Message) -> bytes:
-    """Return the first piece of a body; nothing if the client has left.
-
-    It is the whole body if it is as long as the head says, even if an empty piece follows: some servers send one.
-    """
-    if message["type"] != "http.request":
-        return b""
-    body: bytes = message.get("body", b"")
-    return body
-
-
-async def _send_at_once(send: Send, reply: Reply) -> None:
+async def send_at_once(send: Send, reply: Reply) -> None:
     """Send a reply that is complete."""
     await send({"type": "http.response.start", "status": reply.status, "headers": encoded(complete_headers(reply))})
     await send({"type": "http.response.body", "body": b"".join(cast("tuple[bytes, ...]", reply.buffers))})

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from streamcodec.asgi.app import AsgiPeer, encoded
-from streamcodec.asgi.scope import Message, Receive, Scope, Send, head_of
+from streamcodec.asgi.app import AsgiPeer, encoded, send_at_once
+from streamcodec.asgi.scope import Message, Receive, Request, Scope, Send, head_of, unread
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
+from streamcodec.server.atonce import is_there
 from streamcodec.server.endpoint import SHARED_BUDGET, in_shared_pool
 from streamcodec.server.receiving import MIN_RATE, READ_TIMEOUT, options_of, receive_from
 from streamcodec.server.sharing import SharedBudget
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
-from streamcodec.service.replies import Reply, complete_headers
-from streamcodec.transports.vectors import async_copied_pieces
+from streamcodec.service.replies import Reply, complete_headers, lawful
+from streamcodec.transports.vectors import PIECE_BYTES, async_copied_pieces
 
 
 async def receive_request(
-    scope: Scope,
-    receive: Receive,
+    scope: Scope | Request,
+    receive: Receive | None = None,
     *,
     check: Check | None = None,
     place: Place = in_shared_pool,
@@ -31,8 +32,10 @@ async def receive_request(
     """Receive an inference request while it arrives, each tensor in its final memory.
 
     Args:
-        scope: of the request; `request.scope` in Starlette and FastAPI.
-        receive: `request.receive` there. The body must not have been read before.
+        scope: the request of Starlette or FastAPI; in other applications, the scope of the request.
+        receive: of the request, if a scope is given. Nobody may have read the body before. With a scope, only an
+            earlier `receive_request` is noticed: after other readers, the server waits as for a slow client. With a
+            request, reading only a part of `request.stream()` is not noticed.
         check: called when the JSON header has arrived, before memory is taken for tensors. If it raises, the request is
             refused.
         place: chooses the memory of a tensor; by default a pool, to which the memory returns with its last array.
@@ -49,8 +52,11 @@ async def receive_request(
     Raises:
         RemoteProtocolError: the request is refused; `status_hint` is the status of the answer. Its code is
             `connection-closed` if the client has left.
-        OutOfMemoryError: the same, because there is no memory.
+        OutOfMemoryError: the same, because there is no memory. `MessageError` is the class of both.
+        LocalProtocolError: the body has been read before, for example by `await request.body()`; or a scope came
+            without `receive`.
     """
+    scope, receive = unread(scope, receive)
     reception = Reception(head_of(scope, limits), limits=limits, check=check, place=place, paced=True)
     return await receive_from(AsgiPeer(scope, receive, _no_send), reception, budget, options_of(timeout, min_rate))
 
@@ -61,7 +67,14 @@ async def send_response(send: Send, reply: Reply) -> None:
     Args:
         send: the ASGI callable.
         reply: from `ReceivedRequest.reply`; or from `error_reply`, for an error of `receive_request`.
+
+    Raises:
+        LocalProtocolError: no answer can have the status of the reply.
     """
+    reply = lawful(reply)
+    if reply.body_length <= PIECE_BYTES and is_there(reply):
+        await send_at_once(send, reply)
+        return
     await send({"type": "http.response.start", "status": reply.status, "headers": encoded(complete_headers(reply))})
     async with aclosing(pieces(reply)) as coming:
         async for piece in coming:
@@ -70,8 +83,12 @@ async def send_response(send: Send, reply: Reply) -> None:
 
 
 def pieces(reply: Reply) -> AsyncGenerator[bytes, None]:
-    """Yield the body of a reply in pieces of at most 256 KiB, for Starlette's `StreamingResponse`."""
-    return async_copied_pieces(reply.buffers)
+    """Yield the body of a reply in pieces of at most 256 KiB, for Starlette's `StreamingResponse`.
+
+    Raises:
+        LocalProtocolError: no answer can have the status of the reply.
+    """
+    return async_copied_pieces(lawful(reply).buffers)
 
 
 async def _no_send(_: Message) -> None:

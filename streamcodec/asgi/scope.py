@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol, cast
 from urllib.parse import quote
 
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import fed_head
 from streamcodec.http.messages import RequestHead
-from streamcodec.server.knownheads import MEANINGFUL_FIELDS
+from streamcodec.server.endpoint import READER, already_read
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+
+class Request(Protocol):
+    """A request of Starlette or FastAPI."""
+
+    @property
+    def scope(self) -> Scope:
+        """As the server has given it."""
+        ...
+
+    @property
+    def receive(self) -> Receive:
+        """As the server has given it."""
+        ...
 
 
 def head_of(scope: Scope, limits: Limits) -> RequestHead:
@@ -23,9 +39,8 @@ def head_of(scope: Scope, limits: Limits) -> RequestHead:
     Raises:
         MessageError: a connection of the bundled server would refuse this head too.
     """
-    fields = [(bytes(name), bytes(value)) for name, value in scope["headers"]]
     version: str = scope.get("http_version", "1.1")
-    return fed_head(scope["method"], _target(scope), fields, http_version=version, limits=limits)
+    return fed_head(scope["method"], _target(scope), scope["headers"], http_version=version, limits=limits)
 
 
 def client_of(scope: Scope) -> str:
@@ -49,14 +64,38 @@ def _target(scope: Scope) -> str:
     return (raw + b"?" * bool(query) + query).decode("latin-1")
 
 
-def key_of(scope: Scope) -> bytes:
-    """Return everything in a head that the service uses. Heads with equal keys mean the same.
+def unread(scope: Scope | Request, receive: Receive | None) -> tuple[Scope, Receive]:
+    """Return scope and `receive` of a request, of which one reader reads the body from now on.
 
-    Fields that mean nothing to the service are left out. A character may be percent-encoded or not, so both forms of
-    the path belong to the key.
+    A server that is asked for more of a body than there is waits for the client to leave. Nothing that it gives tells
+    whether the body has been read; Starlette's own request does.
+
+    Raises:
+        LocalProtocolError: the body has been read before, as far as can be seen; or there is no `receive`.
     """
-    fields = [part for field in scope["headers"] if bytes(field[0]) in MEANINGFUL_FIELDS for part in field]
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    first = (scope["method"].encode(), path.encode(), scope.get("raw_path") or b"", root.encode())
-    return b"\n".join((*first, scope.get("query_string", b""), scope.get("http_version", "1.1").encode(), *fields))
+    if receive is None:
+        if not hasattr(scope, "receive"):
+            msg = "receive_request() needs the scope and `receive`, or the request of Starlette or FastAPI"
+            raise LocalProtocolError(msg)
+        if getattr(scope, "_stream_consumed", False) or hasattr(scope, "_body"):
+            raise already_read("`request.body()` or the like, or for a parameter that FastAPI takes from it")
+        request = cast("Request", scope)
+        scope, receive = request.scope, request.receive
+    scope = cast("Scope", scope)
+    source = getattr(receive, "__self__", receive)
+    if scope.get(READER, _nobody)() is source:
+        raise already_read("an earlier `receive_request()`")
+    scope[READER] = _reference(source)
+    return scope, receive
+
+
+def _nobody() -> None:
+    """Stand for the reader of a body that nobody has read."""
+
+
+def _reference(source: object) -> Callable[[], object]:
+    """Refer to what a scope belongs to, which may refer to the scope: without a cycle, which would keep its memory."""
+    try:
+        return weakref.ref(source)
+    except TypeError:  # granian's, which is not of Python and does not
+        return lambda: source

@@ -21,8 +21,8 @@ from typing import Final
 import anyio
 from kserve import InferRequest, InferResponse
 
-from streamcodec.asgi.app import AsgiPeer
-from streamcodec.asgi.scope import Message, Receive, Scope, Send, head_of, key_of
+from streamcodec.asgi.app import AsgiPeer, send_at_once
+from streamcodec.asgi.scope import Message, Receive, Scope, Send, head_of
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
@@ -31,9 +31,10 @@ from streamcodec.http.messages import RequestHead
 from streamcodec.kserve.intake import ROUTE, Intake, kept
 from streamcodec.kserve.messages import encode_answer, received_request
 from streamcodec.server.conversation import Conversation
-from streamcodec.service import Inference, InferenceRequest, Reply
+from streamcodec.service import Inference, Reply
 from streamcodec.service.budget import Reservation
 from streamcodec.service.exchange import Exchange
+from streamcodec.service.replies import lawful
 
 MARK: Final = "streamcodec-answer"
 """The field of an answer that the call sends in the place of KServe."""
@@ -91,38 +92,27 @@ class Call:
         Raises:
             RefusedError: it is not a valid request, too large, or too slow.
         """
-        scope = {**self._scope, **ROUTE}
-        request = await self._at_once(key_of(scope))
-        if request is None:
-            await self._conversation().run(self._head(scope))
-            request = kept()
+        await self._take_body({**self._scope, **ROUTE})
         self._is_read.set()
+        request = kept()
         if request is None:
             raise RefusedError
         self._header = request.header
         return received_request(request, model_name)
 
-    async def _at_once(self, key: bytes) -> InferenceRequest | None:
-        """Receive a small body whose head has been seen before, if it comes in one piece: the same, but quicker."""
-        known = self._intake.frontend.known.find(key)
-        if known is None:
-            return None
-        with anyio.move_on_after(self._intake.options.read_timeout):
-            message = await self._receive()
-            body = message.get("body", b"")
-            if len(body) == known.length and known.reply(body, None) is not None and (request := kept()) is not None:
-                return request
-            self._peer.take_back(message)
-        return None
-
-    def _head(self, scope: Scope) -> RequestHead | MessageError:
-        frontend = self._intake.frontend
+    async def _take_body(self, scope: Scope) -> None:
+        """Receive the body, and have the request kept if it is not refused."""
+        frontend, opened = self._intake.frontend, None
+        head: RequestHead | MessageError
         try:
             head = head_of(scope, frontend.service.limits)
         except MessageError as error:
-            return error
-        frontend.known.learn(key_of(scope), head)
-        return head
+            head = error
+        else:
+            opened, reply = await frontend.begin(head, self._peer, None)
+            if reply is not None and reply.refusal is None:  # a refusal is made again, for the exchange that sends it
+                return
+        await self._conversation().run(head, opened)
 
     def _conversation(self) -> _Arrival:
         if self._arrival is None:
@@ -173,13 +163,14 @@ class Call:
         if message is not None:
             given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
             fields = [*(field for field in given if field[0] not in _OURS), *message.headers]
-            if message.body_length <= _SMALL_BYTES:
-                await self._peer.start(start["status"], fields)
-                await self._send({"type": "http.response.body", "body": b"".join(message.buffers)})
-                return
-            self._conversation().exchange.reply = Reply(
-                status=start["status"], headers=fields, buffers=message.parts, body_length=message.body_length
+            reply = lawful(
+                Reply(status=start["status"], headers=fields, buffers=message.parts, body_length=message.body_length)
             )
+            if reply.body_length <= _SMALL_BYTES:
+                await send_at_once(self._send, reply)
+                return
+            self._conversation().exchange.reply = reply
+            del reply
         del message
         try:
             await self._conversation().send()

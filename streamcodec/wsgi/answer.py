@@ -7,13 +7,13 @@ answer is sent at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from http import HTTPStatus
 from typing import cast
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.rows import Rows
+from streamcodec.http.statuses import line_of
 from streamcodec.server.failures import raise_bare
-from streamcodec.service.replies import Reply, complete_headers, failure_reply
+from streamcodec.service.replies import Reply, complete_headers, failure_reply, lawful
 from streamcodec.transports.vectors import PIECE_BYTES, batches, copied_pieces
 from streamcodec.wsgi.environ import StartResponse
 
@@ -75,14 +75,18 @@ def send_response(start_response: StartResponse, reply: Reply) -> Iterable[bytes
     Args:
         start_response: as WSGI gives it.
         reply: made by `ReceivedRequest.reply`; or by `error_reply`, from an exception of `receive_request`.
+
+    Raises:
+        LocalProtocolError: no answer can have the status of the reply.
     """
+    reply = lawful(reply)
     start(start_response, reply)
     return pieces_of(reply)
 
 
 def start(start_response: StartResponse, reply: Reply) -> None:
     """Begin an answer."""
-    start_response(f"{reply.status} {HTTPStatus(reply.status).phrase}", complete_headers(reply))
+    start_response(line_of(reply.status), complete_headers(reply))
 
 
 def pieces_of(reply: Reply) -> Iterator[bytes]:

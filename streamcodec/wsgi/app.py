@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import monotonic
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.http.messages import RequestHead
+from streamcodec.server.atonce import AtOnce, Opened
 from streamcodec.server.failures import log_failure
 from streamcodec.server.observation import Observation, Observers
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.sharing import SharedBudget, SharedReservation
 from streamcodec.server.uploading import refuse_uploads
-from streamcodec.service import Observer, Reply, Service
-from streamcodec.service.exchange import Exchange
+from streamcodec.service import Observer, Reply, ResolvedHead, Service
+from streamcodec.service.exchange import Exchange, finished
 from streamcodec.wsgi.answer import Answer, failure_to_send, pieces_of, start, whole_of
 from streamcodec.wsgi.conversation import Conversation
-from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of, key_of
-from streamcodec.wsgi.shortcut import Shortcut
+from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of
+from streamcodec.wsgi.intake import Begun, Readable
 
 
 class App:
@@ -51,17 +53,15 @@ class App:
         self._options = options or ServerOptions()
         refuse_uploads(self._options, "the connections of a WSGI server belong to that server")
         self._service = service
-        self._shortcut = Shortcut(service)
+        self._at_once = AtOnce(service)
         self._shared = SharedBudget(self._options.max_memory_bytes, service.pool, min_rate=self._options.min_rate)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
         observation = None if self._observers is None else self._observers.of(client_of(environ))(0)
-        ending, key = Ending(observation), key_of(environ)
+        ending = Ending(observation)
         try:
-            reply = self._shortcut.reply(environ, key, observation)
-            if reply is None:
-                reply = self._reply(environ, key, observation, ending)
+            reply = self._reply(environ, observation, ending)
             if (failure := failure_to_send(reply)) is not None:
                 reply = failure
                 if observation is not None:
@@ -78,34 +78,66 @@ class App:
             return [body]
         return Answer(pieces_of(reply) if ending.wanted else iter(()), ending.over)
 
-    def _reply(self, environ: Environ, key: bytes, observation: Observation | None, ending: Ending) -> Reply:
-        """Receive a request in the ordinary way, and return the reply."""
+    def _reply(self, environ: Environ, observation: Observation | None, ending: Ending) -> Reply:
+        """Receive a request, and return the reply in the form in which it is sent."""
+        opened = None
+        head: RequestHead | MessageError
+        try:
+            head = head_of(environ, self._service.limits)
+        except MessageError as error:
+            head = error
+        else:
+            if observation is not None:
+                observation.begin(head)
+            opened = self._at_once.open(head)
+            if (reply := self._whole(environ, opened, observation)) is not None:
+                reply = finished(self._service, reply, head)
+                if observation is not None:
+                    observation.answered(reply)
+                return reply
         reservation = SharedReservation(self._shared)
         ending.exchange = exchange = Exchange(self._service, reservation)
         exchange.watch = observation
         conversation = Conversation(
             exchange, reservation, self._options, limits=self._service.limits, observation=observation
         )
-        conversation.run(self._head(environ, key), environ["wsgi.input"])
+        conversation.run(head, environ["wsgi.input"], opened)
         if observation is not None:
             observation.bytes_in = conversation.received
         return exchange.reply
 
-    def _head(self, environ: Environ, key: bytes) -> RequestHead | MessageError:
-        """Return the head of a request, or the error in it."""
+    def _whole(self, environ: Environ, opened: Opened, observation: Observation | None) -> Reply | None:
+        """Answer a short request at once.
+
+        Returns:
+            The reply; None if the request has to go the ordinary way. Then `wsgi.input` returns the bytes that were
+            read once more.
+        """
+        length = opened.whole_bytes
+        if length is None or (isinstance(opened.outcome, ResolvedHead) and opened.outcome.is_async):
+            return None
+        stream: Readable = environ["wsgi.input"]
+        since = monotonic()
         try:
-            head = head_of(environ, self._service.limits)
-            self._shortcut.learn(key, head)
-        except MessageError as error:
-            return error
-        return head
+            body = stream.read(length)
+        except (OSError, MemoryError) as error:  # a read after a time limit would not say the same
+            environ["wsgi.input"] = Begun(b"", stream, (since, monotonic()), error)
+            return None
+        reply, is_whole = None, len(body) == length
+        if is_whole:
+            if observation is not None:
+                observation.bytes_in = length
+            reply = opened.reply(body, observation)
+        if reply is None:
+            environ["wsgi.input"] = Begun(body, stream, None if is_whole else (since, monotonic()))
+        return reply
 
 
 class Ending:
     """Frees everything when a request is over, for whatever reason.
 
     Attributes:
-        exchange: holds the memory of the request; None before it exists, and for requests that took the short cut.
+        exchange: holds the memory of the request; None before it exists, and for requests that are answered at once.
         wanted: bytes of the answer's body.
     """
 

@@ -16,15 +16,17 @@ from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import FedBody
 from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.server.atonce import Opened, begin
 from streamcodec.server.conversation import Progress
 from streamcodec.server.observation import BODY, MODEL, Observation
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.pace import run
 from streamcodec.server.patience import Patience
 from streamcodec.server.sharing import SharedReservation
 from streamcodec.server.waiting import block_for_memory
 from streamcodec.service import Inference, Reply, failure_reply
 from streamcodec.service.exchange import Exchange, ExchangeStep
-from streamcodec.wsgi.intake import Intake, Readable
+from streamcodec.wsgi.intake import Begun, Intake, Readable
 
 
 class Conversation:
@@ -56,18 +58,19 @@ class Conversation:
         """Bytes of the request's body that have come."""
         return self._progress.received
 
-    def run(self, head: RequestHead | MessageError, stream: Readable) -> None:
+    def run(self, head: RequestHead | MessageError, stream: Readable, opened: Opened | None) -> None:
         """Receive the request, and make the reply.
 
         Args:
             head: of the request; or the error in it.
             stream: provides the body.
+            opened: what the head means, if that is known.
         """
         exchange, observation = self._exchange, self._observation
         try:
             if isinstance(head, MessageError):
                 raise head
-            step: ExchangeStep | None = exchange.begin(head)
+            step: ExchangeStep | None = begin(exchange, head, opened)
             if exchange.inference is not None and exchange.inference.resolved.is_async:
                 step = exchange.answer(_needs_event_loop(exchange.inference))
             while step is not ExchangeStep.ANSWER:
@@ -77,6 +80,8 @@ class Conversation:
                     self._body = FedBody(head, exchange.decoder, self._limits, paced=True)
                     self._intake = Intake(stream)
                     exchange.arrival = self._body
+                    if isinstance(stream, Begun) and stream.waited is not None:
+                        self._patience.has_waited(*stream.waited)
                 step = self._do(step)
         except MessageError as error:
             exchange.fail(error)
@@ -89,7 +94,7 @@ class Conversation:
             is_granted = block_for_memory(exchange.reservation, self._options.budget_timeout)
             return exchange.go_on() if is_granted else exchange.refuse_for_memory()
         if step is ExchangeStep.CALL and exchange.inference is not None:
-            return exchange.answer(exchange.inference.run(self._pull))
+            return exchange.answer(run(exchange.inference, self._pull))
         if exchange.is_held_up and (held := exchange.go_on()):
             return held
         event = self._body.next_event()

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from time import monotonic
+from typing import Any
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
-from streamcodec.server.endpoint import SHARED_BUDGET, in_shared_pool
+from streamcodec.server.endpoint import READER, SHARED_BUDGET, already_read, in_shared_pool
 from streamcodec.server.patience import Patience
-from streamcodec.server.receiving import MIN_RATE, READ_TIMEOUT, Receiving, options_of
+from streamcodec.server.receiving import (
+    MIN_RATE,
+    READ_TIMEOUT,
+    Receiving,
+    options_of,
+    receive_at_once,
+    whole_bytes,
+)
 from streamcodec.server.sharing import SharedBudget
 from streamcodec.server.waiting import block_for_memory
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
 from streamcodec.wsgi.environ import Environ, head_of
-from streamcodec.wsgi.intake import Intake
+from streamcodec.wsgi.intake import Begun, Intake, Readable
 
 
 def receive_request(
@@ -45,12 +53,26 @@ def receive_request(
     Raises:
         RemoteProtocolError: the request is refused; `status_hint` is the status to answer with. Its code is
             `connection-closed` if the client has left and the server says so.
-        OutOfMemoryError: as above, for lack of memory.
+        OutOfMemoryError: as above, for lack of memory. `MessageError` is the class of both.
+        LocalProtocolError: the body has been read before: by `receive_request`, or in Flask and werkzeug by anything,
+            for example `flask.request.get_data()`. In other frameworks it looks as if the client had left.
     """
+    _check_unread(environ)
     reception = Reception(head_of(environ, limits), limits=limits, check=check, place=place, paced=True)
-    options, intake = options_of(timeout, min_rate), Intake(environ["wsgi.input"])
+    stream: Readable = environ["wsgi.input"]
+    waited = None
+    if (length := whole_bytes(reception, budget)) is not None:
+        since = monotonic()
+        body, failure = _begin(stream, length)
+        waited = since, monotonic()
+        if len(body) == length and (request := receive_at_once(reception, body, budget)) is not None:
+            return request
+        stream = Begun(body, stream, waited, failure)
+    options, intake = options_of(timeout, min_rate), Intake(stream)
     receiving = Receiving(reception, budget, options)
     patience = Patience(options, receiving)
+    if waited is not None:
+        patience.has_waited(*waited)
     try:
         while True:
             if receiving.waits_for_memory():
@@ -62,11 +84,41 @@ def receive_request(
                 receiving.body.work()
             elif event is NEED_DATA:
                 _read(intake, receiving, patience)
-            elif (request := receiving.receive(event)) is not None:
-                return request
+            elif (received := receiving.receive(event)) is not None:
+                return received
     except BaseException:
         receiving.end()
         raise
+
+
+def _begin(stream: Readable, length: int) -> tuple[bytes, OSError | None]:
+    """Read a whole body, or what there is of it; return an error as it is: the next read would not say the same."""
+    try:
+        return stream.read(length), None
+    except OSError as error:
+        return b"", error
+
+
+def _check_unread(environ: Environ) -> None:
+    """Note who reads a body.
+
+    Raises:
+        LocalProtocolError: it has been read before.
+    """
+    found = getattr(environ.get("werkzeug.request"), "__dict__", {})  # of Flask, too; where what was read is kept
+    if "_cached_data" in found or _position(found.get("stream")):
+        raise already_read("`flask.request.get_data()` or the like")
+    if environ.get(READER) is environ["wsgi.input"]:
+        raise already_read("an earlier `receive_request()`")
+    environ[READER] = environ["wsgi.input"]
+
+
+def _position(stream: Any) -> int:  # noqa: ANN401 - werkzeug's, or that of any server
+    """Return how many bytes have been read from a stream, if it counts them."""
+    try:
+        return int(stream.tell())
+    except (AttributeError, OSError):
+        return 0
 
 
 def _read(intake: Intake, receiving: Receiving, patience: Patience) -> None:

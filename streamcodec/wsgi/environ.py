@@ -8,7 +8,8 @@ it decodes to the same path, because software between server and application may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote_to_bytes
 
@@ -16,7 +17,6 @@ from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import fed_head
 from streamcodec.http.messages import RequestHead
-from streamcodec.server.knownheads import MEANINGFUL_FIELDS
 from streamcodec.server.observation import format_address
 
 Environ = dict[str, Any]
@@ -30,24 +30,10 @@ class StartResponse(Protocol):
         ...
 
 
-_LENGTH: Final = "CONTENT_LENGTH"
-_TYPE: Final = "CONTENT_TYPE"
+_BEFORE: Final = (("CONTENT_TYPE", b"content-type"), ("CONTENT_LENGTH", b"content-length"))
+"""Variables of fields that have no prefix."""
 _BEHIND_PREFIX: Final = {"HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE"}
 """Variables that some servers give in addition."""
-
-_MEANINGFUL: Final = (
-    "REQUEST_METHOD",
-    "SCRIPT_NAME",
-    "PATH_INFO",
-    "QUERY_STRING",
-    "RAW_URI",
-    "REQUEST_URI",
-    "SERVER_PROTOCOL",
-    _TYPE,
-    _LENGTH,
-    *("HTTP_" + name.decode().upper().replace("-", "_") for name in sorted(MEANINGFUL_FIELDS)),
-)
-"""Variables that the service or the parser of heads uses."""
 
 
 def head_of(environ: Environ, limits: Limits) -> RequestHead:
@@ -61,7 +47,7 @@ def head_of(environ: Environ, limits: Limits) -> RequestHead:
     head = fed_head(
         environ["REQUEST_METHOD"],
         _target(environ),
-        _fields(environ),
+        _fields_of(environ),
         http_version=version.removeprefix("HTTP/"),
         limits=limits,
     )
@@ -79,27 +65,18 @@ def client_of(environ: Environ) -> str:
     return format_address(host, port)
 
 
-def key_of(environ: Environ) -> bytes:
-    """Return a key of everything in a head that the service uses, so that heads with equal keys have the same meaning.
-
-    It may matter whether a path was sent percent-encoded, so all forms of the path belong to the key.
-    """
-    get = environ.get
-    return "\n".join([str(get(name)) for name in _MEANINGFUL]).encode("latin-1", "replace")
-
-
-def _fields(environ: Environ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the fields of a head, names in lower case."""
-    for name in (_TYPE, _LENGTH):
-        if value := environ.get(name):
-            yield _field(name, value)
-    for name, value in environ.items():
-        if name.startswith("HTTP_") and name not in _BEHIND_PREFIX:
-            yield _field(name[5:], value)
+def _fields_of(environ: Environ) -> list[tuple[bytes, bytes]]:
+    """Return the fields of a head."""
+    found = [(name, value.encode("latin-1")) for variable, name in _BEFORE if (value := environ.get(variable))]
+    for variable, value in environ.items():
+        if variable[:5] == "HTTP_" and variable not in _BEHIND_PREFIX:
+            found.append((_name_of(variable), value.encode("latin-1")))
+    return found
 
 
-def _field(name: str, value: str) -> tuple[bytes, bytes]:
-    return name.lower().replace("_", "-").encode("latin-1"), value.encode("latin-1")
+@lru_cache(maxsize=256)
+def _name_of(variable: str) -> bytes:
+    return variable[5:].lower().replace("_", "-").encode("latin-1")
 
 
 def _target(environ: Environ) -> str:

@@ -20,7 +20,16 @@ import numpy as np
 import pytest
 from aiohttp import ClientError, ClientSession, web
 
-from streamcodec import EncodedMessage, Limits, RemoteProtocolError, Rows, Tensor, encode_request
+from streamcodec import (
+    EncodedMessage,
+    ErrorCode,
+    Limits,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Rows,
+    Tensor,
+    encode_request,
+)
 from streamcodec.aiohttp import Handler, receive_request, send_response
 from streamcodec.aiohttp.peer import leave_expectation
 from streamcodec.service import Ending, InferenceRequest, Model, ModelRegistry, Observer, Predict, Service, error_reply
@@ -170,8 +179,28 @@ class Records(Observer):
         self.records.append(request)
 
 
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_observers_get_the_head_of_each_request(is_inline: bool) -> None:
+    records = Records()
+
+    async def main() -> None:
+        handler = Handler(service_of(identity, is_inline=is_inline), observer=records)
+        async with serving(app_of(handler)) as port:
+            for number in range(3):
+                path = f"/v2/models/m/infer?a={number % 2}"
+                answer = await ask(port, message_of(SMALL, parameters=BINARY), path, traceparent=f"00-{number}")
+                assert answer.status == 200
+
+    run(main)
+    assert len(records.records) == 3
+    for number, record in enumerate(records.records):
+        assert record.head is not None
+        assert record.field(b"traceparent") == record.head.fields.values(b"traceparent") == [b"00-%d" % number]
+        assert record.target == f"/v2/models/m/infer?a={number % 2}"
+
+
 async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not condition():  # noqa: ASYNC110 - of whatever kind it is
             await anyio.sleep(0.02)
 
@@ -292,7 +321,7 @@ def endpoint(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> 
 
 async def double(request: web.Request) -> web.StreamResponse:
     try:
-        received = await receive_request(request, limits=Limits(max_message_bytes=1 << 22), timeout=0.5)
+        received = await receive_request(request, limits=Limits(max_message_bytes=1 << 22), timeout=3.0)
         reply = received.reply({"y": 2 * np.asarray(received.inputs["x"])}, model_name="double")
     except RemoteProtocolError as error:
         reply = error_reply(error)
@@ -345,6 +374,48 @@ def test_a_handler_of_ones_own_is_told_of_a_client_that_leaves() -> None:
     run(main)
 
 
+async def _read(request: web.Request) -> None:
+    await request.read()
+
+
+async def _read_a_part(request: web.Request) -> None:
+    await request.content.read(10)
+
+
+async def _receive(request: web.Request) -> None:
+    await receive_request(request)
+
+
+@pytest.mark.parametrize("read", [_read, _read_a_part, _receive])
+@pytest.mark.parametrize("is_service", [False, True])
+def test_who_has_read_a_body_before_is_told(
+    read: Callable[[web.Request], Awaitable[None]], is_service: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    seen: list[str] = []
+    handler = Handler(service_of(identity))
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        await read(request)
+        try:
+            await (handler.handle(request) if is_service else receive_request(request))
+        except LocalProtocolError as error:
+            seen.append(str(error))
+            raise
+        return web.Response()
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_post("/double", handle)
+        async with serving(app) as port:
+            for x in (SMALL, LARGE[:5000]):
+                assert (await ask(port, message_of(x), "/double")).status == 500
+
+    run(main)
+    assert len(seen) == 2
+    assert all("has been read before" in text for text in seen)
+
+
 def test_nothing_of_a_request_waits_for_the_garbage_collector_if_its_answer_breaks_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -373,3 +444,25 @@ def test_nothing_of_a_request_waits_for_the_garbage_collector_if_its_answer_brea
         run(main)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("is_inline", [False, True])
+@pytest.mark.parametrize("status", [99, 199, 204, 205, 304, 499, 600])
+def test_an_answer_has_the_body_that_its_status_allows(status: int, is_inline: bool) -> None:
+    def refuse(_: InferenceRequest) -> Mapping[str, Any]:
+        raise RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, status_hint=status)
+
+    async def main() -> None:
+        app = app_of(Handler(service_of(refuse, is_inline=is_inline)))
+        async with serving(app) as port, ClientSession() as session:
+            message = message_of(SMALL, parameters=BINARY)
+            for _ in range(3):  # over one connection
+                data = b"".join(message.buffers)
+                url = f"http://127.0.0.1:{port}/v2/models/m/infer"
+                async with session.post(url, data=data, headers=dict(message.headers)) as response:
+                    body = await response.read()
+                    assert response.status == (status if 200 <= status < 600 else 500)
+                    assert bool(body) is (status not in {204, 205, 304})
+                    assert ("Content-Type" in response.headers) is bool(body)
+
+    run(main)

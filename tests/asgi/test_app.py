@@ -341,7 +341,7 @@ def test_a_client_that_leaves_ends_its_async_model(backend: str) -> None:
     async def main() -> None:
         nonlocal exchanged
         exchanged = Exchanged(deque([body]))
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await app(scope, exchanged.receive, exchanged.send)
 
     run(main, backend=backend)
@@ -456,7 +456,7 @@ def test_requests_wait_for_memory_or_are_told_to_come_back(backend: str) -> None
     going_on = threading.Event()
 
     def predict(request: InferenceRequest) -> dict[str, Any]:
-        going_on.wait(10)
+        going_on.wait(60)
         return _double(request)
 
     options = ServerOptions(max_memory_bytes=300 << 10, budget_timeout=0.3)
@@ -492,10 +492,10 @@ def test_a_thread_that_was_given_up_gives_its_place_back_where_nobody_lives_with
     going_on = threading.Event()
 
     def predict(request: InferenceRequest) -> dict[str, Any]:
-        going_on.wait(10)
+        going_on.wait(60)
         return _double(request)
 
-    options = ServerOptions(max_workers=1, model_timeout=0.1)
+    options = ServerOptions(max_workers=1, model_timeout=0.5)
     app, (scope, body) = app_of(predict, options=options), infer()
 
     async def main() -> list[int]:

@@ -11,8 +11,18 @@ import anyio
 import numpy as np
 import pytest
 
-from streamcodec import ErrorCode, RemoteProtocolError, RequestHeader, Rows, new_array
-from streamcodec.asgi import pieces, receive_request, send_response
+from streamcodec import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    MessageError,
+    RemoteProtocolError,
+    RequestHeader,
+    Rows,
+    new_array,
+)
+from streamcodec.asgi import SharedBudget, pieces, receive_request, send_response
+from streamcodec.asgi.scope import Message
 from streamcodec.server.endpoint import in_shared_pool
 from streamcodec.service import Reply, error_reply
 from streamcodec.service.reception import ReceivedRequest
@@ -116,6 +126,27 @@ def test_an_error_is_sent_as_any_answer() -> None:
     assert (exchanged.status, exchanged.body) == (400, b'{"error":"no"}')
 
 
+@pytest.mark.parametrize("status", [204, 205, 304])
+def test_an_error_whose_status_allows_no_content_is_sent_without(status: int) -> None:
+    exchanged = Exchanged(deque())
+    reply = error_reply(RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, status_hint=status))
+    run(send_response, exchanged.send, reply)
+    assert (exchanged.status, exchanged.body) == (status, b"")
+    assert exchanged.fields == ({"content-length": "0"} if status == 205 else {})
+
+    async def sent() -> bytes:
+        return b"".join([piece async for piece in pieces(reply)])
+
+    assert run(sent) == b""
+
+
+def test_a_status_that_no_answer_can_have_is_not_sent() -> None:
+    exchanged = Exchanged(deque())
+    with pytest.raises(LocalProtocolError, match="200 to 599, not 600"):
+        run(send_response, exchanged.send, Reply(status=600))
+    assert exchanged.sent == []
+
+
 def test_rows_are_made_while_they_are_sent() -> None:
     made: list[int] = []
 
@@ -168,3 +199,109 @@ def test_under_fastapi_an_endpoint_has_a_few_lines() -> None:
     assert np.array_equal(output(good), X * 2)
     assert bad.status == 400
     assert b"inputs" in bad.body
+
+
+# Short whole bodies
+
+
+@on_both
+@pytest.mark.parametrize("cut", [None, 50])
+@pytest.mark.parametrize("http_version", ["1.1", "2"])
+@pytest.mark.parametrize("has_empty_end", [False, True])
+def test_a_whole_body_is_received_as_one_in_pieces(
+    backend: str, cut: int | None, http_version: str, has_empty_end: bool
+) -> None:
+    scope, body = infer(request_id="7")
+    scope["http_version"] = http_version
+
+    async def main() -> None:
+        budget = SharedBudget(1 << 20)
+        exchanged = Exchanged(deque([body] if cut is None else [body[:cut], body[cut:]]), has_empty_end=has_empty_end)
+        received = await receive_request(scope, exchanged.receive, budget=budget)
+        assert received.header.id == "7"
+        assert np.array_equal(received.inputs["x"], X)
+        assert budget.budget.reserved == len(body)
+        del received
+        assert budget.budget.reserved == 0
+
+    run(main, backend=backend)
+
+
+@pytest.mark.parametrize(
+    "change", [{"body": b"x"}, {"body": b"{}"}, {"more_body": True}, {"body": b"more than that" * 50}]
+)
+def test_a_whole_body_that_is_wrong_is_refused_as_one_in_pieces(change: dict[str, Any]) -> None:
+    scope, body = infer()
+    wrong = body.replace(b"FP32", b"FP64")
+
+    async def refused(messages: list[Message]) -> list[object]:
+        coming = iter([*messages, {"type": "http.disconnect"}])
+
+        async def receive() -> Message:
+            return next(coming)
+
+        budget = SharedBudget(1 << 20)
+        with pytest.raises(MessageError) as caught:
+            await receive_request(dict(scope), receive, budget=budget)
+        assert budget.budget.reserved == 0
+        error = caught.value
+        return [type(error), error.code, str(error), error.offset, error.status_hint]
+
+    async def main() -> None:
+        message = {"type": "http.request", "body": wrong, "more_body": False, **change}
+        first = {"type": "http.request", "body": b"", "more_body": True}
+        assert await refused([message]) == await refused([first, message])
+
+    run(main)
+
+
+def test_a_whole_body_waits_for_memory_as_any_other() -> None:
+    scope, body = infer()
+    budget = SharedBudget(len(body) + 50)
+
+    async def main() -> None:
+        seen: list[RequestHeader] = []
+        first = await receive_request(dict(scope), Exchanged(deque([body])).receive, budget=budget, check=seen.append)
+        received: list[ReceivedRequest] = []
+
+        async def wait() -> None:
+            exchanged = Exchanged(deque([body]))
+            received.append(await receive_request(dict(scope), exchanged.receive, budget=budget, check=seen.append))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.sleep(0.05)
+            assert not received
+            del first
+        assert np.array_equal(received[0].inputs["x"], X)
+        assert len(seen) == 2
+        exchanged = Exchanged(deque([body]))
+        with pytest.raises(LimitExceededError):
+            await receive_request(dict(scope), exchanged.receive, budget=SharedBudget(len(body) - 1))
+        assert exchanged.received == 0
+
+    run(main)
+    assert budget.budget.reserved == 0
+
+
+def test_a_check_that_refuses_a_whole_body_gives_its_memory_back() -> None:
+    def check(_: RequestHeader) -> None:
+        raise ZeroDivisionError
+
+    scope, body = infer()
+    budget = SharedBudget(1 << 20)
+    with pytest.raises(ZeroDivisionError):
+        run(partial(receive, check=check, budget=budget), [body], scope)
+    assert budget.budget.reserved == 0
+
+
+def test_a_place_of_ones_own_is_asked_for_each_tensor() -> None:
+    scope, body = infer()
+    seen = []
+
+    def place(spec: Any) -> Any:  # noqa: ANN401 - a placement
+        seen.append(spec.name)
+        return new_array(spec)
+
+    run(partial(receive, place=place), [body], scope)
+    assert seen == ["x"]

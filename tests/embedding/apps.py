@@ -25,6 +25,7 @@ from streamcodec.aiohttp import Handler
 from streamcodec.aiohttp.peer import leave_expectation
 from streamcodec.asgi.scope import Receive, Scope, Send
 from streamcodec.engine.pool import _Lease
+from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, Service, demo_models
 from streamcodec.service.budget import Budget
 from streamcodec.service.models import Outputs
@@ -237,4 +238,17 @@ def watched_aiohttp(*, auto_decompress: bool) -> web.Application:
     app = web.Application()
     handler.add_routes(app)
     app.router.add_get("/~/state", state)
+    return app
+
+
+HURRIED: Final = ServerOptions(idle_timeout=0.02)
+"""Has nothing to do with a body; but who waits looks at the time four times as often as the shortest limit."""
+
+hurried_asgi = asgi.App(watched_service(has_loop=True), HURRIED)
+
+
+def hurried_aiohttp(*, auto_decompress: bool) -> web.Application:
+    """Make a service that looks at the time often."""
+    app = web.Application()
+    Handler(watched_service(has_loop=True), HURRIED, auto_decompress=auto_decompress).add_routes(app)
     return app

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 ROOT: Final = Path(__file__).parents[2]
-_SECONDS: Final = 30
+_SECONDS: Final = 60
 
 ASGI: Final = {
     "uvicorn h11": "-m uvicorn --port {port} --log-level critical --http h11 --loop asyncio {app}",

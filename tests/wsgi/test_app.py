@@ -6,7 +6,9 @@ import gc
 import gzip
 import io
 import logging
+import re
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import LocalProtocolError, Rows, Windows
+from streamcodec import ErrorCode, LocalProtocolError, RemoteProtocolError, Rows, Tensor, Windows, encode_request
 from streamcodec.server import ServerOptions
 from streamcodec.service import ANY_SIZE, Ending, InferenceRequest, Model, Observer, TensorMetadata
 from streamcodec.service.observing import RequestRecord
@@ -333,7 +335,7 @@ class Held(Pieces):
     def read(self, size: int, /) -> bytes:
         if self._left <= 1 << 18:
             self.has_stopped.set()
-            assert self.goes_on.wait(20)
+            assert self.goes_on.wait(60)
         piece = super().read(size)
         self._left -= len(piece)
         return piece
@@ -344,7 +346,7 @@ def held_by(app: App, message: Any) -> tuple[Held, threading.Thread]:  # noqa: A
     stream = Held(body_of(message))
     thread = threading.Thread(target=ask, args=(app, environ_of(message, stream=stream)))
     thread.start()
-    assert stream.has_stopped.wait(20)
+    assert stream.has_stopped.wait(60)
     return stream, thread
 
 
@@ -358,8 +360,8 @@ def test_threads_share_the_memory() -> None:
     second.join(0.2)
     assert statuses == []
     stream.goes_on.set()
-    thread.join(20)
-    second.join(20)
+    thread.join(60)
+    second.join(60)
     assert statuses == [200]
     assert reserved(app) == 0
 
@@ -371,7 +373,7 @@ def test_who_waits_for_memory_too_long_is_told_to_come_again() -> None:
     answer = ask(app, environ_of(message))
     assert (answer.status, answer.fields["Retry-After"]) == (503, "1")
     stream.goes_on.set()
-    thread.join(20)
+    thread.join(60)
     assert reserved(app) == 0
 
 
@@ -420,6 +422,87 @@ def test_observers_are_told_of_each_request(is_inline: bool) -> None:
     assert (len(records.records), records.calls) == (2, 2)
 
 
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_observers_get_the_head_of_each_request(is_inline: bool) -> None:
+    records, message = Records(), message_of(SMALL)
+    app = App(service_of(identity, is_inline=is_inline), observer=records)
+    for number in range(3):
+        variables = {"HTTP_TRACEPARENT": f"00-{number}", "QUERY_STRING": f"a={number % 2}", "REMOTE_PORT": f"{number}"}
+        ask(app, environ_of(message, REMOTE_ADDR="::1", **variables))
+        record = records.records[-1]
+        assert record.head is not None
+        assert record.field(b"traceparent") == record.head.fields.values(b"traceparent") == [b"00-%d" % number]
+        assert (record.client, record.target) == (f"[::1]:{number}", f"/v2/models/m/infer?a={number % 2}")
+
+
+@pytest.mark.parametrize(
+    ("variables", "status"),
+    [
+        ({"HTTP_INFERENCE_HEADER_CONTENT_LENGTH": "None"}, 400),
+        ({"HTTP_CONTENT_ENCODING": "None"}, 415),
+        ({"HTTP_TRANSFER_ENCODING": "None"}, 501),
+        ({"HTTP_EXPECT": "None"}, 417),
+        ({"HTTP_X_Y": "a\x01b"}, 400),
+        ({f"HTTP_X_{number}": "1" for number in range(2000)}, 431),
+        ({"HTTP_HOST": "x\nNone"}, 400),
+    ],
+)
+def test_a_head_is_refused_although_another_one_without_its_mistake_is_known(
+    variables: dict[str, str], status: int
+) -> None:
+    """An absent variable is not the text `None`."""
+    app = App(service_of(identity, is_inline=True))
+    environ = environ_of(encode_request([Tensor(name="x", array=SMALL, is_binary=False)]))
+    body = environ.pop("wsgi.input").read(1 << 16)
+    answers = [
+        ask(app, {**environ, **each, "wsgi.input": io.BytesIO(body)}) for each in (variables, {}, {}, {}, variables)
+    ]
+    assert [answer.status for answer in answers] == [status, 200, 200, 200, status]
+    assert (answers[0].fields, answers[0].body) == (answers[-1].fields, answers[-1].body)
+
+
+class Late(Pieces):
+    """Gives a few bytes late, and then the rest."""
+
+    def __init__(self, data: bytes, seconds: float) -> None:
+        super().__init__(data)
+        self._seconds = seconds
+
+    def read(self, size: int, /) -> bytes:
+        seconds, self._seconds = self._seconds, 0.0
+        time.sleep(seconds)
+        return super().read(7 if seconds else size)
+
+
+def test_a_body_that_begins_late_has_no_more_time_because_its_head_is_known() -> None:
+    app = App(service_of(identity, is_inline=True), ServerOptions(header_timeout=0.05))
+    message = message_of(SMALL)
+    streams = [Late(body_of(message), seconds) for seconds in (0.2, 0.0, 0.0, 0.2)]
+    assert [ask(app, environ_of(message, stream=each)).status for each in streams] == [408, 200, 200, 408]
+
+
+class LateInto(Pieces):
+    """Gives all that is asked for, late; also into memory."""
+
+    def read(self, size: int, /) -> bytes:
+        time.sleep(0.2)
+        return super().read(size)
+
+    def readinto(self, target: memoryview, /) -> int:
+        data = self.read(len(target))
+        target[: len(data)] = data
+        return len(data)
+
+
+@pytest.mark.parametrize(("changed", "status"), [(b"", 200), (b"x", 400)], ids=["right", "wrong"])
+def test_a_body_that_comes_whole_is_judged_by_its_content_however_late(changed: bytes, status: int) -> None:
+    app = App(service_of(identity, is_inline=True), ServerOptions(header_timeout=0.05))
+    message = message_of(SMALL)
+    late = changed + body_of(message)[len(changed) :]
+    streams = [LateInto(late), Pieces(body_of(message)), Pieces(body_of(message)), LateInto(late)]
+    assert [ask(app, environ_of(message, stream=each)).status for each in streams] == [status, 200, 200, status]
+
+
 def test_observers_are_told_of_refusals_and_of_clients_that_leave() -> None:
     records = Records()
     app = App(service_of(identity), observer=[records])
@@ -463,3 +546,26 @@ def test_a_model_with_metadata_refuses_before_the_tensors_come() -> None:
     answer = ask(App(service_of(identity, inputs=declared)), environ_of(message_of(LARGE), stream=stream))
     assert answer.status == 400
     assert len(stream.reads) == 1
+
+
+@pytest.mark.parametrize("is_inline", [False, True])
+@pytest.mark.parametrize("status", [99, 199, 204, 205, 299, 304, 499, 600])
+def test_an_answer_has_the_body_that_its_status_allows(status: int, is_inline: bool) -> None:
+    def refuse(_: InferenceRequest) -> Mapping[str, Any]:
+        raise RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, status_hint=status)
+
+    app = App(service_of(refuse, is_inline=is_inline))
+    lines: list[str] = []
+
+    def start_response(line: str, _: object) -> Callable[[bytes], object]:
+        lines.append(line)
+        return bytes
+
+    for _ in range(3):
+        app(environ_of(message_of(SMALL)), start_response)
+        answer = ask(app, environ_of(message_of(SMALL)))
+        assert answer.status == (status if 200 <= status < 600 else 500)
+        assert bool(answer.body) is (status not in {204, 205, 304})
+        assert answer.fields.get("Content-Length") == (None if status in {204, 304} else str(len(answer.body)))
+        assert ("Content-Type" in answer.fields) is bool(answer.body)
+    assert all(re.fullmatch("[2-5][0-9][0-9] [A-Z].*[a-z]", line) for line in lines)  # PEP 3333: with a reason

@@ -8,7 +8,7 @@ import pytest
 
 from streamcodec import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.wsgi.environ import client_of, head_of, key_of
+from streamcodec.wsgi.environ import client_of, head_of
 
 BASE: dict[str, Any] = {"REQUEST_METHOD": "GET", "PATH_INFO": "/v2", "SERVER_PROTOCOL": "HTTP/1.1", "HTTP_HOST": "x"}
 
@@ -88,30 +88,3 @@ def test_heads_are_refused(variables: dict[str, Any], status: int) -> None:
 )
 def test_the_client_is_named_as_far_as_it_is_known(address: dict[str, Any], client: str) -> None:
     assert client_of(address) == client
-
-
-@pytest.mark.parametrize(
-    "variable",
-    [
-        "REQUEST_METHOD",
-        "SCRIPT_NAME",
-        "PATH_INFO",
-        "QUERY_STRING",
-        "RAW_URI",
-        "REQUEST_URI",
-        "SERVER_PROTOCOL",
-        "CONTENT_TYPE",
-        "CONTENT_LENGTH",
-        "HTTP_HOST",
-        "HTTP_ORIGIN",
-        "HTTP_ACCEPT_ENCODING",
-        "HTTP_CONTENT_ENCODING",
-        "HTTP_INFERENCE_HEADER_CONTENT_LENGTH",
-        "HTTP_EXPECT",
-        "HTTP_TRANSFER_ENCODING",
-    ],
-)
-def test_what_means_something_is_in_the_key(variable: str) -> None:
-    keys = {key_of(BASE), key_of({**BASE, variable: "\u20ac"}), key_of({**BASE, variable: "1\n2"})}
-    assert len(keys) == 3
-    assert key_of({**BASE, "HTTP_TRACEPARENT": "1"}) == key_of(BASE)
