@@ -6,7 +6,8 @@ import argparse
 import math
 import re
 import threading
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 _UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE: Final = re.compile("([0-9]+)(|[KMGT](?:iB?)?)", re.ASCII | re.IGNORECASE)
@@ -15,6 +16,22 @@ UNITS: Final = "K, M, G or T (as 4G or 4GiB)"
 _MAX_DIGITS: Final = 12
 _ALL_PERMISSIONS: Final = 0o777
 _LOWEST_RATE: Final = 0.001
+
+
+class Once(argparse.Action):
+    """An option that has one value: a second one would replace the first silently."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - the signature of argparse
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Take the value."""
+        if getattr(namespace, self.dest, None) is not None:
+            raise argparse.ArgumentError(self, "it can be given once only")
+        setattr(namespace, self.dest, values)
 
 
 def port(text: str) -> int:

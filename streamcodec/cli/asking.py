@@ -8,6 +8,7 @@ import math
 from typing import Any, Final
 
 from streamcodec.cli.fields import add_header
+from streamcodec.cli.trust import add_trust
 from streamcodec.client.exchange import Compression
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.inflate import ENCODINGS
@@ -42,6 +43,7 @@ def add_asking(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--json", dest="is_json", action="store_true", help="send tensors as JSON, in both directions")
     add_header(group)
+    add_trust(group)
     group.add_argument(
         "--media-type",
         choices=_MEDIA_TYPES,

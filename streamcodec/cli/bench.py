@@ -23,7 +23,9 @@ from streamcodec.cli.inputs import add_inputs, made_inputs
 from streamcodec.cli.making import add_making
 from streamcodec.cli.output import say
 from streamcodec.cli.request import WholeRequest, whole_request
+from streamcodec.cli.trust import add_trust, trusted
 from streamcodec.client import Client
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.message import datatype_of_values
 from streamcodec.transports.tls import client_context
 
@@ -53,8 +55,8 @@ examples:
   streamcodec bench http://127.0.0.1:8000 --model identity --shape x:FP32:1,16 --json - | jq '.runs[].latency'
 
 Requests per second count the answers with status 200; latencies are of these. MiB/s include the heads of HTTP. Ctrl-C
-ends the measurement, and shows what was measured until then. The client says if it was itself too slow; then give it
-more --processes, or another machine than that of the server.
+ends the measurement, and shows what was measured until then. If a request has failed, the exit status is 1. The client
+says if it was itself too slow; then give it more --processes, or another machine than that of the server.
 """
 
 
@@ -112,6 +114,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         "--tensors", choices=("binary", "json"), default="binary", help="form of tensors (default: %(default)s)"
     )
     add_header(group)
+    add_trust(group)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -134,11 +137,14 @@ def run(options: argparse.Namespace) -> None:
         _write(options, rows, inputs, json_file)
     if stop.is_set():
         raise KeyboardInterrupt
+    if errors := sum(row.measured.errors.total() for row in rows):
+        requests = errors + sum(row.measured.latencies.count for row in rows)
+        raise LocalProtocolError(f"{errors} of {requests} requests failed")
 
 
 def _checked_inputs(options: argparse.Namespace) -> dict[str, np.ndarray[Any, Any]]:
     """Make the inputs, and see that the model accepts them."""
-    with Client(options.url, headers=options.headers, timeout=options.timeout) as client:
+    with Client(options.url, headers=options.headers, timeout=options.timeout, ssl_context=trusted(options)) as client:
         inputs = made_inputs(options, client)
         client.infer(options.model, inputs, version=options.model_version, is_binary=options.tensors == "binary")
     return inputs
@@ -168,7 +174,7 @@ def _plans(options: argparse.Namespace, request: WholeRequest) -> Iterator[tuple
     """Yield connections, rate and plan of each run."""
     address = request.address
     whole = b"".join([request.head, *request.body])
-    context = client_context() if address.is_secure else None
+    context = (trusted(options) or client_context()) if address.is_secure else None
     for due in options.rates or (None,):
         for concurrency in options.concurrency or (_CLOSED if due is None else _OPEN):
             plan = Plan(

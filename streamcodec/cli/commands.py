@@ -89,7 +89,8 @@ def run(options: argparse.Namespace) -> int:
         if isinstance(error, BrokenPipeError) and not is_read(sys.stdout):
             return BROKEN_PIPE
         link = f"; see {error.code.link}" if isinstance(error, MessageError) else ""
-        complain(f"{str(error) or type(error).__name__}{link}")
+        told = getattr(options, "told", str)  # how the command words an error, if not as it is
+        complain(f"{told(error) or type(error).__name__}{link}")
         return 1
     return 0
 

@@ -29,7 +29,9 @@ def _manner(model: Model) -> str:
     manner = "async, on the event loop" if model.is_async else "in worker threads"
     if model.windows is not None:
         return f"{manner}, window by window"
-    return "inline, if the request is small" if model.is_inline and not model.is_async else manner
+    if model.is_async or model.is_inline is False:
+        return manner
+    return "inline, if the request is small" if model.is_inline else f"{manner} until it proves quick"
 
 
 def _tensors(tensors: Sequence[TensorMetadata] | None) -> str:

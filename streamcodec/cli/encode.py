@@ -13,6 +13,7 @@ from streamcodec.cli.inputs import add_inputs, given_inputs, made_inputs
 from streamcodec.cli.making import add_making
 from streamcodec.cli.output import say
 from streamcodec.cli.request import WholeRequest, whole_request
+from streamcodec.cli.trust import trusted
 from streamcodec.client import Client
 
 _LOCAL: Final = "http://127.0.0.1:8000"
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
     """Write the file, and print the command."""
     url = options.http or options.url
     if options.is_random:
-        with Client(url, headers=options.headers) as client:
+        with Client(url, headers=options.headers, ssl_context=trusted(options)) as client:
             inputs = made_inputs(options, client)
     else:
         inputs = given_inputs(options)

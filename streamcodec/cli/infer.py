@@ -19,6 +19,7 @@ from streamcodec.cli.making import add_making
 from streamcodec.cli.output import complain, say
 from streamcodec.cli.outputs import OutputFiles, path_of
 from streamcodec.cli.progress import shown_progress
+from streamcodec.cli.trust import trusted
 from streamcodec.client import Client, InferResult
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import TensorReceived
@@ -120,6 +121,7 @@ def run(options: argparse.Namespace) -> None:
     client = Client(
         options.url,
         timeout=options.timeout,
+        ssl_context=trusted(options),
         total_timeout=options.total_timeout,
         request_compression=compression.request,
         response_compression=compression.response,

@@ -52,6 +52,8 @@ _TIMES_OR_0: Final = {
     "linger_timeout": "for a client that is still sending to read a refusal, before its connection is closed",
     "drain_delay": "first part of --shutdown-timeout, in which everything is still served, while the readiness check "
     "says that the server stops; set it to the time after which a load balancer has noticed",
+    "worker_timeout": "without a sign of life of one of several --workers, before it is killed and replaced: it was "
+    "stopped, or a model blocks its event loop; models in threads do not count; 0 for never",
 }
 """Times in seconds that may be 0."""
 

@@ -19,7 +19,7 @@ _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 def add_logging(parser: argparse.ArgumentParser, *, has_statistics: bool = True) -> None:
     """Add the options; say what they mean for model statistics, if there are any."""
-    counted = "; without it and --metrics, model statistics are not counted either"
+    counted = "; without it, --metrics or --statistics, statistics of models are neither counted nor offered"
     group = parser.add_argument_group("logs")
     group.add_argument(
         "--log-level",

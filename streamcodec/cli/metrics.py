@@ -15,6 +15,12 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     group = parser.add_argument_group("metrics")
     group.add_argument(
+        "--statistics",
+        action="store_true",
+        help="count and offer the statistics of models also without the access log; counting costs a small request "
+        "nearly as much as the log",
+    )
+    group.add_argument(
         "--metrics",
         action="store_true",
         help="answer GET /metrics with metrics for Prometheus, and count model statistics; needs the extra "
@@ -40,9 +46,10 @@ def check_metrics(options: argparse.Namespace) -> None:
 
 
 def counters(options: argparse.Namespace, service: Service, logs: Sequence[Observer]) -> list[Observer]:
-    """Return the observers of a server: the logs, and who counts."""
+    """Return the observers of a server: the logs, and who counts. What nobody counts is not offered."""
     if not _wanted(options):
-        return [*logs, StatisticsObserver(service.models)] if logs else []
+        service.has_statistics = bool(logs or options.statistics)
+        return [*logs, StatisticsObserver(service.models)] if service.has_statistics else []
     from streamcodec.metrics.prometheus import PrometheusMetrics  # noqa: PLC0415 - it needs the extra
 
     return [*logs, PrometheusMetrics(service, triton_names=options.triton_metrics)]

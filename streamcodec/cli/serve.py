@@ -24,6 +24,7 @@ from urllib.parse import quote
 from streamcodec.cli.arguments import count, permissions, port, size
 from streamcodec.cli.description import describe
 from streamcodec.cli.encryption import add_encryption, context_of
+from streamcodec.cli.hosts import add_allowed_hosts
 from streamcodec.cli.limits import add_limits, flag_of
 from streamcodec.cli.loading import USUAL_NAMES, Loaded, LoadingError, load
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
@@ -39,7 +40,6 @@ from streamcodec.server.processes import share_out
 from streamcodec.server.unixsocket import PERMISSIONS
 from streamcodec.service import Observer, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
-from streamcodec.service.hosts import HostPolicy
 
 _MUCH_MEMORY_BYTES: Final = 1 << 30
 """From this budget on, the 64 MiB that the C library keeps do not matter, but it matters that models reuse them."""
@@ -141,7 +141,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         default=1,
         help="processes that serve on the port, one for each processor that shall be used; each loads the models, and "
-        "has its part of --max-memory; the other limits hold for each (default: %(default)s)",
+        "has its part of --max-memory; the other limits hold for each; one that dies is replaced, and so is one that "
+        "is stuck for --worker-timeout (default: %(default)s)",
     )
     add_encryption(parser)
     add_logging(parser)
@@ -160,6 +161,8 @@ def run(options: argparse.Namespace) -> None:
     check_metrics(options)
     if options.workers > 1:
         _run_workers(options)
+    if options.worker_timeout is not None:
+        options.fail("--worker-timeout: nobody watches a server in one process; add --workers")
     loaded = _loaded_anew(options) if options.reload else _loaded(options)
     service = _service(loaded, options)
     server_options = _server_options(options)
@@ -415,17 +418,7 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         help="permit web pages of this origin to call the server from a browser, as https://app.example or "
         "http://localhost:3000; give one for each, or '*' for every page (default: none)",
     )
-    group.add_argument(
-        "--allowed-host",
-        dest="allowed_hosts",
-        action="append",
-        default=argparse.SUPPRESS,
-        type=_host,
-        metavar="HOST",
-        help="answer only requests for this host, as localhost, 127.0.0.1 or '[::1]:8000', and others with 421; give "
-        "one for each name that clients use; protects against web pages whose own name leads to this machine (DNS "
-        "rebinding) (default: any host)",
-    )
+    add_allowed_hosts(group)
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
@@ -437,15 +430,6 @@ def _origin(text: str) -> str:
     """Read an origin, or `*`."""
     try:
         CorsPolicy.of([text])
-    except LocalProtocolError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
-def _host(text: str) -> str:
-    """Read a host with an optional port."""
-    try:
-        HostPolicy.of([text])
     except LocalProtocolError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit
 
+from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.http.heads import is_host
 from streamcodec.transports.unix import check_path
@@ -55,6 +56,7 @@ class Address:
         Raises:
             LocalProtocolError: not an `http` or `https` URL with a host, nor one of a Unix socket.
         """
+        check_kind(url, str, "a server's URL is a str, as 'http://127.0.0.1:8000'")
         shown = _CREDENTIALS.sub("//***@", url)
         if set(url) & set("\t\r\n"):  # urlsplit would remove these silently
             raise LocalProtocolError(f"{shown!r} is not a URL: it has a line end or a tab")

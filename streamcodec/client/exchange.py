@@ -66,6 +66,10 @@ class InferResult:
         """Return the output with that name."""
         return self.tensors[name].array
 
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is an output with that name."""
+        return name in self.tensors
+
     def __iter__(self) -> Iterator[str]:
         """Yield the names of the outputs, as a mapping does."""
         return iter(self.tensors)  # without this method, Python would ask for the outputs 0, 1, ...

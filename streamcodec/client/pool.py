@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from streamcodec.client.connection import Connection, Traffic
+from streamcodec.engine.arguments import whole
 from streamcodec.engine.errors import LocalProtocolError
 
 
@@ -44,10 +45,10 @@ class Pool:
             keepalive_expiry: seconds for which an unused connection is kept.
 
         Raises:
-            LocalProtocolError: `max_connections` is below 1.
+            LocalProtocolError: `max_connections` is below 1, or no integer.
         """
-        if max_connections < 1:
-            raise LocalProtocolError(f"max_connections must be at least 1, not {max_connections}")
+        if (whole(max_connections) or 0) < 1:
+            raise LocalProtocolError(f"max_connections must be at least 1, not {max_connections!r}")
         self.max_connections = max_connections
         self._expiry = keepalive_expiry
         self._lock = threading.Lock()

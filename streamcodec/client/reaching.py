@@ -13,6 +13,9 @@ from streamcodec.client.timeouts import Times
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.transports.tls import TlsSocket, is_cut
 
+TRUST_ARGUMENT: Final = "verify=PATH"
+"""How messages name the argument of clients that says whom to trust. Programs have an option in its place."""
+
 _OTHER_NAME: Final = {62, 64}
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
@@ -90,7 +93,7 @@ def _untrusted(error: ssl.SSLCertVerificationError, address: Address) -> ssl.SSL
     if error.verify_code in _OTHER_NAME:
         text += "; the URL must have the name that the certificate is for"
     elif error.verify_code in _NOT_TRUSTED:
-        text += "; for a CA of your own, verify=PATH names a file with the CA's certificate"
+        text += f"; for a CA of your own, {TRUST_ARGUMENT} names a file with the CA's certificate"
     refusal = ssl.SSLCertVerificationError(error.errno, text)
     refusal.verify_code, refusal.verify_message = error.verify_code, error.verify_message
     return refusal

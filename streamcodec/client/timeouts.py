@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from numbers import Real
 from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
@@ -38,7 +39,7 @@ class Timeout:
             LocalProtocolError: one of them is not greater than 0.
         """
         for seconds in astuple(self):
-            if seconds is not None and not seconds > 0:
+            if seconds is not None and not (isinstance(seconds, Real) and float(seconds) > 0):
                 raise LocalProtocolError(
                     f"a timeout must be a number of seconds greater than 0, or None, not {seconds!r}"
                 )

@@ -67,9 +67,11 @@ class RequestCounts:
         code: str | None = request.code
         if code is None and request.ending is not _COMPLETE:
             code = request.ending.value
-        head = request.head
-        is_inference = head is not None and head.method == "POST"
-        key = (request.model, request.version, request.status, code) if is_inference else _others(request, code)
+        key = (
+            (request.model, request.version, request.status, code)
+            if request.method == "POST"
+            else _others(request, code)
+        )
         series = self._series.get(key) or self._begin(key)
         series.count += 1
         series.bytes_in += request.bytes_in

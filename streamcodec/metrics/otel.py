@@ -11,6 +11,7 @@ Names of spans and attributes of metrics have few values: the route with `{model
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from functools import lru_cache
@@ -96,7 +97,12 @@ class Telemetry(Observer):
         parent = self._spans.get(request)
         if parent is None:  # the request was given up
             return
-        span = self._tracer.start_span(f"call {request.model}", context=trace.set_span_in_context(parent))
+        span = self._tracer.start_span(
+            f"call {request.model}",
+            context=trace.set_span_in_context(parent),
+            # The time of day may have been set back, or corrected, since the request began.
+            start_time=max(time.time_ns(), int(request.started * _NANOSECONDS)),
+        )
         self._calls[request] = span, context.attach(trace.set_span_in_context(span))
 
     def call_ended(self, request: RequestRecord) -> None:

@@ -29,7 +29,7 @@ def url() -> Iterator[str]:
 
 def _run(*arguments: str | bytes, cwd: Path | None = None) -> Result:
     command: list[str | bytes] = [sys.executable, "-m", "streamcodec", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
 
 def _save(folder: Path, name: str, array: Any) -> str:  # noqa: ANN401 - anything that numpy takes

@@ -29,6 +29,14 @@ from tests.server.wire import Wire, floats, head, infer_request, post
         (("--upstream", "http://user:secret@x"), 1, "no user and password"),
         (("--upstream", "http://x", "--ssl-keyfile", "x"), 2, "there is no TLS without --ssl-certfile"),
         (("--upstream", "http://x", "--max-header", "0"), 2, "not a size"),
+        (("--upstream", "http://x", "--allow", "generate,nothing"), 2, "'nothing' cannot be allowed"),
+        (("--upstream", "http://x", "--allow", ""), 2, "'' cannot be allowed"),
+        (("--upstream", "http://x", "--upstream", "http://x"), 2, "--upstream: it can be given once only"),
+        (("--upstream", "http://x", "--allowed-host", "http://y"), 2, "an allowed host must be"),
+        (("--upstream", "http://x", "--drain-delay", "-1"), 2, "--drain-delay"),
+        (("--upstream", "http://x", "--drain-delay", "40"), 1, "drain_delay must be at most shutdown_timeout"),
+        (("--upstream", "https://x", "--upstream-ca", "nothing"), 1, "upstream_ca='nothing': no certificates"),
+        (("--upstream", "http://x", "--upstream-ca", "nothing"), 1, "upstream_ca"),
     ],
 )
 def test_wrong_arguments(
@@ -50,6 +58,18 @@ def test_where_it_listens(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun: list[float] = []
+    options = [
+        "--shutdown-timeout",
+        "7",
+        "--drain-delay",
+        "2",
+        "--max-tensor",
+        "1M",
+        "--allow",
+        "trace",
+        "--allowed-host",
+        "x",
+    ]
 
     def serve(guard: Guard, listener: socket.socket, announce: Callable[[], None], seconds: float) -> None:
         assert not guard.is_stopping
@@ -60,7 +80,7 @@ def test_where_it_listens(
     monkeypatch.setattr(command, "serve_until_signal", serve)
     monkeypatch.setattr(command, "collect_seldom", bool)
     place = ("--port", "0") if form == "port" else ("--uds", str(tmp_path / "s"))
-    assert main(["guard", "--upstream", "http://x:1", *place, "--shutdown-timeout", "7", "--max-tensor", "1M"]) == 0
+    assert main(["guard", "--upstream", "http://x:1", *place, *options]) == 0
     assert begun == [7]
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("listening on http://127.0.0.1:" if form == "port" else "listening on http+unix://%2F")
@@ -88,7 +108,7 @@ def test_as_a_process() -> None:
                     assert b'status="200",version=""} 1.0' in page
                     assert b'status="400",version=""} 1.0' in page
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(20) == 0
+                assert process.wait(60) == 0
                 assert process.stderr.read() == ""
             finally:
                 process.kill()

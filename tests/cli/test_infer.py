@@ -207,7 +207,7 @@ streamcodec.cli.program()
         assert unfinished.name.endswith(".part")
         for _ in range(3):  # also if somebody is impatient
             process.send_signal(number)
-        _, complaints = process.communicate(timeout=30)
+        _, complaints = process.communicate(timeout=60)
     return process.returncode, complaints
 
 

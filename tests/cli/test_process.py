@@ -126,7 +126,7 @@ def test_ctrl_c_that_is_swallowed(code: str) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
-        said, complaints = process.communicate(timeout=20)
+        said, complaints = process.communicate(timeout=60)
     assert (process.returncode in INTERRUPTED, said, complaints) == (True, "cleaned up", "")
 
 
@@ -179,14 +179,14 @@ def test_a_server_whose_words_nobody_reads_serves() -> None:
     command = [*COMMAND, "serve", "--no-access-log", "--port", str(number)]
     with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True) as process:
         os.close(writing)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while time.monotonic() < end:
             with suppress(OSError), Client(f"http://127.0.0.1:{number}") as client:
                 assert client.is_server_live()
                 break
             time.sleep(0.1)
         process.terminate()
-        _, complaints = process.communicate(timeout=30)
+        _, complaints = process.communicate(timeout=60)
     assert (process.returncode, complaints) == (0, "")
 
 
@@ -215,7 +215,7 @@ cli.program()
         assert process.poll() is None  # the second came so soon that the first may not have had its effect
         time.sleep(1)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == ("", "")
+        assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == 130
 
 

@@ -207,7 +207,7 @@ def test_models_are_described() -> None:
         Model(name="e", predict=_predict_async, windows=Windows(), is_inline=True),
     ]
     assert list(describe(ModelRegistry.of(models))) == [
-        "  a, versions 1, 2: x FP32 [-1, 3] -> y BYTES [], x FP32 [-1, 3]; in worker threads",
+        "  a, versions 1, 2: x FP32 [-1, 3] -> y BYTES [], x FP32 [-1, 3]; in worker threads until it proves quick",
         "  b, version 1: none -> any; inline, if the request is small",
         "  c, version 1: x FP32 [-1, 3], x FP32 [-1, 3] -> any; async, on the event loop",
         "  d, version 1: any -> any; in worker threads, window by window",
@@ -215,7 +215,9 @@ def test_models_are_described() -> None:
     ]
     wide = Model(name="w", predict=_predict, inputs=(y,) * 6)
     shown = "y BYTES [], y BYTES [], y BYTES [], y BYTES [] and 2 more"
-    assert list(describe(ModelRegistry.of([wide]))) == [f"  w, version 1: {shown} -> any; in worker threads"]
+    assert list(describe(ModelRegistry.of([wide]))) == [
+        f"  w, version 1: {shown} -> any; in worker threads until it proves quick"
+    ]
     many = list(describe(ModelRegistry.of(Model(name=f"m{number}", predict=_predict) for number in range(1000))))
     assert (len(many), many[-1]) == (21, "  and 980 more")
 
@@ -243,7 +245,7 @@ def test_where_is_said_first_and_then_what(folder: Path) -> None:
     (folder / "steering.py").write_text(HEAD + "models = Model(name='a\\x1b[2J', predict=print)\n")
     assert _output_of("steering", cwd=folder, count=3)[1:] == [
         f"serving 'models' of {folder / 'steering.py'}:",
-        "  a\\x1b[2J, version 1: any -> any; in worker threads",
+        "  a\\x1b[2J, version 1: any -> any; in worker threads until it proves quick",
     ]
 
 

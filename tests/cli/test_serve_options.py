@@ -64,6 +64,19 @@ def test_nonfinite(plain: Program, optioned: Program) -> None:
 
 
 @pytest.mark.slow
+def test_statistics(plain: Program) -> None:
+    """A server without a log counts nothing, and says so; it counts if it is told to."""
+    with serving("--statistics") as counting:
+        for program in (plain, counting):
+            assert _send(program, infer_request()).status == 200
+        assert "statistics" in _send(counting, head("/v2", method="GET")).document["extensions"]
+        (found,) = _send(counting, head("/v2/models/identity/stats", method="GET")).document["model_stats"]
+        assert found["inference_count"] == 1
+    assert "statistics" not in _send(plain, head("/v2", method="GET")).document["extensions"]
+    assert _send(plain, head("/v2/models/identity/stats", method="GET")).status == 404
+
+
+@pytest.mark.slow
 def test_cors_origin(plain: Program, optioned: Program) -> None:
     for app in APPS:
         request = head("/v2", f"Origin: {app}", method="GET")

@@ -25,7 +25,7 @@ from tests.processes import announced
 from tests.server.programs import MODELS, ROOT
 from tests.server.wire import GET_LIVE, Wire, infer_request
 
-SECONDS = 20
+SECONDS = 60
 DEAD = signal.SIGKILL
 
 

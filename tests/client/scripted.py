@@ -76,6 +76,23 @@ def hung_up(sock: socket.socket) -> None:
     assert poll.poll(TIMEOUT * 1000)
 
 
+@contextmanager
+def stalling() -> Iterator[Scripted]:
+    """Run a server that reads nothing until the block ends; then it reads all, so that the connection can close."""
+    has_ended = threading.Event()
+
+    def stall(sock: socket.socket) -> None:
+        assert has_ended.wait(TIMEOUT)
+        while sock.recv(1 << 20):
+            pass
+
+    with scripted([stall]) as server:
+        try:
+            yield server
+        finally:
+            has_ended.set()
+
+
 def _request(sock: socket.socket) -> bytes:
     """Read one request with `Content-Length`, or none."""
     data = b""

@@ -156,7 +156,7 @@ def test_event_loop_goes_on_while_a_thread_compresses(url: str, backend: str, mo
 
     def compress(message: EncodedMessage, encoding: str) -> EncodedMessage:
         """Wait for the event loop, which would be in vain if this ran on it."""
-        assert has_gone_on.wait(10)
+        assert has_gone_on.wait(60)
         return compress_message(message, encoding)
 
     async def main() -> None:
@@ -175,7 +175,7 @@ def test_call_that_is_cancelled_does_not_wait_for_zlib(url: str, backend: str, m
     may_end = threading.Event()
 
     def compress(message: EncodedMessage, _: str) -> EncodedMessage:
-        assert may_end.wait(10)
+        assert may_end.wait(60)
         return message
 
     async def main() -> None:

@@ -53,7 +53,7 @@ def test_documents_and_states_are_asked_for_with_fields_too(
     kind: Kind, method: str, arguments: tuple[str, ...]
 ) -> None:
     with scripted([response(b"{}")]) as server, kind.client(server.url, auth="t0ken") as client:
-        client.call(method, *arguments, headers={"X-Trace": "7"}, timeout=5, total_timeout=5)
+        client.call(method, *arguments, headers={"X-Trace": "7"}, timeout=60, total_timeout=5)
     assert _fields(server)[1:] == [
         ("User-Agent", _fields(server)[1][1]),
         ("Authorization", "Bearer t0ken"),

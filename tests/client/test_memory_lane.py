@@ -260,7 +260,7 @@ def cheating(answer: bytes, act: Callable[[np.ndarray[Any, Any]], object] = lamb
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"http+unix://{quote(folder, safe='')}%2Fsocket"
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.transports.certificates import AUTHORITY
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not here: apt-get install nginx")
 TOKEN = "s3cret"  # noqa: S105 - of this test
-_SECONDS = 10
+_SECONDS = 60
 
 _CONFIGURATION = """
 daemon off; master_process off; pid {folder}/pid; error_log {folder}/errors;

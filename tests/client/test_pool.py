@@ -22,6 +22,7 @@ from streamcodec.client.pool import Pool
 from tests.client.drivers import KINDS, Driver, Kind
 from tests.client.scripted import Step, scripted
 from tests.client.test_answers import GOOD, INPUTS, VALUES
+from tests.server.lanes import eventually
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import TIMEOUT
@@ -76,12 +77,13 @@ def test_threads_that_share_a_client(address: tuple[str, int]) -> None:
 
     with (
         _counted(address) as counts,
-        Client(url, timeout=20, max_connections=5) as client,
+        Client(url, timeout=60, max_connections=5) as client,
         ThreadPoolExecutor(THREADS) as threads,
     ):
         answers = list(threads.map(lambda number: ask(client, number), range(THREADS)))
+        assert eventually(lambda: max(counts, default=0) >= 2), "connections that are kept are seen at last"
     assert answers == [[1000.0 * number + turn for turn in range(20)] for number in range(THREADS)]
-    assert 2 <= max(counts) <= 5
+    assert max(counts) <= 5
 
 
 @pytest.mark.slow
@@ -94,7 +96,7 @@ def test_tasks_that_share_a_client(address: tuple[str, int], backend: str, optio
 
     async def main() -> None:
         url = f"http://{address[0]}:{address[1]}"
-        async with AsyncClient(url, timeout=20, max_connections=7) as client, anyio.create_task_group() as tasks:
+        async with AsyncClient(url, timeout=60, max_connections=7) as client, anyio.create_task_group() as tasks:
             for number in range(TASKS):
                 tasks.start_soon(ask, client, number)
 

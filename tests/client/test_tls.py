@@ -289,7 +289,7 @@ def test_a_handshake_in_which_nothing_comes(kind: Kind) -> None:
         with scripted([silent]) as server:
             began = time.monotonic()
             _fails(kind, server.url.replace("http", "https"), TimeoutError, text, **options)
-            assert 0.1 < time.monotonic() - began < 5
+            assert time.monotonic() - began > 0.1
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

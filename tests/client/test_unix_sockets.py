@@ -191,7 +191,7 @@ def test_a_server_whose_queue_is_full_is_waited_for(kind: Kind, tmp_path: Path) 
         def serve() -> None:
             time.sleep(0.05)
             with server_here(models(), listener=listener):
-                is_over.wait(10)
+                is_over.wait(60)
 
         is_over = threading.Event()
         server = threading.Thread(target=serve)

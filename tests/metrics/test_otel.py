@@ -55,7 +55,7 @@ class Collected:
         self.gate = threading.Event()
 
         def wait(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
-            assert self.gate.wait(10)
+            assert self.gate.wait(60)
             return request.inputs
 
         def fail(_: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
@@ -124,7 +124,7 @@ def test_spans_continue_the_trace_of_their_client(collected: Collected, backend:
         assert within.parent == call.context
         assert span.start_time is not None
         assert span.end_time is not None
-        assert span.start_time < (call.start_time or 0)
+        assert span.start_time <= (call.start_time or 0)
         attributes = _attributes(span)
         assert (attributes["http.response.status_code"], attributes["streamcodec.model.name"]) == (200, model)
         assert (attributes["client.address"], attributes["url.path"]) == ("127.0.0.1", f"/v2/models/{model}/infer")

@@ -137,7 +137,7 @@ def test_gauges_show_the_load() -> None:
     gate = threading.Event()
 
     def wait(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
-        assert gate.wait(10)
+        assert gate.wait(60)
         return request.inputs
 
     service = Service(ModelRegistry.of([Model(name="m", predict=wait)]))

@@ -106,8 +106,8 @@ def test_a_socket_serves_anyio_with_false_alarms_on_either_side(backend: str) ->
         source = decoder()
         with ScriptedSocket(incoming, [1, BlockingIOError(), 7]) as sock:
             sock.setblocking(False)
-            kinds = [type(await aio.next_event(sock, source, timeout=5)).__name__ for _ in range(4)]
-            await aio.send(sock, MESSAGE.parts, timeout=5)
+            kinds = [type(await aio.next_event(sock, source, timeout=60)).__name__ for _ in range(4)]
+            await aio.send(sock, MESSAGE.parts, timeout=60)
             assert sock.sent == BODY
         assert kinds == ["HeaderReceived", "TensorReceived", "TensorReceived", "EndOfMessage"]
 
