@@ -34,8 +34,8 @@ from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.wire import Pacer, Wire
 
-TIMEOUT = 10.0
-SHORT = 1.0
+TIMEOUT = 60.0
+SHORT = 3.0
 """Seconds, where an answer is not to be expected."""
 
 PLENTY = 1_000_000

@@ -72,7 +72,7 @@ FLAWS: dict[str, tuple[Kind, str, str, Flaw]] = {
         "500: KeyError: 'x'",
         _instead_of_refusals(lambda *_: response(500, b"""{"error": "KeyError:\\n 'x'"}""")),
     ),
-    "hangs": (Kind.HUNG, "json/cut", "no answer within 1 s", _instead_of_refusals(_says_nothing)),
+    "hangs": (Kind.HUNG, "json/cut", "no answer within 3 s", _instead_of_refusals(_says_nothing)),
     "dies": (Kind.CRASHED, "shapes/negative", "Connection refused", _instead_of_refusals(_dies)),
     "dies behind its answer": (
         Kind.CRASHED,
@@ -213,7 +213,7 @@ def test_server_that_answers_nobody_meanwhile_is_found() -> None:
         blocked, behind = examine(server, "json/cut", "json/array", timeout=SHORT)
     assert blocked.finding is not None
     assert blocked.finding.kind is Kind.BLOCKED
-    assert blocked.finding.detail == "no answer within 1 s; then health: no answer within 1 s"
+    assert blocked.finding.detail == "no answer within 3 s; then health: no answer within 3 s"
     assert behind.state is State.NOT_RUN
 
 

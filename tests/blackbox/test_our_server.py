@@ -12,7 +12,7 @@ from streamcodec.service import ANY_SIZE, Model, ModelRegistry, TensorMetadata, 
 from tests.blackbox.peers import MIXED, examiner, inputs, mutations
 from tests.server.programs import server_here
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 ABOUT_MODELS = {"boundaries", "sizes", "shapes", "datatypes", "members"}
 DECLARED = (
     TensorMetadata("x", "FP16", (ANY_SIZE, 3)),

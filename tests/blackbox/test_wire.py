@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +13,12 @@ import pytest
 from streamcodec.blackbox.messages import Ending, Request
 from streamcodec.blackbox.wire import Observation, Outcome, OutOfRequestsError, Pacer, Wire
 from streamcodec.server import open_unix_listener
-from tests.client.scripted import Step, response, scripted
+from tests.client.scripted import Step, hung_up, response, scripted
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE
 
-TIMEOUT = 5.0
+TIMEOUT = 60.0
 QUESTION = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
 
 
@@ -69,7 +70,7 @@ def test_one_answer_of_two() -> None:
 
 
 def test_no_answer() -> None:
-    seen = _ask(b"", 0.5, timeout=0.1)
+    seen = _ask(b"", hung_up, timeout=0.1)
     assert (seen.outcome, seen.detail, seen.answers) == (Outcome.SILENT, "no answer within 0.1 s", ())
     assert _ask(b"").outcome is Outcome.CLOSED
 
@@ -103,10 +104,13 @@ def test_slow_reader_has_no_more_time_than_another(monkeypatch: pytest.MonkeyPat
 def test_answer_of_a_server_that_reads_no_more_is_read() -> None:
     def refuse(sock: socket.socket) -> None:
         sock.sendall(response(b"no", status="413 x"))
-        sock.recv(1, socket.MSG_PEEK)
-        time.sleep(0.6)
+        assert is_over.wait(60)
 
-    seen = _ask(refuse, request=Request(pieces=(QUESTION + bytes(16 << 20),)), timeout=0.5)
+    is_over = threading.Event()
+    with scripted([refuse]) as server:
+        wire = Wire(address=("127.0.0.1", int(server.url.rpartition(":")[2])), pacer=_pacer())
+        seen = wire.exchange(Request(pieces=(QUESTION + bytes(16 << 20),)), 0.5)
+        is_over.set()
     assert [answer.status for answer in seen.answers] == [413]
 
 

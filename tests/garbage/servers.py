@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-import anyio
-import uvicorn
 from aiohttp import web
-from anyio.abc import TaskStatus
-from anyio.from_thread import start_blocking_portal
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 from streamcodec import asgi, wsgi
 from streamcodec.aiohttp import Handler
@@ -26,7 +19,7 @@ from streamcodec.metrics.otel import Telemetry
 from streamcodec.metrics.prometheus import PrometheusMetrics
 from streamcodec.server import AccessLog, ServerOptions
 from streamcodec.service import Observer, Service
-from tests.embedding.servers import free_port
+from tests.embedding.threads import in_aiohttp, in_uvicorn, in_werkzeug
 from tests.garbage.endings import NBYTES, WRITE_SECONDS, Address, TlsAddress
 from tests.garbage.leftovers import Place
 from tests.garbage.models import MODEL_SECONDS, models
@@ -99,18 +92,8 @@ def _behind_guard(backend: str, *, is_observed: bool) -> Iterator[Served]:
 def _in_uvicorn(http: str, *, is_observed: bool) -> Iterator[Served]:
     service = Service(models())
     app = asgi.App(service, OPTIONS, observer=_observers(service) if is_observed else [])
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=free_port(), http=http, log_config=None, loop="asyncio", lifespan="on")
-    )
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            threading.Event().wait(0.01)
-        yield _place(service, lambda: app.frontend.budget.reserved), ("127.0.0.1", server.config.port)
-    finally:
-        server.should_exit = True
-        thread.join()
+    with in_uvicorn(app, http) as address:
+        yield _place(service, lambda: app.frontend.budget.reserved), address
 
 
 @contextmanager
@@ -119,45 +102,16 @@ def _in_aiohttp(*, is_observed: bool) -> Iterator[Served]:
     handler = Handler(service, OPTIONS, observer=_observers(service) if is_observed else [])
     app = web.Application()
     handler.add_routes(app)
-    sock = socket.create_server(("127.0.0.1", 0))
-
-    async def main(*, task_status: TaskStatus[None]) -> None:
-        runner = web.AppRunner(app, shutdown_timeout=1)
-        await runner.setup()
-        await web.SockSite(runner, sock).start()
-        task_status.started()
-        await stop.wait()
-        await runner.cleanup()
-
-    with start_blocking_portal() as portal:
-        stop = portal.call(anyio.Event)
-        task, _ = portal.start_task(main)
-        try:
-            yield _place(service, lambda: handler._frontend.budget.reserved), sock.getsockname()  # noqa: SLF001 - nobody else asks
-        finally:
-            portal.call(stop.set)
-            task.result(10)
-
-
-class _Quiet(WSGIRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log(self, *_: object) -> None:
-        pass
+    with in_aiohttp(app) as address:
+        yield _place(service, lambda: handler._frontend.budget.reserved), address  # noqa: SLF001 - nobody else asks
 
 
 @contextmanager
 def _in_werkzeug(*, is_observed: bool) -> Iterator[Served]:
     service = Service(models(has_loop=False))
     app = wsgi.App(service, OPTIONS, observer=_observers(service) if is_observed else [])
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield _place(service, lambda: app._shared.budget.reserved), ("127.0.0.1", server.port)  # noqa: SLF001 - as above
-    finally:
-        server.shutdown()
-        thread.join()
+    with in_werkzeug(app) as address:
+        yield _place(service, lambda: app._shared.budget.reserved), address  # noqa: SLF001 - as above
 
 
 SERVERS: dict[str, Callable[..., AbstractContextManager[Served]]] = {

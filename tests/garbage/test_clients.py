@@ -71,7 +71,7 @@ def _server(answer: bytes, *, stalls: bool = False, reads: bool = True) -> Itera
             while True:
                 sock, _ = listener.accept()
                 with sock, suppress(OSError):
-                    sock.settimeout(5)
+                    sock.settimeout(60)
                     sock.recv(1 << 16, socket.MSG_PEEK)
                     reading = threading.Thread(target=take, args=(sock,))
                     reading.start()

@@ -27,6 +27,7 @@ _COMMAND = (
     "--port",
     "0",
     "--no-access-log",
+    "--statistics",
 )
 _START_SECONDS = 30
 _STOP_SECONDS = 10

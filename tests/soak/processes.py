@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import select
@@ -56,13 +57,16 @@ class ServerProcess:
         found: dict[str, Any] = json.loads(answer)
         return found
 
-    def quiet(self, *, tasks: int, seconds: float = 40) -> dict[str, Any]:
-        """Wait until it has no more than so many tasks, or until it is clear that it will not; return what it holds.
+    def quiet(self, *, tasks: int, threads: float = math.inf, seconds: float = 40) -> dict[str, Any]:
+        """Wait until it has no more than so many tasks and threads, or until it is clear that it will not.
 
-        One task ends threads that have had nothing to do for 10 s, and looks after that time whether there are others.
+        Threads that have had nothing to do for 10 s end. Returns what it holds.
         """
         end = time.monotonic() + seconds
-        while self.held()["tasks"] > tasks and time.monotonic() < end:
+        while time.monotonic() < end:
+            held = self.held()
+            if held["tasks"] <= tasks and held["threads"] <= threads:
+                break
             time.sleep(0.1)
         time.sleep(_SETTLING)  # connections are closed some turns after the end of their tasks
         return self.held()

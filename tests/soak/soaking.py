@@ -47,6 +47,9 @@ _SHOWN = ("seconds", "connections", "seed", "loop", "pause", "memory_mib")
 _OTHER_THREADS = 2
 """For compressed bodies, and for answers in JSON."""
 
+_FEW_THREADS = 1 + ServerOptions().max_workers + _OTHER_THREADS
+"""As many threads as may work, when nobody waits for windows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -119,7 +122,7 @@ def _rest(server: ServerProcess, plan: Plan, *, tasks: int) -> dict[str, Any]:
     """Return what the server holds when nobody is connected any more."""
     server.quiet(tasks=tasks)
     asyncio.run(_level(server, plan))
-    return server.quiet(tasks=tasks)
+    return server.quiet(tasks=tasks, threads=_FEW_THREADS)
 
 
 async def _level(server: ServerProcess, plan: Plan) -> None:
@@ -194,8 +197,7 @@ def _judge_rest(report: Report, warm: dict[str, Any], end: dict[str, Any]) -> No
 
 def _judge_threads(report: Report, busy: dict[str, Any], end: dict[str, Any]) -> None:
     """Those who wait for windows may each have a thread, and when they have gone, their threads have."""
-    options = ServerOptions()
-    few = 1 + options.max_workers + _OTHER_THREADS
+    options, few = ServerOptions(), _FEW_THREADS
     for text, found, most in (
         (
             "no more threads than workers and requests with windows",
@@ -208,7 +210,13 @@ def _judge_threads(report: Report, busy: dict[str, Any], end: dict[str, Any]) ->
 
 
 def _more(alive: dict[str, int], before: dict[str, int]) -> Iterable[str]:
-    return [f"{count} {name}" for name, count in alive.items() if count > before.get(name, 0)]
+    return [
+        f"{count} {name}" for name, count in alive.items() if count > before.get(name, 0) + _REMEMBERED.get(name, 0)
+    ]
+
+
+_REMEMBERED = {"Recognized": 256, "_Worker": ServerOptions().max_workers + _OTHER_THREADS}
+"""Objects that a server keeps for all of its connections, and how many of them at most."""
 
 
 def _judge_end(report: Report, server: ServerProcess) -> None:

@@ -37,6 +37,18 @@ def flood(messages: bytes) -> Act:
     return act
 
 
+def ask_in_turn(message: bytes) -> Act:
+    """Send a request, and another one as soon as something of the answer has come."""
+
+    async def act(sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        await _send(sock, message)
+        while await loop.sock_recv(sock, _READ_BYTES):
+            await _send(sock, message)
+
+    return act
+
+
 def be_deaf(message: bytes) -> Act:
     """Send one request and read nothing of its answer, until the server closes."""
 

@@ -12,16 +12,19 @@ from typing import Final
 
 from tests.hostile import TEXTS, Pair, entry
 from tests.under_attack.acts import Act, ask, be_deaf, connect_and_go, flood, in_single_bytes, sit, trickle
+from tests.under_attack.matrix import KINDS, UPLOAD, WAYS, upload
 from tests.under_attack.messages import (
     chunked,
     damaged,
     declared,
+    generate,
     get,
     gzip_members,
     many_tensors,
     packed,
     post,
     tensor,
+    texts,
     zeros,
 )
 
@@ -78,6 +81,11 @@ def _declared_only(nbytes: int, model: str = "sink") -> bytes:
     return post(header, declared(len(header)), model=model, length=len(header) + nbytes)
 
 
+def _crossing(kind: str, way: str) -> Attack:
+    make, connections = WAYS[way]
+    return _alike(lambda: make(KINDS[kind]), connections=connections)
+
+
 _EIGHT_GIB_HEAD: Final = post(b"", declared(1000), length=8 << 30)
 _UNIQUE: Final = b"".join(get(f"/v2/models/identity?{number}") for number in range(2000))
 
@@ -126,5 +134,9 @@ ATTACKS: Final[dict[str, Attack]] = {
         connections=130,
         probe=SMALL_INFERENCE,
     ),
+    "48 that send BYTES of 254 KiB": _alike(lambda: ask(texts(254 * _KIB)), connections=48),
+    "48 that generate from 256 KiB": _alike(lambda: ask(generate(256 * _KIB)), connections=48),
+    UPLOAD: _alike(upload, connections=1),
+    **{f"{kind}, {way}": _crossing(kind, way) for way in WAYS for kind in KINDS},
 }
 """By name."""

@@ -82,6 +82,20 @@ def many_tensors(count: int, nbytes: int, *, is_chunked: bool = False) -> bytes:
     return write(header + bytes(count * nbytes), declared(len(header)))
 
 
+def texts(nbytes: int) -> bytes:
+    """Return a request with a BYTES tensor of elements of one byte, so many bytes in all."""
+    count = nbytes // 5
+    header = tensor("BYTES", count, 5 * count)
+    return post(header + b"\1\0\0\0a" * count, declared(len(header)))
+
+
+def generate(nbytes: int) -> bytes:
+    """Return a request of Triton's generate extension, whose JSON has so many bytes of short numbers."""
+    body = b'{"text_input":[' + b"1," * (nbytes // 2) + b"1]}"
+    fields = ("POST /v2/models/sink/generate HTTP/1.1", "Host: x", "Connection: close", f"Content-Length: {len(body)}")
+    return "\r\n".join((*fields, "", "")).encode() + body
+
+
 def damaged(nbytes: int, *, model: str = "sink") -> bytes:
     """Return a compressed request whose checksum is wrong, after so many bytes that do not compress."""
     header = tensor("UINT8", nbytes, nbytes)
