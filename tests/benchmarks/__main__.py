@@ -46,8 +46,8 @@ peers:
 
 examples:
   python -m tests.benchmarks --quick --output /tmp/bench    a first idea, in a few minutes, elsewhere
-  python -m tests.benchmarks                                everything, in a quarter of an hour on a quiet machine
-  python -m tests.benchmarks --only small refusal           these two again, and the page with them
+  python -m tests.benchmarks                                everything, in an hour and a half on a quiet machine
+  python -m tests.benchmarks --only kinds refusal           these two again, and the page with them
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -46,6 +46,26 @@ def summary_table(parts: Mapping[str, Part]) -> Iterator[str]:
                 if others:
                     said = ", ".join(f"{other.who} {_value(other)} ({_times(other, mine)})" for other in others)
                     yield f"| {title}, {mine.case}: {mine.quantity} | {_value(mine)} | {said} |"
+
+
+def table_by_case(figures: Iterable[Figure]) -> Iterator[str]:
+    """Yield a table with one line for each case and quantity, and one column for each whose figures they are."""
+    lines: dict[tuple[str, str], dict[str, Figure]] = {}
+    for figure in figures:
+        lines.setdefault((figure.case, figure.quantity), {})[figure.who] = figure
+    columns = list(dict.fromkeys(who for cells in lines.values() for who in cells))
+    yield f"| case | measured | {' | '.join(columns)} | asked for | reached |"
+    yield f"| --- | --- |{' --: |' * len(columns)} --: | --- |"
+    for names, cells in lines.items():
+        values = [_value(cells[who]) if who in cells else "" for who in columns]
+        asked = [figure for figure in cells.values() if figure.bound]
+        reached = ("yes" if all(figure.is_reached for figure in asked) else "**no**") if asked else ""
+        yield f"| {' | '.join([*names, *values, ', '.join(map(asked_for, asked)), reached])} |"
+
+
+def asked_for(figure: Figure) -> str:
+    """Write a figure's bound; nothing if it has none."""
+    return "" if figure.bound is None else f"{figure.bound.relation} {with_unit(figure.unit, figure.bound.value)}"
 
 
 def overview(parts: Mapping[str, Part]) -> list[tuple[str, list[Figure]]]:

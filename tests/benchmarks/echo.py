@@ -8,7 +8,7 @@ the very array that it was given.
 from __future__ import annotations
 
 from tests.benchmarks import load
-from tests.benchmarks.figures import MIB, Chart, Figures, Options, Scenario
+from tests.benchmarks.figures import INLINE, MIB, Chart, Figures, Options, Scenario
 from tests.benchmarks.peers import KSERVE, TRITON
 from tests.benchmarks.sink import compare, report
 
@@ -27,4 +27,4 @@ def run(options: Options) -> Figures:
     return found
 
 
-SCENARIO = Scenario(title="Whole server, there and back", about=__doc__, run=run)
+SCENARIO = Scenario(title="Whole server, there and back", about=__doc__, run=run, served=INLINE)

@@ -17,6 +17,10 @@ from tests.benchmarks.peers import Peers, Running
 
 MIB: Final = 1 << 20
 OURS: Final = "streamcodec"
+INLINE: Final = "inline; access log off"
+"""What most scenarios serve."""
+DEFAULT_TOO: Final = f"default where it says so, else {INLINE}"
+"""What those serve that compare the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +122,7 @@ class Scenario:
     about: str | None
     """The docstring of its file: what is compared, and why that is fair."""
     run: Callable[[Options], Figures]
+    served: str | None = None
+    """Which models our server had, how they run, and whether it had its access log; None if it took no part."""
+    is_wide: bool = False
+    """Whether the page shows one line for each case, with a column for each server; else one line for each figure."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from streamcodec import EncodedMessage, Rows, Tensor, encode_request
 from tests.benchmarks import load
-from tests.benchmarks.figures import MIB, OURS, Bound, Chart, Figures, Options, Scenario, at_most
+from tests.benchmarks.figures import INLINE, MIB, OURS, Bound, Chart, Figures, Options, Scenario, at_most
 from tests.benchmarks.peers import KSERVE, TRITON, Missing
 from tests.processes import forget_peak, peak_resident, resident
 
@@ -103,4 +103,6 @@ class _Repeated(Iterable[np.ndarray[Any, Any]]):
         return itertools.repeat(_PIECE, self._count)
 
 
-SCENARIO = Scenario(title="Memory of the server", about=__doc__, run=run)
+SCENARIO = Scenario(
+    title="Memory of the server", about=__doc__, run=run, served=f"windows where it says so, else {INLINE}"
+)

@@ -1,10 +1,13 @@
 """Models: what every server under measurement serves, here for ours.
 
-- `identity`: the FP32 tensor `x`, of any length, back as `x`.
+- `identity`: the FP32 tensor `x`, of any length, back as `x`. `m000` to `m199` do the same, and so do `default` and
+  `coroutine`, each as a user would write it: a function, which may run in a thread, and an `async def`.
+- `four`, `many`: 4 and 20 such tensors, `x0` and so on. `texts`: BYTES.
 - `sink`: the number of its bytes, as `COUNT`; it does not look at them.
 - `windows`: the same count, from a tensor that comes in windows of 1 MiB; it adds up the values, so it looks at them.
 
-The first two take no time to speak of, so they run where the server runs quick models: on its event loop.
+But for `default`, `coroutine` and `windows` they are inline: they take no time to speak of, so they run where the
+server runs quick models, on its event loop.
 """
 
 from __future__ import annotations
@@ -20,18 +23,34 @@ from streamcodec.service import InferenceRequest, Model, TensorMetadata
 
 _X = (TensorMetadata("x", "FP32", (-1,)),)
 _COUNT = (TensorMetadata("COUNT", "INT64", (1,)),)
+_IDENTITIES = {
+    "identity": _X,
+    "texts": (TensorMetadata("x", "BYTES", (-1,)),),
+    "four": tuple(TensorMetadata(f"x{number}", "FP32", (-1,)) for number in range(4)),
+    "many": tuple(TensorMetadata(f"x{number}", "FP32", (-1,)) for number in range(20)),
+    **{f"m{number:03}": _X for number in range(200)},
+}
 
 
 def models() -> list[Model]:
     """Return the models; `streamcodec serve` calls this."""
     return [
-        Model(name="identity", predict=_identity, inputs=_X, outputs=_X, is_inline=True),
+        *(
+            Model(name=name, predict=_identity, inputs=tensors, outputs=tensors, is_inline=True)
+            for name, tensors in _IDENTITIES.items()
+        ),
+        Model(name="default", predict=_identity, inputs=_X, outputs=_X),
+        Model(name="coroutine", predict=_coroutine, inputs=_X, outputs=_X),
         Model(name="sink", predict=_sink, inputs=_X, outputs=_COUNT, is_inline=True),
         Model(name="windows", predict=_windows, inputs=_X, outputs=_COUNT, windows=Windows(max_window_bytes=1 << 20)),
     ]
 
 
 def _identity(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+    return request.inputs
+
+
+async def _coroutine(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
     return request.inputs
 
 

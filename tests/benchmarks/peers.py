@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -27,6 +27,8 @@ from tests.processes import announced, cpu_clock
 _ROOT: Final = Path(__file__).parents[2]
 _MODELS: Final = "tests.benchmarks.models:models"
 
+ACCESS_LOG: Final = "--access-log"
+"""Option of our server."""
 TRITON: Final = "Triton"
 KSERVE: Final = "KServe"
 
@@ -105,7 +107,7 @@ class Peers:
         return servers
 
     def fresh_ours(self, *options: str) -> AbstractContextManager[Running]:
-        """Start our server, with options of its command line."""
+        """Start our server, with options of its command line; without its access log, if they do not ask for it."""
         return _ours(options)
 
     @contextmanager
@@ -139,9 +141,10 @@ class Peers:
 
 
 @contextmanager
-def _ours(options: Iterable[str]) -> Iterator[Running]:
+def _ours(options: Collection[str]) -> Iterator[Running]:
     command = [sys.executable, "-m", "streamcodec", "serve", _MODELS, "--port", "0", "--no-access-log", *options]
-    with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
+    errors = subprocess.DEVNULL if ACCESS_LOG in options else None  # that is where the log goes
+    with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         try:
             url = announced(process.stdout or ())
             if not url:

@@ -21,7 +21,7 @@ from typing import Final
 
 from streamcodec import EncodedMessage
 from tests.benchmarks import load
-from tests.benchmarks.figures import MIB, Chart, Figures, Options, Scenario, at_most
+from tests.benchmarks.figures import INLINE, MIB, Chart, Figures, Options, Scenario, at_most
 from tests.benchmarks.measure import in_turn
 from tests.benchmarks.peers import TRITON, Running
 
@@ -137,4 +137,4 @@ def _send_until_answer(sock: socket.socket, body: memoryview, piece: int) -> int
             sent += sock.send(body[sent : sent + piece])
 
 
-SCENARIO = Scenario(title="Wrong requests", about=__doc__, run=run)
+SCENARIO = Scenario(title="Wrong requests", about=__doc__, run=run, served=INLINE)

@@ -12,7 +12,15 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from tests.benchmarks.comparing import OVERVIEW, OVERVIEW_TITLE, compared, overview, summary_table
+from tests.benchmarks.comparing import (
+    OVERVIEW,
+    OVERVIEW_TITLE,
+    asked_for,
+    compared,
+    overview,
+    summary_table,
+    table_by_case,
+)
 from tests.benchmarks.figures import Chart, Figure, Scenario
 from tests.benchmarks.results import Part
 from tests.benchmarks.units import scale_of, with_unit, written
@@ -71,7 +79,7 @@ def _summary(parts: Mapping[str, Part]) -> str:
         lines += ["Not reached:", ""]
     lines += [
         f"- {title}, {figure.case}: {figure.quantity} of {figure.who} is "
-        f"{with_unit(figure.unit, figure.spread.median)}, asked for {_bound(figure)}"
+        f"{with_unit(figure.unit, figure.spread.median)}, asked for {asked_for(figure)}"
         for title, figure in failed
     ]
     return "\n".join(lines)
@@ -81,7 +89,9 @@ def _section(scenario: Scenario, part: Part) -> str:
     run, found = part.run, part.figures
     lines = [f"## {scenario.title}", "", _about(scenario), ""]
     if found.figures:
-        lines += [*_table(_HEADINGS, map(_row, _without_repeats(found.figures))), ""]
+        long = _table(_HEADINGS, map(_row, _without_repeats(found.figures)))
+        lines += [*(table_by_case(found.figures) if scenario.is_wide else long), ""]
+    lines += [f"- Models of ours: {scenario.served}."] * bool(scenario.served)
     lines += [f"- **Not measured.** {reason}" for reason in found.missing]
     versions = ", ".join(f"{who} {version}" for who, version in chain(run.versions.items(), found.versions.items()))
     quick = " A quick run: few rounds, and not the largest sizes." if run.is_quick else ""
@@ -120,13 +130,7 @@ def _row(line: tuple[str, Figure]) -> tuple[str, ...]:
     if figure.bound is None:
         return case, figure.quantity, figure.who, value, quartiles, str(spread.count), "", ""
     reached = "yes" if figure.is_reached else "**no**"
-    return case, figure.quantity, figure.who, value, quartiles, str(spread.count), _bound(figure), reached
-
-
-def _bound(figure: Figure) -> str:
-    if figure.bound is None:
-        return ""
-    return f"{figure.bound.relation} {with_unit(figure.unit, figure.bound.value)}"
+    return case, figure.quantity, figure.who, value, quartiles, str(spread.count), asked_for(figure), reached
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tests.benchmarks import bare, load
-from tests.benchmarks.figures import MIB, OURS, Bound, Chart, Figures, Options, Scenario, at_least
+from tests.benchmarks.figures import INLINE, MIB, OURS, Bound, Chart, Figures, Options, Scenario, at_least
 from tests.benchmarks.measure import Sample, in_turn, ratios
 from tests.benchmarks.peers import KSERVE, TRITON, Running
 
@@ -65,4 +65,4 @@ def report(
             found.add(case, "time, ratio", who, "ratio", times, bound=bounds.get(name))
 
 
-SCENARIO = Scenario(title="Whole server, large tensors in", about=__doc__, run=run)
+SCENARIO = Scenario(title="Whole server, large tensors in", about=__doc__, run=run, served=INLINE)

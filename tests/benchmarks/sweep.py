@@ -5,6 +5,8 @@ means that ours is quicker. With one connection, the client is the raw socket of
 those of wrk, which has one thread and copies every answer; above some MiB it is wrk that is measured, so sizes end at
 4 MiB there. A *changing* head has a new `traceparent` in its HTTP head and a new `id` in its JSON with each request.
 
+`default` is `identity` as the default model: a function that may run in a thread. Triton has the same model for both.
+
 Ours is one process with one thread, Triton may use all cores. Both are asked by turns, in short blocks.
 """
 
@@ -23,8 +25,8 @@ from statistics import median
 from typing import Final
 
 from streamcodec import EncodedMessage, Tensor, encode_request
-from tests.benchmarks import load, wrk
-from tests.benchmarks.figures import MIB, OURS, Chart, Figures, Options, Scenario, at_least
+from tests.benchmarks import load, requests, wrk
+from tests.benchmarks.figures import DEFAULT_TOO, MIB, OURS, Chart, Figures, Options, Scenario, at_least
 from tests.benchmarks.measure import in_turn, ratios
 from tests.benchmarks.peers import TRITON, Missing, Running, tool
 
@@ -44,7 +46,7 @@ _SIZES: Final = {
 }
 _MOST_BY_WRK: Final = 4 * MIB
 _HEADS: Final = {"constant": at_least(1.2), "changing": at_least(1.0)}
-_MODELS: Final = ("identity", "sink")
+_MODELS: Final = ("identity", "sink", "default")
 _BLOCK_BYTES: Final = 8 * MIB
 _MOST_IN_BLOCK: Final = 40
 
@@ -159,19 +161,11 @@ def _traced(server: Running, model: str, message: EncodedMessage, number: int) -
 
 def _together(program: str, options: Options, servers: Sequence[Running], case: Case) -> Measured:
     """Send requests by 16 connections at once, to one server after the other."""
-    variants = {
-        server.name: partial(
-            wrk.run,
-            program,
-            server,
-            wrk.write_request(options.work, server, case.model, case.nbytes, head=case.head),
-            connections=16,
-            seconds=1,
-        )
-        for server in servers
-    }
+    request = requests.floats(case.nbytes, model=case.model, is_new=case.head == "changing")
+    file = wrk.write(options.work, [request])
+    variants = {server.name: partial(wrk.run, program, server, file, connections=16, seconds=1) for server in servers}
     runs = in_turn(variants, options.choose(5, 2))
     return {name: [1 / run.rate for run in taken] for name, taken in runs.items()}
 
 
-SCENARIO = Scenario(title="All sizes", about=__doc__, run=run)
+SCENARIO = Scenario(title="All sizes", about=__doc__, run=run, served=DEFAULT_TOO)

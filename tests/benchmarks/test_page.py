@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks import __main__ as program
-from tests.benchmarks import report, results
-from tests.benchmarks.comparing import OVERVIEW, compared, summary_table
+from tests.benchmarks import alone, report, results
+from tests.benchmarks.comparing import OVERVIEW, compared, summary_table, table_by_case
 from tests.benchmarks.figures import Chart, Figures, Options, Scenario, at_least, at_most
 from tests.benchmarks.scenarios import SCENARIOS
 from tests.benchmarks.units import with_unit
@@ -72,6 +73,38 @@ def test_others_are_compared_with_ours_in_each_case_that_both_have() -> None:
         "| Part, small: time | 2 s | Triton 3 s (1.50x) |",
         "| Part, large: time | 4 s | Triton 40 s (10x) |",
     ]
+
+
+def test_a_wide_table_has_a_line_for_each_case_and_says_what_is_missed() -> None:
+    found = Figures()
+    for case, ours, bound in (("chunked", 20.0, at_least(1)), ("health", 5.0, at_least(1)), ("metadata", 5.0, None)):
+        found.add(case, "requests", "streamcodec", "1/s", [ours])
+        found.add(case, "requests", "Triton", "1/s", [10.0])
+        found.add(case, "requests", "streamcodec / Triton", "ratio", [ours / 10], bound=bound)
+    assert list(table_by_case(found.figures)) == [
+        "| case | measured | streamcodec | Triton | streamcodec / Triton | asked for | reached |",
+        "| --- | --- | --: | --: | --: | --: | --- |",
+        "| chunked | requests | 20 /s | 10 /s | 2 | >= 1 | yes |",
+        "| health | requests | 5 /s | 10 /s | 0.50 | >= 1 | **no** |",
+        "| metadata | requests | 5 /s | 10 /s | 0.50 |  |  |",
+    ]
+
+
+@pytest.mark.parametrize(("value", "says"), [(1.0, None), (0.5, "missed 1:\ncase: >= 0.80")])
+def test_a_scenario_by_itself_ends_with_an_error_if_a_bound_is_missed(
+    value: float, says: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(options: Options) -> Figures:
+        assert options.is_quick
+        found = Figures(missing=["wrk is not here"])
+        found.add("case", "requests", "streamcodec / Triton", "ratio", [value], bound=at_least(0.8))
+        return found
+
+    monkeypatch.setattr("sys.argv", ["program", "--quick"])
+    scenario = Scenario(title="Title", about="Of a thing.", run=measure, served="inline", is_wide=True)
+    with nullcontext() if says is None else pytest.raises(SystemExit, match=says):
+        alone.main(scenario)
+    assert "Models: inline.\nNot measured: wrk is not here\n" in capsys.readouterr().out
 
 
 def test_a_part_says_how_it_was_made_and_what_was_missing(page: Path) -> None:

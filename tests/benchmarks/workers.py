@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.workers
 
-Tensors of 64 B to 4 MiB go both ways. wrk runs on the same processors as the servers, so two processes cannot
-have twice as much of them where there are two: CPU per request says what another processor would bring.
+Tensors of 64 B to 4 MiB go to `identity`, which is inline, and back; there is no access log. wrk runs on the same
+processors as the servers, so two processes cannot have twice as much of them where there are two: CPU per request says
+what another processor would bring.
 
 Triton takes part if `STREAMCODEC_TRITON_PYTHON` says where it is. It is one process with its own threads, and its model
 has two instances in C. It is started once, since it takes seconds to start, and is idle while others are asked. The
@@ -12,16 +13,14 @@ servers take turns, so that other work of the machine affects all of them alike.
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks import load
+from tests.benchmarks import load, requests, wrk
 from tests.benchmarks.peers import TRITON, Peers, Running, tool
 from tests.processes import cpu_clock
 
@@ -41,8 +40,6 @@ ROUNDS: Final = 3
 SECONDS: Final = 2
 CONNECTIONS: Final = 64
 
-_SCRIPT: Final = Path(__file__).with_name("wrk") / "constant.lua"
-
 
 def _cpu(server: Running) -> float:
     """Return the CPU seconds of a server and its workers."""
@@ -50,25 +47,16 @@ def _cpu(server: Running) -> float:
     return sum(cpu_clock(pid)() for pid in (server.pid, *map(int, children)))
 
 
-def _run(wrk: str, server: Running, work: Path, nbytes: int) -> tuple[float, float, float]:
+def _run(program: str, server: Running, file: Path) -> tuple[float, float, float]:
     """Return requests per second, CPU microseconds of each, and the 99th percentile of their times."""
-    message = load.message_for(nbytes)
-    request = work / "request"
-    request.write_bytes(b"".join([load.head_of(server, "identity", message.headers), *message.buffers]))
-    command = [wrk, "--threads=1", f"--connections={CONNECTIONS}", f"--duration={SECONDS}s", "--timeout=10s"]
     before = _cpu(server)
-    output = subprocess.run(
-        [*command, "--script", str(_SCRIPT), server.url, "--", str(request)], capture_output=True, text=True, check=True
-    ).stdout
-    found = json.loads(output.splitlines()[-1])
-    if found["errors"]:
-        raise RuntimeError(output)
-    return found["requests"] / found["seconds"], (_cpu(server) - before) / found["requests"] * 1e6, found["p99"]
+    found = wrk.run(program, server, file, connections=CONNECTIONS, seconds=SECONDS)
+    return found.rate, (_cpu(server) - before) / found.requests * 1e6, found.p99
 
 
 def main() -> None:
     """Print the table."""
-    wrk = tool("wrk", "wrk")
+    program = tool("wrk", "wrk")
     missing: list[str] = []
     with tempfile.TemporaryDirectory() as name, Peers(Path(name)) as peers:
         others = peers.found([TRITON], missing)
@@ -77,13 +65,14 @@ def main() -> None:
         sys.stderr.writelines(f"left out: {reason}\n" for reason in missing)
         print("| tensor | server | requests/s | CPU us each | p99 ms |\n| --- | --- | --- | --- | --- |", flush=True)
         for size, nbytes in SIZES.items():
+            file = wrk.write(Path(name), [requests.floats(nbytes)])
             found: defaultdict[str, list[tuple[float, float, float]]] = defaultdict(list)
             for _ in range(ROUNDS):
                 for count in COUNTS:
                     with peers.fresh_ours("--workers", str(count)) as ours:
-                        found[f"{count} worker{'s' * (count > 1)}"].append(_run(wrk, ours, Path(name), nbytes))
+                        found[f"{count} worker{'s' * (count > 1)}"].append(_run(program, ours, file))
                 for server in others:
-                    found[f"{server.name} {server.version}"].append(_run(wrk, server, Path(name), nbytes))
+                    found[f"{server.name} {server.version}"].append(_run(program, server, file))
             for server_name, runs in found.items():
                 rate, cpu, p99 = (statistics.median(values) for values in zip(*runs, strict=True))
                 print(f"| {size} | {server_name} | {rate:,.0f} | {cpu:.0f} | {p99 * 1e3:.1f} |", flush=True)

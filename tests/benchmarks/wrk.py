@@ -1,22 +1,23 @@
-"""wrk: a program that sends one request over and over, on several connections at once.
+"""wrk: a program that sends requests over and over, on several connections at once.
 
-The request is a file. The Lua scripts beside this module send it as it is, or with a number in its head and its JSON.
+The requests are a file. The Lua script beside this module sends them at random, with new numbers in place of `MARK`.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from streamcodec import Tensor, encode_request
-from tests.benchmarks import load
 from tests.benchmarks.peers import Running
 
-_SCRIPTS: Final = Path(__file__).with_name("wrk")
-_MARK: Final = "x" * 16
+MARK: Final = "7" * 16
+"""Stands for a number of so many digits that is new with each request; `0.7777777777777777` has it as well."""
+
+_SCRIPT: Final = Path(__file__).with_name("wrk") / "requests.lua"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,9 @@ class Run:
     p50: float
     p99: float
     errors: int
+    """Of connections."""
+    refused: int
+    """Requests that were answered with a status of 400 or more."""
 
     @property
     def rate(self) -> float:
@@ -35,49 +39,34 @@ class Run:
         return self.requests / self.seconds
 
 
-def write_request(work: Path, server: Running, model: str, nbytes: int, *, head: str) -> Path:
-    """Write a whole request to a file.
-
-    Args:
-        work: directory of the file.
-        server: which gets it.
-        model: of the server, with the input `x`.
-        nbytes: of the tensor.
-        head: `constant`; or `changing`, then the file has marks where the script writes a number.
-    """
-    is_changing = head == "changing"
-    message = encode_request(
-        [Tensor(name="x", array=load.floats(nbytes))],
-        parameters={"binary_data_output": True},
-        request_id=_MARK if is_changing else None,
-    )
-    fields = [*message.headers]
-    if is_changing:
-        fields.append(("traceparent", f"00-0123456789abcdef{_MARK}-0123456789abcdef-01"))
-    path = work / f"{server.name}-{model}-{nbytes}-{head}.http"
-    path.write_bytes(b"".join([load.head_of(server, model, fields), *message.buffers]))
+def write(work: Path, requests: Sequence[bytes], *, name: str = "requests") -> Path:
+    """Write whole requests to a file for `run`, below a directory."""
+    path = work / name
+    path.write_bytes(b"".join(b"%d\n%b" % (len(request), request) for request in requests))
     return path
 
 
-def run(program: str, server: Running, request: Path, *, connections: int, seconds: int) -> Run:
-    """Send a request over and over, with one thread.
+def run(
+    program: str, server: Running, requests: Path, *, connections: int, seconds: int, is_refused: bool = False
+) -> Run:
+    """Send requests over and over, with one thread.
 
     Args:
         program: path of wrk.
         server: which gets the requests.
-        request: a file from `write_request`.
+        requests: a file from `write`.
         connections: how many at once.
         seconds: how long.
+        is_refused: whether each request must be refused; else, none may be.
 
     Raises:
-        RuntimeError: a request failed, or its status was not 200.
+        RuntimeError: a connection failed, or the status of an answer was not as it must be.
     """
-    script = _SCRIPTS / f"{request.stem.rpartition('-')[2]}.lua"
     command = [program, "--threads=1", f"--connections={connections}", f"--duration={seconds}s", "--timeout=10s"]
-    command += ["--script", str(script), server.url, "--", str(request)]
+    command += ["--script", str(_SCRIPT), server.url, "--", str(requests)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     result = Run(**json.loads(output.splitlines()[-1]))
-    if result.errors:
-        msg = f"{result.errors} of {result.requests} requests to {server.name} failed:\n{output}"
+    if result.errors or not result.requests or result.refused != result.requests * is_refused:
+        msg = f"{server.name}: {result.errors} errors, {result.refused} of {result.requests} refused:\n{output}"
         raise RuntimeError(msg)
     return result

@@ -1,5 +1,5 @@
-/* Two Triton backends from one source: `identity` copies the one input to the output of the same name; with -DSINK,
- * `sink` leaves the input alone and answers its size as COUNT, an INT64 of shape [1].
+/* Two Triton backends from one source: `identity` copies, for each output that is asked for, the input of the same name;
+ * with -DSINK, `sink` leaves its one input alone and answers its size as COUNT, an INT64 of shape [1].
  *
  * Triton hands a backend its whole input in memory, in one or more buffers, and wants the output in memory that it
  * gives. So one memcpy is the least that an identity can do. The types are Triton's and stay opaque here; the
@@ -16,7 +16,9 @@ typedef struct TRITONBACKEND_Response Response;
 typedef struct TRITONBACKEND_Output Output;
 
 void TRITONSERVER_ErrorDelete(Error *);
-Error *TRITONBACKEND_RequestInputByIndex(Request *, const uint32_t index, Input **);
+Error *TRITONBACKEND_RequestInput(Request *, const char *name, Input **);
+Error *TRITONBACKEND_RequestOutputCount(Request *, uint32_t *count);
+Error *TRITONBACKEND_RequestOutputName(Request *, const uint32_t index, const char **name);
 Error *TRITONBACKEND_RequestRelease(Request *, uint32_t flags);
 Error *TRITONBACKEND_InputProperties(Input *, const char **name, int *datatype, const int64_t **shape, uint32_t *rank,
                                      uint64_t *nbytes, uint32_t *buffer_count);
@@ -40,8 +42,8 @@ typedef struct {
     uint32_t buffer_count;
 } Tensor;
 
-static Error *read_input(Request *request, Tensor *tensor) {
-    Error *error = TRITONBACKEND_RequestInputByIndex(request, 0, &tensor->input);
+static Error *read_input(Request *request, const char *name, Tensor *tensor) {
+    Error *error = TRITONBACKEND_RequestInput(request, name, &tensor->input);
     if (error)
         return error;
     return TRITONBACKEND_InputProperties(tensor->input, &tensor->name, &tensor->datatype, &tensor->shape, &tensor->rank,
@@ -58,16 +60,20 @@ static Error *new_output(Response *response, const char *name, int datatype, con
 }
 
 #ifdef SINK
-static Error *answer(Response *response, const Tensor *tensor) {
-    const int64_t count = (int64_t)tensor->nbytes, shape = 1;
+static Error *answer(Response *response, Request *request) {
+    Tensor tensor;
+    Error *error = read_input(request, "x", &tensor);
+    if (error)
+        return error;
+    const int64_t count = (int64_t)tensor.nbytes, shape = 1;
     void *memory;
-    Error *error = new_output(response, "COUNT", INT64, &shape, 1, sizeof count, &memory);
+    error = new_output(response, "COUNT", INT64, &shape, 1, sizeof count, &memory);
     if (!error)
         memcpy(memory, &count, sizeof count);
     return error;
 }
 #else
-static Error *answer(Response *response, const Tensor *tensor) {
+static Error *copy(Response *response, const Tensor *tensor) {
     void *memory;
     Error *error = new_output(response, tensor->name, tensor->datatype, tensor->shape, tensor->rank, tensor->nbytes, &memory);
     char *target = memory;
@@ -84,6 +90,21 @@ static Error *answer(Response *response, const Tensor *tensor) {
     }
     return error;
 }
+
+static Error *answer(Response *response, Request *request) {
+    uint32_t count;
+    Error *error = TRITONBACKEND_RequestOutputCount(request, &count);
+    for (uint32_t index = 0; !error && index < count; index++) {
+        const char *name;
+        Tensor tensor;
+        error = TRITONBACKEND_RequestOutputName(request, index, &name);
+        if (!error)
+            error = read_input(request, name, &tensor);
+        if (!error)
+            error = copy(response, &tensor);
+    }
+    return error;
+}
 #endif
 
 static void discard(Error *error) {
@@ -93,12 +114,9 @@ static void discard(Error *error) {
 
 static void serve(Request *request) {
     Response *response;
-    Tensor tensor;
     Error *error = TRITONBACKEND_ResponseNew(&response, request);
     if (!error) {
-        error = read_input(request, &tensor);
-        if (!error)
-            error = answer(response, &tensor);
+        error = answer(response, request);
         discard(TRITONBACKEND_ResponseSend(response, FINAL, error));
     }
     discard(error);
