@@ -71,7 +71,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(BrokenResourceError|ClosedResourceError|Encoded|StartResponse)"),
     (
         r"py:.*",
-        r".*\.(Encoded|StartResponse)",
+        r".*\.(Encoded|StartResponse)|streamcodec\.asgi\.scope\.Request",
     ),
     (r"py:.*", r"(ndarray|dtype|ArrayLike|Connection|OSError|TimeoutError|TracebackType)"),
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),
@@ -79,7 +79,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(.*\.)?(EventT|EventT_co|HeaderT|MessageT|_T|PartT|_NeedData|_NeedData\.NEED_DATA|_Path)"),
     (
         r"py:.*",
-        r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit|Offer|CallWatch|Plan|KnownBody)",
+        r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit|Offer|CallWatch|Plan|KnownBody|Hold|Quickness)",
     ),
 ]
 

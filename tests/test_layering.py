@@ -49,7 +49,17 @@ MAY_IMPORT = {
     "http": ({"h11"}, {"engine", "formats.v2", "http"}),
     "service": (
         {"numpy"},
-        {"engine", "formats.v2", "http.messages", "http.collector", "http.fed", "http.known", "service", ""},
+        {
+            "engine",
+            "formats.v2",
+            "http.messages",
+            "http.collector",
+            "http.fed",
+            "http.known",
+            "http.statuses",
+            "service",
+            "",
+        },
     ),
     "transports": ({"anyio", "numpy"}, {"engine", "formats.v2", "http", "service", "transports"}),
     "server": ({"anyio", "uvloop"}, {"engine", "formats.v2", "http", "service", "transports", "server"}),

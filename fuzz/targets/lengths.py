@@ -11,6 +11,7 @@ from streamcodec import ErrorCode, RemoteProtocolError
 from streamcodec.http import Fields
 
 REFUSED: Final = "refused"
+_MOST_PARAMETERS: Final = 32
 
 _NAMES: Final = ("application/vnd.sagemaker-triton.binary+json", "application/vnd.vertex-ai-triton.binary+json")
 _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -50,8 +51,11 @@ def _parameter(value: str) -> int | str:
     name = next((name for name in _NAMES if value.lower().startswith(name)), None)
     if name is None:
         return REFUSED
-    rest, sizes = value[len(name) :], []
+    rest, sizes, count = value[len(name) :], [], 0
     while rest:
+        count += 1
+        if count > _MOST_PARAMETERS:
+            return REFUSED
         rest = rest.lstrip(" \t")
         if not rest.startswith(";"):
             return REFUSED

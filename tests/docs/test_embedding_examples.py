@@ -8,10 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -30,10 +30,17 @@ _NEW |= {"batch_read", "gpu_upload"}
 
 
 @contextmanager
-def _running(*command: str, announced: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+def _running(
+    *command: str, announced: str, preexec: Callable[[], None] | None = None
+) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """Run a server until the block ends; yield its port, as it announces it, and its process."""
     with subprocess.Popen(
-        [sys.executable, *command], cwd=_EXAMPLES, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, *command],
+        cwd=_EXAMPLES,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=preexec,  # noqa: PLW1509 - no thread of this process has a lock that it needs
     ) as process:
         try:
             assert process.stdout is not None
@@ -49,12 +56,13 @@ def _running(*command: str, announced: str) -> Iterator[tuple[int, subprocess.Po
     drain.join()
 
 
-def _serving(name: str) -> Any:  # noqa: ANN401 - a context manager of the above
+def _serving(name: str, preexec: Callable[[], None] | None = None) -> Any:  # noqa: ANN401 - a context manager of the above
     commands = {
         "fastapi_endpoint": ("-m", "uvicorn", "fastapi_endpoint:app", "--port", "0"),
         "flask_endpoint": ("-m", "flask", "--app", "flask_endpoint", "run", "--port", "0"),
     }
-    return _running(*commands.get(name, ("-u", f"{name}.py", str(_free_port()))), announced=r"http://127.0.0.1:(\d+)")
+    command = commands.get(name, ("-u", f"{name}.py", str(_free_port())))
+    return _running(*command, announced=r"http://127.0.0.1:(\d+)", preexec=preexec)
 
 
 def _free_port() -> int:
@@ -74,7 +82,7 @@ def test_servers_of_frames(name: str) -> None:
     large = np.arange(1 << 20, dtype=np.float32)
     with (
         _running(f"{name}.py", "0", announced=r"listening on (\d+)") as (port, _),
-        socket.create_connection(("127.0.0.1", port), timeout=10) as sock,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as sock,
         sock.makefile("rwb", 0) as file,
     ):
         for arrays in ({"x": _X, "y": _X[0]}, {"x": large}):
@@ -100,16 +108,40 @@ def test_endpoints(name: str) -> None:
             assert _status(port, message.headers, b"".join(message.buffers)[:cut]) == status
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process in this way")
+@pytest.mark.parametrize("name", ["fastapi_endpoint", "aiohttp_handler", "flask_endpoint"])
+def test_endpoints_without_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor is announced that the process may not have; none of it is sent."""
+    for package in ("uvicorn", name.partition("_")[0]):
+        pytest.importorskip(package)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # each reserves memory that it does not use
+    shape = (1 << 29,)
+    message = encode_request({"x": Rows("FP32", shape, iter(()))})
+    header = cast("bytes", message.parts[0])
+    fields = dict(message.headers)
+
+    def bound() -> None:
+        import resource  # noqa: PLC0415 - Unix only
+
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
+
+    with _serving(name, bound) as (port, _):
+        assert _status(port, message.headers, header, int(fields["Content-Length"])) == b"503"
+        assert _status(port, (small := encode_request({"x": _X})).headers, b"".join(small.buffers)) == b"200"
+
+
 def test_the_fastapi_endpoint_has_at_most_12_lines() -> None:
     text = (_EXAMPLES / "fastapi_endpoint.py").read_text().rstrip("\n")
     assert len(text[text.index("@app.post") :].splitlines()) <= 12
 
 
-def _status(port: int, headers: list[tuple[str, str]], body: bytes) -> bytes:
-    """Send a body whose length is right, whatever it is the beginning of; return the status of the answer."""
-    fields = dict(headers) | {"Content-Length": str(len(body)), "Host": "x", "Connection": "close"}
+def _status(port: int, headers: list[tuple[str, str]], body: bytes, length: int | None = None) -> bytes:
+    """Send a body whose length is right, or the beginning of one; return the status of the answer."""
+    length = len(body) if length is None else length
+    fields = dict(headers) | {"Content-Length": str(length), "Host": "x", "Connection": "close"}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
         sock.sendall(f"POST /v2/models/double/infer HTTP/1.1\r\n{head}\r\n".encode() + body)
         return sock.makefile("rb").readline().split()[1]
 

@@ -37,6 +37,7 @@ from streamcodec.formats.frame import layout as frame_layout
 from streamcodec.formats.frame import stream as frame_stream
 from streamcodec.formats.v2 import compressing, encoder
 from streamcodec.formats.v2 import header as header_room
+from streamcodec.formats.v2 import plainheader as plain_room
 from streamcodec.formats.v2 import tensors as tensors_room
 from streamcodec.http import Collector, ServerConnection
 from streamcodec.http import chunks as chunks_room
@@ -92,11 +93,17 @@ def scalars_are_refused(patch: pytest.MonkeyPatch) -> None:
         raise RemoteProtocolError("no shape", code=ErrorCode.INVALID_SHAPE)
 
     patch.setattr(tensors_room.TensorReader, "_shape", strict)
+    patch.setattr(header_room, "read_plainly", lambda *_: None)
 
 
 def integers_are_big_endian(patch: pytest.MonkeyPatch) -> None:
-    int16 = datatypes._of_table("INT16", np.dtype(">i2"), 2, "i")  # noqa: SLF001 - the constructor refuses it
-    patch.setitem(datatypes.DATATYPES, "INT16", int16)
+    pack = plain_room.__dict__["pack"]
+
+    def swapped(values: list[Any], datatype: datatypes.Datatype) -> np.ndarray[Any, Any] | None:
+        array: np.ndarray[Any, Any] | None = pack(values, datatype)
+        return array.byteswap() if array is not None and datatype.name == "INT16" else array
+
+    patch.setattr(plain_room, "pack", swapped)
 
 
 def more_than_one_dimension_is_over_the_limit(patch: pytest.MonkeyPatch) -> None:
