@@ -83,8 +83,7 @@ class Actor:
         while time.monotonic() < self._end:
             (name,) = self._random.choices(names, weights)
             try:
-                async with asyncio.timeout(_PATIENCE):
-                    await (self._good() if name == "good" else self._mischief(name))
+                await (self._good() if name == "good" else self._mischief(name))
             except TimeoutError:
                 self._complain(name, "nothing for too long")
             except AssertionError as error:
@@ -99,7 +98,7 @@ class Actor:
             requests = self._maker.pipelined()
         else:
             requests = [self._maker.next(may_be_largest=self._index % _LARGEST_EVERY == 0)]
-        while not await self._is_answered(requests):
+        while not await self._is_answered(requests):  # whoever is told to come back may be told so again and again
             if time.monotonic() > self._end:
                 self._seen.counts["good: full to the end"] += 1
                 return
@@ -107,7 +106,8 @@ class Actor:
 
     async def _is_answered(self, requests: list[Request]) -> bool:
         try:
-            is_kept = await ask(await self._connected(), requests)
+            async with asyncio.timeout(_PATIENCE):
+                is_kept = await ask(await self._connected(), requests)
         except FullError as full:
             self._seen.counts["good: full"] += 1
             self._drop()
@@ -127,7 +127,8 @@ class Actor:
         line = await self._connected(receive_bytes=16 << 10 if name == "slow reader" else None)
         _, act = ACTS[name]
         try:
-            outcome = await act(line, self._random, self._maker)
+            async with asyncio.timeout(_PATIENCE):
+                outcome = await act(line, self._random, self._maker)
         finally:
             self._drop()
         self._seen.counts[f"{name}: {outcome}"] += 1
