@@ -6,15 +6,16 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from streamcodec.aiohttp.peer import AiohttpPeer, head_of, started
+from streamcodec.aiohttp.peer import AiohttpPeer, head_of, sent_at_once, started
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
+from streamcodec.server.atonce import is_there
 from streamcodec.server.endpoint import SHARED_BUDGET, in_shared_pool
 from streamcodec.server.receiving import MIN_RATE, READ_TIMEOUT, options_of, receive_from
 from streamcodec.server.sharing import SharedBudget
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
 from streamcodec.service.replies import Reply, complete_headers, lawful
-from streamcodec.transports.vectors import async_copied_pieces
+from streamcodec.transports.vectors import PIECE_BYTES, async_copied_pieces
 
 
 async def receive_request(
@@ -73,6 +74,8 @@ async def send_response(request: web.Request, reply: Reply) -> web.StreamRespons
         LocalProtocolError: no answer can have the status of the reply.
     """
     reply = lawful(reply)
+    if reply.body_length <= PIECE_BYTES and is_there(reply):
+        return await sent_at_once(request, reply)
     response = await started(request, reply.status, complete_headers(reply))
     async with aclosing(async_copied_pieces(reply.buffers)) as pieces:
         async for piece in pieces:

@@ -7,15 +7,14 @@ from typing import cast
 
 from aiohttp import web
 
-from streamcodec.aiohttp.peer import ROUTE, AiohttpPeer, head_of, leave_expectation, started
+from streamcodec.aiohttp.peer import ROUTE, AiohttpPeer, head_of, leave_expectation, sent_at_once
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
 from streamcodec.server.failures import raise_bare
 from streamcodec.server.frontend import Frontend
 from streamcodec.server.observation import format_address
 from streamcodec.server.options import ServerOptions
-from streamcodec.service import Observer, Reply, Service
-from streamcodec.service.replies import complete_headers
+from streamcodec.service import Observer, Service
 
 
 class Handler:
@@ -75,18 +74,12 @@ class Handler:
             head = error
         reply = await frontend.answer(head, peer, observation)
         if reply is not None:
-            return await _sent(request, reply)
+            return await sent_at_once(request, reply)
         return cast("web.StreamResponse", peer.response)  # it has begun, or an exception was raised
 
     async def _live(self, _: web.Application) -> AsyncIterator[None]:
         async with self._frontend.running():
             yield
-
-
-async def _sent(request: web.Request, reply: Reply) -> web.StreamResponse:
-    response = await started(request, reply.status, complete_headers(reply))
-    await response.write(b"".join(cast("tuple[bytes, ...]", reply.buffers)))
-    return response
 
 
 def _client_of(request: web.Request) -> str:

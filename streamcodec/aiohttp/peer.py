@@ -8,8 +8,8 @@ transport is checked at intervals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, cast
 
 import anyio
 from aiohttp import HttpVersion11, web
@@ -22,7 +22,7 @@ from streamcodec.http.heads import invalid_http
 from streamcodec.http.messages import RequestHead
 from streamcodec.http.statuses import phrase_of
 from streamcodec.server.endpoint import already_read
-from streamcodec.service.replies import drop_tracebacks
+from streamcodec.service.replies import Reply, complete_headers, drop_tracebacks
 
 ROUTE: Final = "/v2{rest:.*}"
 """All routes of the service, below its mount point."""
@@ -155,12 +155,26 @@ async def leave_expectation(request: web.Request) -> None:
     """Send no `100 Continue` before the body is read; for `expect_handler` of a route."""
 
 
+async def sent_at_once(request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+    """Send a reply that is complete; aiohttp writes head and body together."""
+    body = b"".join(cast("tuple[bytes, ...]", reply.buffers))
+    response = web.Response(status=reply.status, reason=phrase_of(reply.status), body=body)
+    _add_fields(response, complete_headers(reply))
+    await response.prepare(request)
+    await response.write_eof()
+    return response
+
+
 async def started(request: web.BaseRequest, status: int, headers: Sequence[tuple[str, str]]) -> web.StreamResponse:
     """Begin an answer."""
     response = web.StreamResponse(status=status, reason=phrase_of(status))
+    _add_fields(response, headers)
+    await response.prepare(request)
+    return response
+
+
+def _add_fields(response: web.StreamResponse, headers: Iterable[tuple[str, str]]) -> None:
     for name, value in headers:
         response.headers.add(name, value)
         if name == "Connection":
             response.force_close()
-    await response.prepare(request)
-    return response

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import lru_cache
 from typing import Final, cast
 
 from streamcodec.asgi.scope import Message, Receive, Scope, Send, client_of, head_of
@@ -185,4 +186,9 @@ async def send_at_once(send: Send, reply: Reply) -> None:
 
 def encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     """Return the fields of an answer as ASGI wants them."""
-    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    return [(_name(name), value.encode("latin-1")) for name, value in headers]
+
+
+@lru_cache(maxsize=256)
+def _name(name: str) -> bytes:
+    return name.lower().encode("latin-1")

@@ -197,20 +197,21 @@ def fed_head(
         LimitExceededError: more than `max_head_fields`, or than `max_field_bytes` in a field that means something;
             status 431.
     """
-    found = Fields(tuple([(name, value.strip(b" \t")) for name, value in fields]))
+    found = Fields.of(tuple([(name, value.strip(b" \t")) for name, value in fields]))
     check_fields(found, limits)
     lengths = found.values(b"content-length")
-    if len(lengths) > 1 or not all(value.isdigit() and len(value) <= _MAX_DIGITS for value in lengths):
+    if lengths and (len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > _MAX_DIGITS):
         msg = "Content-Length is not one number"
         raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
     hosts = found.values(b"host")
     if len(hosts) > 1 or (not hosts and http_version == "1.1"):
         msg = "the field Host is there more than once" if hosts else "the field Host is missing"
         raise invalid_http(msg)
-    if not all(map(HOST.fullmatch, hosts)):
+    if hosts and HOST.fullmatch(hosts[0]) is None:
         msg = "the field Host is not a valid host"
         raise invalid_http(msg)
-    if any(value.lower() != b"chunked" for value in found.values(b"transfer-encoding")):
-        msg = "chunked is the only supported Transfer-Encoding"
-        raise invalid_http(msg, status_hint=501)
+    for value in found.values(b"transfer-encoding"):
+        if value.lower() != b"chunked":
+            msg = "chunked is the only supported Transfer-Encoding"
+            raise invalid_http(msg, status_hint=501)
     return request_head(method, target, found, http_version, default=0 if http_version < "2" else None)

@@ -31,10 +31,16 @@ class Fields:
     _content_encoding: str | None = _NOT_PARSED
 
     @classmethod
+    def of(cls, items: tuple[tuple[bytes, bytes], ...]) -> Fields:
+        """Return the fields of these names (lower case) and values; each is found by its name if none comes twice."""
+        by_name = dict(items)
+        return cls(items, by_name if len(by_name) == len(items) else None)
+
+    @classmethod
     def of_accepted(cls, head: bytes) -> Fields:
         """Return the fields of a head as it came, which has been accepted: no line of it is folded."""
         lines = [line.partition(b":") for line in head.split(b"\r\n")[1:-2]]
-        return cls(tuple([(name.lower(), value.strip(b" \t")) for name, _, value in lines]))
+        return cls.of(tuple([(name.lower(), value.strip(b" \t")) for name, _, value in lines]))
 
     def values(self, name: bytes) -> list[bytes]:
         """Return the values of all fields of that name (lower case), in order."""
@@ -81,7 +87,8 @@ class Fields:
         if content_length == 0:
             return None
         if self._content_encoding == _NOT_PARSED:  # several rooms ask once for every request
-            object.__setattr__(self, "_content_encoding", parse_content_encoding(self.values(b"content-encoding")))
+            values = self.values(b"content-encoding")
+            object.__setattr__(self, "_content_encoding", parse_content_encoding(values) if values else None)
         return self._content_encoding
 
     def decoded_length(self, content_length: int | None) -> int | None:

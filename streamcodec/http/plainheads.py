@@ -142,11 +142,10 @@ def _fields(found: re.Match[bytes], limits: Limits) -> Fields | None:
     head = found.string
     if found.end() != len(head):
         return None
-    items = Fields.of_accepted(head).items
+    fields = Fields.of_accepted(head)
     if len(head) > limits.max_field_bytes:
         try:
-            check_values(items, limits)
+            check_values(fields.items, limits)
         except LimitExceededError:
             return None
-    by_name = dict(items)
-    return Fields(items, by_name if len(by_name) == len(items) else None)
+    return fields

@@ -73,6 +73,9 @@ def fields_for(status: int, fields: Iterable[Field], length: int | None) -> list
     if not has_content(status):
         found = [(name, value) for name, value in found if name.lower() not in _CONTENT_FIELDS]  # type: ignore[misc]  # of one kind
         return found if ends_with_head(status) else [*found, ("Content-Length", "0")]
-    if length is not None and not any(name.lower() in _LENGTH for name, _ in found):
+    if length is not None:
+        for name, _ in reversed(found):
+            if name.lower() in _LENGTH:
+                return found
         found.append(("Content-Length", str(length)))
     return found

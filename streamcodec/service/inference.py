@@ -27,7 +27,7 @@ from streamcodec.engine.errors import (
 from streamcodec.engine.events import HeaderReceived, TensorReceived
 from streamcodec.engine.message import Encodable, Values
 from streamcodec.engine.placement import Place
-from streamcodec.engine.record import replaced
+from streamcodec.engine.record import constructor, replaced
 from streamcodec.engine.rows import Rows, WindowIterable
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.compressing import compress_message
@@ -63,6 +63,11 @@ _WHOLE_BYTES: Final = 64 << 10
 _MIN_COMPRESSED_BYTES: Final = 1 << 10
 """A smaller answer fits into one packet anyway."""
 
+
+_AS_THEY_ARE: Final = (Rows, Elements)
+"""Values that are encoded as they are. A tuple: a union would be made anew by each call that uses it."""
+
+_tensor: Final = constructor(Tensor)
 
 _TENSOR_NAME: Final = TENSOR_FIELD.lower().encode()
 
@@ -487,7 +492,7 @@ def _decoder(resolved: ResolvedHead, check: _Check, *, pause_after_header: bool,
 
 def as_values(value: Values) -> Encodable:
     """Return an output in the form that is encoded: everything but `Rows` and `Elements` becomes a numpy array."""
-    return value if isinstance(value, Rows | Elements) else np.asarray(value)
+    return value if type(value) is np.ndarray or isinstance(value, _AS_THEY_ARE) else np.asarray(value)
 
 
 def _goes_as_it_is(values: Encodable) -> bool:
@@ -545,7 +550,7 @@ def select_outputs(arrays: Mapping[str, Encodable], header: RequestHeader) -> li
     for index, (name, _) in enumerate(wanted):
         if name not in arrays:
             raise no_such_output(name, f"$.outputs[{index}].name")
-    return [Tensor(name=name, array=arrays[name], is_binary=header.wants_binary(output)) for name, output in wanted]
+    return [_tensor(name=name, array=arrays[name], is_binary=header.wants_binary(output)) for name, output in wanted]
 
 
 def _failure_reply(model: Model, error: BaseException) -> Reply:

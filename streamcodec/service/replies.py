@@ -12,7 +12,7 @@ from typing import Final, cast
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, shortened
 from streamcodec.engine.inflate import ENCODINGS
 from streamcodec.engine.message import Part
-from streamcodec.engine.record import record, replaced
+from streamcodec.engine.record import constructor, record, replaced
 from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, VERTEX_AI_MEDIA_TYPE
 from streamcodec.formats.v2.jsonoutput import dump_json, to_json
@@ -54,6 +54,9 @@ class Reply:
     """The error of the request, for logs and metrics; its text is in the response."""
 
 
+_reply: Final = constructor(Reply)
+
+
 def complete_headers(reply: Reply) -> list[tuple[str, str]]:
     """Return the fields of a reply with its `Content-Length`, for servers that add none."""
     return cast("list[tuple[str, str]]", fields_for(reply.status, reply.headers, reply.body_length))
@@ -90,7 +93,7 @@ def message_reply(message: EncodedMessage, media_type: str | None = None) -> Rep
     headers = message.headers if media_type is None else message.headers_with(media_type)
     if media_type == VERTEX_AI_MEDIA_TYPE and message.header_length is not None:
         headers.append((HEADER_LENGTH_FIELD, str(message.header_length)))
-    return Reply(status=200, headers=headers, buffers=message.parts, body_length=message.body_length)
+    return _reply(status=200, headers=headers, buffers=message.parts, body_length=message.body_length)
 
 
 def json_reply(

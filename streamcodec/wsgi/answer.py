@@ -81,7 +81,8 @@ def send_response(start_response: StartResponse, reply: Reply) -> Iterable[bytes
     """
     reply = lawful(reply)
     start(start_response, reply)
-    return pieces_of(reply)
+    whole = whole_of(reply)
+    return pieces_of(reply) if whole is None else [whole]
 
 
 def start(start_response: StartResponse, reply: Reply) -> None:

@@ -43,7 +43,7 @@ def test_a_head_is_parsed_once(encoding: str | None, parsed: list[Sequence[bytes
         assert head.fields.encoding_of(head.content_length) == encoding
         assert head.body_length == (None if encoding else len(body))
     connection.receive_body(Collector(1 << 20))
-    assert parsed == [[] if encoding is None else [encoding.encode()]]
+    assert parsed == ([] if encoding is None else [[encoding.encode()]])
 
 
 def test_a_head_without_a_body_is_not_parsed(parsed: list[Sequence[bytes]]) -> None:
