@@ -3,6 +3,7 @@
 A whole-body application does what most do: it reads the body, parses the header, and looks at the tensors where they
 lie in it. It checks nothing but the name of the model.
 
+`own_*` are endpoints of a user's own, by `receive_request` and `send_response`; they have no models.
 `dropping_*` read the body and drop it: no application can take less time than that under the same server.
 `told_*` are the same applications, which also tell how much is in progress.
 """
@@ -18,12 +19,14 @@ from typing import Any, Final
 import numpy as np
 from aiohttp import web
 
-from streamcodec import Rows, Windows, asgi, wsgi
-from streamcodec.aiohttp import Handler
+from streamcodec import MessageError, Rows, Windows, asgi, wsgi
+from streamcodec.aiohttp import Handler, receive_request, send_response
 from streamcodec.asgi.scope import Receive, Scope, Send
-from streamcodec.service import InferenceRequest, Model, Service, demo_models
+from streamcodec.service import InferenceRequest, Model, Reply, Service, demo_models
 from streamcodec.service.budget import Budget
 from streamcodec.service.models import Outputs
+from streamcodec.service.reception import ReceivedRequest
+from streamcodec.service.replies import error_reply
 from streamcodec.wsgi.environ import Environ, StartResponse
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
@@ -80,6 +83,19 @@ async def whole_asgi(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"".join(parts)})
 
 
+async def own_asgi(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the inputs, as an endpoint of a user's own does."""
+    if scope["type"] == "lifespan":
+        await _live(receive, send)
+        return
+    try:
+        request = await asgi.receive_request(scope, receive)
+    except MessageError as error:
+        await asgi.send_response(send, error_reply(error))
+    else:
+        await asgi.send_response(send, _own(request))
+
+
 async def dropping_asgi(scope: Scope, receive: Receive, send: Send) -> None:
     """Read the body and drop it."""
     if scope["type"] == "lifespan":
@@ -107,6 +123,15 @@ def whole_wsgi(environ: Environ, start_response: StartResponse) -> Iterable[byte
     status, header, parts = _infer(body, length, environ["PATH_INFO"].split("/")[3])
     start_response(f"{status} so", [*header.items()])
     return [b"".join(parts)]
+
+
+def own_wsgi(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Answer with the inputs, as an endpoint of a user's own does."""
+    try:
+        request = wsgi.receive_request(environ)
+    except MessageError as error:
+        return wsgi.send_response(start_response, error_reply(error))
+    return wsgi.send_response(start_response, _own(request))
 
 
 def dropping_wsgi(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -138,6 +163,21 @@ def whole_aiohttp(*, auto_decompress: bool) -> web.Application:  # noqa: ARG001 
     return app
 
 
+def own_aiohttp(*, auto_decompress: bool) -> web.Application:
+    """Make an application that answers with the inputs, as an endpoint of a user's own does."""
+
+    async def infer(request: web.Request) -> web.StreamResponse:
+        try:
+            received = await receive_request(request, auto_decompress=auto_decompress)
+        except MessageError as error:
+            return await send_response(request, error_reply(error))
+        return await send_response(request, _own(received))
+
+    app = web.Application()
+    app.router.add_post("/v2/models/{name}/infer", infer)
+    return app
+
+
 def dropping_aiohttp(*, auto_decompress: bool) -> web.Application:  # noqa: ARG001 - as `ours_aiohttp`
     """Make an application that reads bodies and drops them."""
 
@@ -149,6 +189,10 @@ def dropping_aiohttp(*, auto_decompress: bool) -> web.Application:  # noqa: ARG0
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", drop)
     return app
+
+
+def _own(request: ReceivedRequest) -> Reply:
+    return request.reply(request.inputs, model_name="identity", model_version="1")
 
 
 def _infer(body: bytes, header_length: int, model: str) -> tuple[int, dict[str, str], list[bytes]]:
