@@ -101,6 +101,10 @@ async def _leave(line: Line, random: Random, request: Request, *, is_whole: bool
     return "half-closed"
 
 
+_DRIP_SECONDS = 0.03
+"""Thirty such pauses are a third of `read_timeout`, and a busy machine makes each of them longer."""
+
+
 async def dripping(line: Line, random: Random, maker: Maker) -> str:
     """Send a good request with a byte now and then, somewhere; it must be answered all the same."""
     request = maker.next()
@@ -111,7 +115,7 @@ async def dripping(line: Line, random: Random, maker: Maker) -> str:
     data = b"".join(request.parts)
     for index in range(start, start + count):
         await line.send([data[:start] + data[index : index + 1] if index == start else data[index : index + 1]])
-        await asyncio.sleep(random.uniform(0, 0.1))
+        await asyncio.sleep(random.uniform(0, _DRIP_SECONDS))
     try:
         await ask(line, [request], sending=[data[start + count :] if count else data])
     except FullError:
