@@ -42,6 +42,7 @@ from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpErr
 from streamcodec.server.tasks import Tasks, open_tasks
 from streamcodec.service.observing import Observer
 from streamcodec.service.replies import Reply, error_reply, unavailable_reply
+from streamcodec.transports.pipes import Pipes
 from streamcodec.transports.tls import Socket, client_context
 
 logger: Final = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ class Guard:
             gate=gate,
             requests=Requests(limits, address.authority, gate),
             answers=Answers(limits),
+            pipes=Pipes(),
             pages=dict(pages or {}),
         )
         self._links: set[Link] = set()
@@ -164,6 +166,7 @@ class Guard:
                 connections.end_within(max(0.0, self._end - monotonic()))
             watchers.end_within(0.0)
         self._upstream.close()
+        self._shared.pipes.close()
 
     def stop(self) -> None:
         """Take no more requests, and let `serve` return when those in progress have ended; see `drain_delay`."""

@@ -1,7 +1,8 @@
-"""Pump: moves bytes from one socket to another within callbacks of asyncio, through memory of a fixed size.
+"""Pump: moves bytes from one socket to another within callbacks of asyncio, a bounded number at a time.
 
-Bytes are read when those before them have been taken. So a slow reader holds up the sender on the other side. The
-memory is shared by all pumps: one has some only from a read until the system has taken all of it.
+Bytes are read when those before them have been taken. So a slow reader holds up the sender on the other side. What has
+to be checked is copied through memory. All else goes through a pipe of the system, if there is one, and is not copied.
+Memory and pipes are shared by all pumps: one has some only from a read until the system has taken all of it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, cast
 
 from streamcodec.http.scratch import NOTHING, borrow, idle_blocks
 from streamcodec.transports import turns
+from streamcodec.transports.pipes import Pipe, Pipes
 from streamcodec.transports.system import send_some
 
 PUMP_BYTES: Final = 256 << 10
@@ -81,69 +83,94 @@ class Pump:
 
     Attributes:
         left: bytes that have not been read.
-        unsent: bytes that have been read, and that the system has not taken.
         sent: bytes that it has taken.
         is_lost: whether it takes no more, because the connection has ended.
     """
 
-    def __init__(self, reading: Readiness, drained: Callable[[], None]) -> None:
+    def __init__(self, reading: Readiness, drained: Callable[[], None], pipes: Pipes) -> None:
         """Prepare.
 
         Args:
             reading: looks at the source.
             drained: called when bytes have been sent that had to wait, or cannot be sent.
+            pipes: of all pumps.
         """
         self._loop = asyncio.get_running_loop()
         self._reading = reading
         self._drained = drained
         self._idle = idle_blocks(PUMP_BYTES)
         self._memory = NOTHING
+        self._pipes = pipes
+        self._pipe: Pipe | None = None
+        self._unsent: list[memoryview] = []
         self._source: socket.socket | None = None
         self._sink: socket.socket | None = None
         self._is_blocked = False
         self.left: int = 0
-        self.unsent: list[memoryview] = []
         self.sent: int = 0
         self.is_lost: bool = False
 
     @property
     def is_over(self) -> bool:
         """Whether everything has been sent."""
-        return not (self.left or self.unsent)
+        return not (self.left or self._unsent or self._pipe)
 
     def begin(self, source: socket.socket, sink: socket.socket, buffers: list[memoryview], left: int) -> None:
         """Send some bytes, and so many others after them, which `read` gets."""
         self._source, self._sink = source, sink
-        self.left, self.unsent, self.sent, self.is_lost = left, buffers, 0, False
+        self.left, self._unsent, self.sent, self.is_lost = left, buffers, 0, False
         self._send()
 
-    def read(self, check: Callable[[memoryview], None] | None = None) -> bool:
+    def read(self, check: Callable[[memoryview], None] | None) -> bool:
         """Read once, and send what has come; return False at the end of the connection.
 
         Args:
-            check: of the bytes, before they are sent.
+            check: of the bytes, before they are sent; None if they need no check.
 
         Raises:
             BlockingIOError: nothing has come.
             OSError: the source is broken.
             MessageError: raised by `check`.
         """
+        source = cast("socket.socket", self._source)
+        pipe = self._pipes.borrow() if check is None else None
+        count = self._copy(source, check) if pipe is None else self._move(source, pipe)
+        self._send()
+        return bool(count)
+
+    def _move(self, source: socket.socket, pipe: Pipe) -> int:
+        """Take what has come into a pipe."""
+        try:
+            count = pipe.fill(source, self.left)
+        except BaseException:
+            self._pipes.give_back(pipe)
+            raise
+        self.left -= count
+        self._pipe = pipe
+        return count
+
+    def _copy(self, source: socket.socket, check: Callable[[memoryview], None] | None) -> int:
+        """Take what has come into memory."""
         memory = borrow(self._idle, PUMP_BYTES)
         try:
-            come = memory[: cast("socket.socket", self._source).recv_into(memory[: self.left])]
+            come = memory[: source.recv_into(memory[: self.left])]
             self.left -= len(come)
             if check is not None:
                 check(come)
         except BaseException:
             self._idle.append(memory)
             raise
-        self._memory, self.unsent = memory, [come]
-        self._send()
-        return bool(come)
+        self._memory, self._unsent = memory, [come]
+        return len(come)
+
+    def unsent(self) -> list[memoryview]:
+        """Return what has been read, and the system has not taken; only before `stop`."""
+        return self._unsent if self._pipe is None else [memoryview(self._pipe.read())]
 
     def stop(self) -> None:
         """Send nothing more."""
         self._memory = NOTHING  # it belongs to who takes what is unsent
+        self._release_pipe()
         if self._is_blocked:
             self._is_blocked = False
             self._loop.remove_writer(cast("socket.socket", self._sink))
@@ -153,28 +180,36 @@ class Pump:
         self.stop()
         self._drained = do_nothing
 
+    def _release_pipe(self) -> None:
+        if self._pipe is not None:
+            self._pipes.give_back(self._pipe)
+            self._pipe = None
+
     def _send(self) -> None:
-        sent = 0
+        sent, sink = 0, cast("socket.socket", self._sink)
         try:
-            sent = send_some(cast("socket.socket", self._sink), self.unsent)
+            sent = send_some(sink, self._unsent) if self._pipe is None else self._pipe.empty(sink)
         except BlockingIOError:
             pass
         except OSError:
             self.is_lost = True
         self.sent += sent
-        self.unsent = _unsent(self.unsent, sent)
-        if not self.unsent:
+        if self._pipe is None:
+            self._unsent = _rest(self._unsent, sent)
+        elif not self._pipe.held:
+            self._release_pipe()
+        if not (self._unsent or self._pipe):
             if self._memory:
                 self._idle.append(self._memory)
                 self._memory = NOTHING
         elif not (self._is_blocked or self.is_lost):
             self._is_blocked = True
             self._reading.stop()
-            self._loop.add_writer(cast("socket.socket", self._sink), self._writable)
+            self._loop.add_writer(sink, self._writable)
 
     def _writable(self) -> None:
         self._send()
-        if self.is_lost or not self.unsent:
+        if self.is_lost or not (self._unsent or self._pipe):
             self._is_blocked = False
             self._loop.remove_writer(cast("socket.socket", self._sink))
             if self.left and not self.is_lost:
@@ -187,7 +222,7 @@ def do_nothing() -> None:
     """Do nothing."""
 
 
-def _unsent(buffers: list[memoryview], sent: int) -> list[memoryview]:
+def _rest(buffers: list[memoryview], sent: int) -> list[memoryview]:
     """Return the rest of some buffers, of which so many bytes have been sent."""
     if sent == sum(map(len, buffers)):
         return []

@@ -86,8 +86,8 @@ class Relay:
         self._seconds = min(first_timeout(options), options.write_timeout) / _PART_OF_LIMITS
         self._from_client = Readiness(self._client_readable, self._brings_health_check)
         self._from_server = Readiness(self._server_readable, self._answers_health_check)
-        self._up = Pump(self._from_client, self._request_drained)
-        self._down = Pump(self._from_server, self._answer_drained)
+        self._up = Pump(self._from_client, self._request_drained, shared.pipes)
+        self._down = Pump(self._from_server, self._answer_drained, shared.pipes)
         self._is_fresh = True
         self._data = b""
         self._coming: Request | None = None
@@ -202,12 +202,15 @@ class Relay:
         """Send what has come of a request to the server behind; return whether it may have got something."""
         left = request.size - len(self._data)
         body = memoryview(self._data)[len(request.text) :]
-        if left < 0 or (left and request.contents is not None and request.tensor_bytes <= AT_ONCE_BYTES):
+        if left < 0:
             return False
-        try:
-            request.check(body[request.known.header_length :])
-        except MessageError:
-            return False
+        if request.check is not None:
+            if left and request.tensor_bytes <= AT_ONCE_BYTES:
+                return False
+            try:
+                request.check(body[request.known.header_length :])
+            except MessageError:
+                return False
         if (left and not self._passage.has_room(2 * PUMP_BYTES)) or (held := self._hold()) is None:
             return False
         self._request, self._data, self._coming = request, b"", None
@@ -248,7 +251,7 @@ class Relay:
         try:
             if self._answer is None:
                 self._receive_answer()
-            elif not self._down.read():
+            elif not self._down.read(None):
                 self._hand_over()
             else:
                 self._answer_drained()
@@ -328,11 +331,11 @@ class Relay:
         self._event = Passed(
             request=cast("Request", self._request),
             held=self._held if failure is None else None,
-            unsent=self._up.unsent,
+            unsent=self._up.unsent(),
             left=self._up.left,
             come=self._come if self._answer is None else self._answer.text,
             answer=self._answer,
-            answer_unsent=self._down.unsent if self._answer else [],
+            answer_unsent=self._down.unsent() if self._answer else [],
             answer_left=self._down.left if self._answer else 0,
             failure=failure,
         )

@@ -11,7 +11,7 @@ and so it is with a JSON header. So both are remembered by these exact bytes, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from streamcodec.engine.cache import Cache
@@ -75,10 +75,11 @@ class Request:
         text: the bytes of the head.
         size: bytes of head and body.
         tensor_bytes: bytes behind the JSON header.
-        contents: checks the tensors; None if no byte of them has to be checked.
+        check: is given the bytes of the tensors, one after the other, and raises `RemoteProtocolError` if they break a
+            rule; None if no byte of them has to be checked.
     """
 
-    __slots__ = ("contents", "known", "size", "tensor_bytes", "text")
+    __slots__ = ("check", "known", "size", "tensor_bytes", "text")
 
     def __init__(self, known: Known, text: bytes, tensors: Sequence[TensorSpec], limits: Limits) -> None:
         """Begin at the end of the JSON header."""
@@ -86,16 +87,9 @@ class Request:
         self.text: bytes = text
         self.size: int = len(text) + known.length
         self.tensor_bytes: int = known.length - known.header_length
-        self.contents: Contents | None = Contents(tensors, known.header_length, limits) if tensors else None
-
-    def check(self, data: memoryview) -> None:
-        """Check the next bytes of the tensors.
-
-        Raises:
-            RemoteProtocolError: they break a rule.
-        """
-        if self.contents is not None:
-            self.contents.check(data)
+        self.check: Callable[[memoryview], None] | None = (
+            Contents(tensors, known.header_length, limits).check if tensors else None
+        )
 
 
 _Header = tuple[int | None, int, bool, bytes]

@@ -16,6 +16,7 @@ from streamcodec.server.departures import Departures
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.securing import Complaints
 from streamcodec.service.replies import Reply
+from streamcodec.transports.pipes import Pipes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,5 +43,7 @@ class Shared:
     """Recognizes those that a relay passes on."""
     answers: Answers
     """Recognizes those that it passes back."""
+    pipes: Pipes
+    """Move bytes that need no check."""
     pages: Mapping[str, Callable[[], Reply]]
     """Of the guard's own, by their paths."""

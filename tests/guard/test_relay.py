@@ -19,12 +19,13 @@ from streamcodec import Tensor, encode_request
 from streamcodec.guard import GUARD_LIMITS, pump
 from streamcodec.guard import relay as relay_module
 from streamcodec.guard.link import Link
-from streamcodec.guard.pump import Readiness
+from streamcodec.guard.pump import Pump, Readiness
 from streamcodec.guard.requests import Request
 from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.service import Ending
+from streamcodec.transports.pipes import Pipes
 from streamcodec.transports.system import send_some
 from tests.client.scripted import Step, hung_up, response, scripted
 from tests.guard.serving import PATIENT, guarding
@@ -275,7 +276,12 @@ def _after_all(*steps: bytes | float) -> Callable[[socket.socket], None]:
 
 @pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("count", [1 << 14, 1 << 15, 1 << 17, 1 << 21])
-def test_what_does_not_come_in_one_read(count: int, backend: str, counts: Counts) -> None:
+@pytest.mark.parametrize("has_pipes", [True, False])
+def test_what_does_not_come_in_one_read(
+    count: int, backend: str, counts: Counts, monkeypatch: pytest.MonkeyPatch, *, has_pipes: bool
+) -> None:
+    if not has_pipes:
+        monkeypatch.setattr(Pipes, "borrow", lambda _: None)
     ask = infer_request(count=count)
     body = ask.partition(b"\r\n\r\n")[2]
     with _guarded([_keep] * 3, backend=backend) as wire:
@@ -314,6 +320,57 @@ def test_the_task_goes_on_at_any_byte(end: int, counts: Counts, monkeypatch: pyt
         assert wire.send(ask).response().body == bytes(600_000)
     assert counts.begun == 2
     assert counts.sent == 0
+
+
+@pytest.mark.parametrize("has_pipes", [True, False])
+@pytest.mark.parametrize("is_request", [True, False])
+def test_the_task_sends_what_has_been_read(
+    counts: Counts, monkeypatch: pytest.MonkeyPatch, *, is_request: bool, has_pipes: bool
+) -> None:
+    """Neither side takes a byte until the relay has given up, and what it has read is in a pipe."""
+    monkeypatch.setattr(relay_module, "_SECONDS", 0.03)
+    monkeypatch.setattr(Pump, "unsent", unsent := _Noted(Pump.unsent))
+    if not has_pipes:
+        monkeypatch.setattr(Pipes, "borrow", lambda _: None)
+    body = np.random.default_rng(1).bytes(32 << 20)
+    message = encode_request([Tensor(name="x", array=np.frombuffer(body, np.uint8))])
+    fields = [f"{name}: {value}" for name, value in message.headers]
+    ask = b"".join((head("/v2/models/identity/infer", *fields), *message.buffers))
+
+    def late(sock: socket.socket) -> None:
+        until(lambda: bool(unsent.nbytes))
+        length, come = _begun(sock)
+        while len(come) < length:
+            come += _come(sock)
+        sock.sendall(response(b"%d" % (come.endswith(body))))
+
+    with _guarded([late if is_request else _after(response(body))]) as wire:
+        if is_request:
+            sending = threading.Thread(target=wire.send, args=(ask,))
+            sending.start()
+            assert wire.response().body == b"1"
+            sending.join()
+        else:
+            wire.send(ASK)
+            until(lambda: bool(unsent.nbytes))
+            assert wire.response().body == body
+    assert (counts.begun, counts.sent) == (1, 0)
+
+
+class _Noted:
+    """Counts the bytes that a pump gives away."""
+
+    def __init__(self, call: Callable[[Pump], list[memoryview]]) -> None:
+        self._call = call
+        self.nbytes = 0
+
+    def __get__(self, pump: Pump, _: object) -> Callable[[], list[memoryview]]:
+        return lambda: self._note(pump)
+
+    def _note(self, pump: Pump) -> list[memoryview]:
+        buffers = self._call(pump)
+        self.nbytes += sum(map(len, buffers))
+        return buffers
 
 
 def test_a_client_that_leaves_within_its_request(counts: Counts) -> None:
