@@ -35,6 +35,7 @@ from streamcodec.service.budget import Budget, Reservation
 from streamcodec.service.lane import LaneInference
 from streamcodec.service.models import Outputs
 from streamcodec.service.windows import check_end, checked
+from streamcodec.transports.limited import current_time
 
 AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]
 """Waits for the next event of a request."""
@@ -154,8 +155,8 @@ class Caller:
             if isinstance(inference, LaneInference):
                 return await self._in_thread(partial(inference.reply, outputs, header))
             if resolved.is_quick(outputs, header):
-                return resolved.reply(outputs, header)
-            return await self._in_thread(partial(resolved.reply, outputs, header))
+                return inference.reply(outputs, header)
+            return await self._in_thread(partial(inference.reply, outputs, header))
         except NoThreadError:
             raise
         except BaseException as error:
@@ -266,7 +267,7 @@ class _Time:
 
     def limit(self) -> anyio.CancelScope:
         """Return a scope that begins now and is left early when the time is over."""
-        self._scope = anyio.CancelScope(deadline=anyio.current_time() + self._timeout)
+        self._scope = anyio.CancelScope(deadline=current_time() + self._timeout)
         return self._scope
 
     async def uncounted(self, pull: AsyncPull) -> HttpEvent:

@@ -237,7 +237,7 @@ class ProtocolChannel(EventProtocol[Any]):
     async def send(self, parts: Parts) -> None:
         """Send in slices, so that the transport buffers little; without parts, wait until it has sent its buffer."""
         self._outbox.flush()
-        if parts == []:
+        if parts == [] or self._sends_parts(parts):
             await self._drain()
         else:
             await super().send(parts)
@@ -345,24 +345,30 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def _sends_at_once(self) -> bool:
         """Send an answer of moderate size; return whether the system took all of it, so that the request is over."""
-        session, transport = self._session, self.transport
-        parts = session.outgoing
-        if not self._is_writable or transport.is_closing() or self._outbox.nbytes(transport) or not parts:
+        session, before = self._session, self.given
+        if not session.outgoing or not self._sends_parts(session.outgoing):
             return False
-        if Rows in map(type, parts):
+        session.outgoing = []
+        if session.observation is not None:
+            session.observation.bytes_out += self.given - before
+        if self.transport.get_write_buffer_size():  # the task of the connection waits for the client
+            return False
+        session.has_sent()
+        return True
+
+    def _sends_parts(self, parts: Parts) -> bool:
+        """Give parts of moderate size to the transport, if it has none and all of them are there; return whether."""
+        transport = self.transport
+        if not self._is_writable or transport.is_closing() or self._outbox.nbytes(transport):
+            return False
+        if type(parts) is not list or Rows in map(type, parts):
             return False
         buffers = cast("list[bytes | memoryview]", parts)
         nbytes = sum(map(len, buffers))
         if nbytes > _AT_ONCE_BYTES:
             return False
-        session.outgoing = []
         transport.writelines(buffers)
         self.given += nbytes
-        if session.observation is not None:
-            session.observation.bytes_out += nbytes
-        if transport.get_write_buffer_size():  # the task of the connection waits for the client
-            return False
-        session.has_sent()
         return True
 
     def _fall_behind(self, source: object = None) -> None:
