@@ -18,7 +18,7 @@ from streamcodec.engine.rows import Window, synchronous
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.server import ServerOptions, threads
 from streamcodec.server.calls import is_ending
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Reply, ResolvedHead
+from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply
 from streamcodec.service.models import Outputs
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request
@@ -57,17 +57,17 @@ def test_the_answer_of_an_async_model_is_written_in_a_thread_if_that_takes_long(
     backend: str, count: int, is_binary: bool, is_in_thread: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = []
-    make_reply = ResolvedHead.reply
+    make_reply = Inference.reply
 
     async def predict(request: InferenceRequest) -> Outputs:
         threads.append(threading.get_ident())
         return request.values
 
-    def reply(resolved: ResolvedHead, outputs: Outputs, header: RequestHeader) -> Reply:
+    def reply(inference: Inference, outputs: Outputs, header: RequestHeader) -> Reply:
         threads.append(threading.get_ident())
-        return make_reply(resolved, outputs, header)
+        return make_reply(inference, outputs, header)
 
-    monkeypatch.setattr(ResolvedHead, "reply", reply)
+    monkeypatch.setattr(Inference, "reply", reply)
     with server_here(ModelRegistry.of([Model(name="m", predict=predict)]), backend=backend) as (_, address):
         with Wire(address) as wire:
             assert wire.send(_request("m", count, is_binary=is_binary)).response().status == 200
