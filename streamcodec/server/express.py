@@ -185,8 +185,8 @@ class Express:
             The reply; the request is then removed from `incoming`. None if the request has to go the ordinary way; then
             nothing has changed.
         """
-        size, kept = recognized.size, incoming.kept
-        if kept < size:
+        size, kept, recipe = recognized.size, incoming.kept, recognized.recipe
+        if kept < size or (recipe is not None and not recipe.resolved.may_be_inline(0)):
             return None
         body = incoming.peek_from(len(recognized.text), size if recognized.length is not None else kept)
         if recognized.length is None:
@@ -214,8 +214,10 @@ class Express:
                 incoming.close()
         return reply
 
-    def begin(self, recognized: Recognized, incoming: Incoming) -> tuple[ResolvedHead, Plan | None] | None:
-        """Return what the head of a request decides, and the plan of its body; for one that is not answered at once.
+    def begin(
+        self, recognized: Recognized, incoming: Incoming
+    ) -> tuple[ResolvedHead, Plan | None, memoryview | None] | None:
+        """Return what a head decides, the plan of its body, and the body if it is there; for what takes several steps.
 
         Args:
             recognized: its head.
@@ -232,13 +234,13 @@ class Express:
             return None
         recipe, length, start = recognized.recipe, recognized.header_length, len(recognized.text)
         if recipe is None or not length or recognized.length is None or not resolved.is_known:
-            return resolved, None
-        text = bytes(incoming.peek_from(start, start + length))
+            return resolved, None, None
+        body = incoming.peek_from(start, recognized.size)
         try:
-            plan = recipe.plan(text, recognized.length) if len(text) == length else None
+            plan = recipe.plan(bytes(body[:length]), recognized.length) if len(body) >= length else None
         except MessageError:  # the ordinary way raises it, in the order of its checks
             plan = None
-        return resolved, plan
+        return resolved, plan, body if plan is not None and len(body) == recognized.length else None
 
     def _forget(self) -> None:
         """Forget all forms, which were learned for other models."""

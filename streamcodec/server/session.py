@@ -439,12 +439,12 @@ class Session:
         begun = self._express.begin(recognized, incoming)
         if begun is None:
             return None
-        resolved, plan = begun
+        resolved, plan, body = begun
         head, text = recognized.head, recognized.text
         if self._observe is not None:
             self._watched(self._observe).begin(head, text)
         self.connection.take_head(head, text)
-        return self._begin(head, resolved, plan)
+        return self._begin(head, resolved, plan, body)
 
     def _take_events(self) -> Step | NeedData | NeedTurn:
         """Take the available events, up to a limit in one turn.
@@ -472,6 +472,7 @@ class Session:
         head: RequestHead,
         resolved: ResolvedHead | None = None,
         plan: Plan | None = None,
+        body: memoryview | None = None,
     ) -> Step | NeedData | None:
         self._tried = -1  # another request may have come with it
         self.request_count += 1
@@ -481,7 +482,7 @@ class Session:
         if not (admission.admits(self) or is_health_check(head.method, head.target) or admission.makes_room(self)):
             exchange.refuse(head, unavailable_reply(_STOPPING if admission.is_closed else _FULL, retry_after=1))
             return self._send()
-        return self._do(exchange.begin(head, resolved, plan))
+        return self._do(exchange.begin(head, resolved, plan, body))
 
     def _do(self, step: ExchangeStep | None) -> Step | NeedData | None:
         """Do the step of the exchange, or return the step of the driver; None if more events of the body are needed.

@@ -171,6 +171,7 @@ class Exchange:
         head: RequestHead,
         resolved: ResolvedHead | None = None,
         plan: Plan | None = None,
+        body: memoryview | None = None,
     ) -> ExchangeStep:
         """Decide by the head; no byte of the body has been read.
 
@@ -178,6 +179,7 @@ class Exchange:
             head: of the request.
             resolved: what `Service.open` has decided for this head, if that is known and its model is ready.
             plan: of the body, if its JSON header has arrived.
+            body: all of it, if it has arrived and has a plan.
 
         Raises:
             MessageError: the request is refused; pass the error to `fail`.
@@ -190,7 +192,7 @@ class Exchange:
                 return self.answer(opened) if isinstance(opened, Reply) else self._carry(opened, self._uploads)
             outcome = self._service.begin(head, pause_after_header=True, paced=True)
         elif plan is not None and self.reservation.ask_at_once(plan.nbytes):
-            return self._begin_planned(Inference(resolved, plan=plan))
+            return self._begin_planned(Inference(resolved, plan=plan, body=body))
         else:
             outcome = resolved.begin(pause_after_header=True, paced=True)
         if isinstance(outcome, Reply):

@@ -45,7 +45,7 @@ from streamcodec.service.memory import bytes_beside, bytes_placed, bytes_taken
 from streamcodec.service.models import InferenceRequest, Inputs, Model, Outputs, no_such_output
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.observing import CallWatch
-from streamcodec.service.planned import planned_body
+from streamcodec.service.planned import planned_body, whole_body
 from streamcodec.service.quickness import Quickness
 from streamcodec.service.raw import Deduce, raw_tensor
 from streamcodec.service.replies import Reply, drop_tracebacks, error_reply, failure_reply, message_reply
@@ -293,8 +293,9 @@ class Inference:
         pause_after_header: bool = False,
         paced: bool = False,
         plan: KnownCall | None = None,
+        body: memoryview | None = None,
     ) -> None:
-        """Prepare for the body; `plan` is for a body whose JSON header has arrived."""
+        """Prepare for the body; `plan` is for one whose JSON header has arrived, with `body` if all of it has."""
         self.resolved = resolved
         self.plan: KnownCall | None = plan
         self.watch: CallWatch | None = None
@@ -309,7 +310,10 @@ class Inference:
             self.arriving = _decoder(resolved, self._check, pause_after_header=pause_after_header, paced=paced)
             return
         self._header = plan.header
-        self.arriving, self._values = planned_body(self._header, resolved.header_length or 0, resolved.place)
+        if body is None:
+            self.arriving, self._values = planned_body(plan.header, resolved.header_length or 0, resolved.place)
+        else:
+            self.arriving, self._values = whole_body(plan.header, body)
 
     @property
     def decoder(self) -> Decoder[RequestHeader]:

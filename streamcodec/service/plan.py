@@ -24,7 +24,7 @@ from streamcodec.engine.datatypes import datatype_of, to_wire
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.limits import Limits
-from streamcodec.engine.placement import ALIGNMENT, aligned_block, aligned_bytes, byte_view
+from streamcodec.engine.placement import ALIGNMENT, aligned_bytes, byte_view
 from streamcodec.engine.record import constructor
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.formats.v2.header import parse_request_header
@@ -34,6 +34,7 @@ from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service.inference import Arrays, ResolvedHead, check_outputs
 from streamcodec.service.models import Inputs, Outputs
 from streamcodec.service.observing import CallWatch
+from streamcodec.service.planned import copied_arrays
 from streamcodec.service.replies import Reply, WrittenFields, error_reply
 
 MAX_HEADER_BYTES: Final = 4 << 10
@@ -130,7 +131,7 @@ class Recipe:
         if plan is None:
             return None
         header = plan.header
-        inputs = _arrays(header, body) if plan.is_fixed else _values(header, body, resolved.headers.limits)
+        inputs = copied_arrays(header, body) if plan.is_fixed else _values(header, body, resolved.headers.limits)
         if inputs is None:
             return None
         return resolved.call(resolved.request(header, inputs, {}), plan.reply, watch)
@@ -279,17 +280,6 @@ def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
         return array.data.cast("B")
     except (TypeError, ValueError):  # not contiguous, or a type without a Python view
         return byte_view(to_wire(array))
-
-
-def _arrays(header: RequestHeader, body: memoryview) -> Arrays:
-    """Copy the tensors of a whole body, in which any bytes are valid, to new arrays."""
-    arrays = {}
-    for spec in header.tensors:
-        nbytes, offset = spec.nbytes, spec.offset or 0
-        block, view, start = aligned_block(nbytes)
-        view[start : start + nbytes] = body[offset : offset + nbytes]
-        arrays[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, block, start)
-    return arrays
 
 
 def _values(header: RequestHeader, body: memoryview, limits: Limits) -> Arrays | None:

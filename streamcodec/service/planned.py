@@ -1,4 +1,4 @@
-"""Planned: the memory of a body whose JSON header is known by its text.
+"""Planned: the memory of a body whose JSON header is known by its text, or of one that has come whole.
 
 The ordinary way finds out what a body means while it arrives: a decoder reads the header, checks it, and places one
 tensor after the other. Here a `Plan` says all of this before: how long the header is, and which tensors follow. So each
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamcodec.engine.placement import Place
+from streamcodec.engine.placement import Place, aligned_block
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.known import KnownBody
 
@@ -40,3 +40,19 @@ def planned_body(
         if slab.buffer:
             targets.append(slab.buffer)
     return KnownBody(targets, offset=header_length), arrays
+
+
+def whole_body(header: RequestHeader, body: memoryview) -> tuple[KnownBody, dict[str, np.ndarray[Any, Any]]]:
+    """Do the same for a body that is there already: it is copied to new arrays at once, and complete."""
+    return KnownBody([], offset=len(body)), copied_arrays(header, body)
+
+
+def copied_arrays(header: RequestHeader, body: memoryview) -> dict[str, np.ndarray[Any, Any]]:
+    """Copy the tensors of a whole body, in which any bytes are valid, to new arrays."""
+    arrays = {}
+    for spec in header.tensors:
+        nbytes, offset = spec.nbytes, spec.offset or 0
+        block, view, start = aligned_block(nbytes)
+        view[start : start + nbytes] = body[offset : offset + nbytes]
+        arrays[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, block, start)
+    return arrays
