@@ -51,6 +51,8 @@ def test_without_memory_to_note_a_holder_it_is_counted_nevertheless(monkeypatch:
     monkeypatch.setattr(pool, "trim", trim)
     assert Reservation(budget).ask(90 * KIB)
     assert budget.reserved == 90 * KIB
+    budget.add(5 * KIB)
+    assert budget.reserved == 95 * KIB
 
 
 def test_who_is_told_that_its_memory_has_come_may_have_none_for_that() -> None:

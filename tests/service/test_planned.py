@@ -90,6 +90,19 @@ def test_every_cut_gives_the_same_arrays(face: str) -> None:
         check(inference, found)
 
 
+def test_a_body_that_has_come_whole_gives_the_same_arrays_which_are_writable_and_not_its_memory() -> None:
+    resolved, found = planned()
+    arrived = bytearray(BODY)
+    inference = Inference(resolved, plan=found, body=memoryview(arrived))
+    arrived[:] = bytes(len(BODY))  # the next request comes to the same memory
+    assert isinstance(inference.arriving, KnownBody)
+    assert inference.arriving.offset == len(BODY)
+    check(inference, inference.arriving)
+    for array in inference.request().inputs.values():
+        assert array.flags.writeable
+        assert not array.size or array.ctypes.data % 64 == 0
+
+
 def bring(found: KnownBody, data: memoryview, face: str) -> None:
     """Bring bytes through one of the ways, as a connection does."""
     if face == "receive":
