@@ -217,7 +217,7 @@ class Server:
             self._accepting.cancel()
 
     async def _accept(self, listener: socket.socket, connections: Tasks) -> None:
-        outbox = _outbox(self._options.busy_poll)
+        outbox = _outbox()
 
         def begin(sock: socket.socket) -> None:
             connections.start_soon(self._connection, sock, outbox)
@@ -327,10 +327,10 @@ def _import_for(models: Iterable[Model]) -> None:
         find_bfloat16()
 
 
-def _outbox(busy_poll: float) -> Outbox | None:
+def _outbox() -> Outbox | None:
     """Return the outbox of an event loop of asyncio; None for another loop."""
     try:
-        return Outbox(busy_poll)
+        return Outbox()
     except RuntimeError:  # trio
         return None
 

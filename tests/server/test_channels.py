@@ -86,7 +86,7 @@ class Client:
     def __init__(self, options: ServerOptions | None = None, *, registry: ModelRegistry | None = None) -> None:
         options = options or ServerOptions()
         service = Service(registry or models())
-        self.outbox = Outbox(0.0)
+        self.outbox = Outbox()
         self.session = Session(service, Express(service), Admission(options))
         self.taking = Taking(options)
         self.channel = ProtocolChannel(self.session, self.taking, self.outbox, options.max_pipelined_bytes)

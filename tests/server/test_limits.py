@@ -75,7 +75,6 @@ SHOWN_BY = {
     "worker_timeout": "test_stuck_workers::test_a_stopped_worker_is_replaced",
     "resumable_uploads": "test_uploads::test_ten_thousand_begun_uploads_are_bounded",
     "upload_timeout": "test_uploads::test_an_upload_that_nobody_resumes_is_dropped_by_itself",
-    "busy_poll": "test_limits::test_an_event_loop_stays_awake_for_so_long_and_no_longer",
 }
 """Where each limit is shown to hold: a file of this folder or another, and a function in it."""
 
@@ -115,7 +114,7 @@ def test_every_limit_has_its_reason_beside_it(kind: type) -> None:
 
 def test_every_option_is_finite_by_default() -> None:
     for name in OPTION_FIELDS:
-        if name not in {"drain_delay", "busy_poll", *OFF}:  # a part of another, no limit, and 0 by default
+        if name not in {"drain_delay", *OFF}:  # a part of another, and 0 by default
             assert 0 < getattr(ServerOptions(), name) < math.inf, name
 
 
@@ -127,7 +126,7 @@ def _options(name: str, value: Any) -> ServerOptions:  # noqa: ANN401 - anything
 
 
 COUNTS = [name for name in OPTION_FIELDS if name.startswith("max_") and name not in OFF]
-TIMES = [name for name in OPTION_FIELDS if name.endswith(("_timeout", "_poll", "_rate", "_delay"))]
+TIMES = [name for name in OPTION_FIELDS if name.endswith(("_timeout", "_rate", "_delay"))]
 FROM_ZERO = {
     "min_rate",
     "budget_timeout",
@@ -135,7 +134,6 @@ FROM_ZERO = {
     "shutdown_timeout",
     "drain_delay",
     "worker_timeout",
-    "busy_poll",
 }
 
 
@@ -164,6 +162,11 @@ def test_some_times_may_be_0() -> None:
         else:
             with pytest.raises(LocalProtocolError, match=f"{name} must be a number above 0, not 0"):
                 _options(name, 0)
+
+
+def test_to_stay_awake_is_no_option_any_more() -> None:
+    with pytest.warns(DeprecationWarning, match=r"busy_poll has no effect, and goes in 0\.4\.0"):
+        assert ServerOptions(busy_poll=0.1) == ServerOptions()
 
 
 # `Limits` over sockets: on the short cut and on the ordinary way
@@ -398,40 +401,3 @@ def test_a_refused_client_that_is_still_sending_can_read_why(backend: str) -> No
         answer = wire.response()
         assert (answer.status, answer.is_last) == (404, True)
         assert wire.is_closed()
-
-
-class Loop:
-    """An event loop of which only the time and the next turn exist."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.coming: list[Callable[[], None]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        self.coming.append(function)
-
-
-@pytest.mark.parametrize(("cores", "is_awake"), [(None, False), (1, False), (3, False), (4, True), (64, True)])
-def test_an_event_loop_stays_awake_only_where_there_are_cores_to_spare(
-    monkeypatch: pytest.MonkeyPatch, cores: int | None, *, is_awake: bool
-) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
-    assert (ServerOptions().busy_poll > 0) is is_awake
-
-
-@pytest.mark.parametrize(("busy_poll", "turns"), [(0.0, 0), (1.0, 1), (5.0, 5)])
-def test_an_event_loop_stays_awake_for_so_long_and_no_longer(
-    monkeypatch: pytest.MonkeyPatch, busy_poll: float, turns: int
-) -> None:
-    loop = Loop()
-    monkeypatch.setattr("asyncio.get_running_loop", lambda: loop)
-    Outbox(busy_poll).flush()
-    count = 0
-    while loop.coming:
-        count += 1
-        loop.now += 1.0
-        loop.coming.pop()()
-    assert count == turns

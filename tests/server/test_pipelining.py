@@ -183,7 +183,7 @@ class Transport(asyncio.Transport):
 
 @_on_a_loop
 async def test_what_waits_for_who_has_gone_is_dropped() -> None:
-    outbox, gone, here = Outbox(0.0), Transport(), Transport()
+    outbox, gone, here = Outbox(), Transport(), Transport()
     for transport in (gone, here):
         outbox.put(transport, b"a")
         outbox.put(transport, b"b")

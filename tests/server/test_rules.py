@@ -172,7 +172,7 @@ class _Transport(asyncio.Transport):
 
 def test_what_waits_in_the_outbox_is_counted_for_each_transport() -> None:
     async def main() -> None:
-        outbox, one, other = Outbox(0.0), _Transport(), _Transport()
+        outbox, one, other = Outbox(), _Transport(), _Transport()
         assert outbox.nbytes(one) == 0
         outbox.put(one, b"abc")
         outbox.put(one, b"de")
