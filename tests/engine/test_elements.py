@@ -247,8 +247,8 @@ def test_offsets_that_no_memory_can_be_had_for(monkeypatch: pytest.MonkeyPatch) 
         raise MemoryError
 
     monkeypatch.setattr(np, "empty", fail)
-    with pytest.raises(OutOfMemoryError, match="2 BYTES elements") as caught:
-        Elements.from_wire(bytes(8), (2,))
+    with pytest.raises(OutOfMemoryError, match="20 BYTES elements") as caught:
+        Elements.from_wire(bytes(80), (20,))
     assert (caught.value.code, caught.value.status_hint) == (ErrorCode.OUT_OF_MEMORY, 503)
 
 

@@ -208,3 +208,28 @@ def test_a_package_that_writes_floats_in_another_form_is_not_used(monkeypatch: p
     other = Mock(return_value=Mock(encode=lambda values: json.dumps(values).encode()))  # with spaces
     monkeypatch.setattr("msgspec.json.Encoder", other)
     assert not quickjson.writes_floats()
+
+
+@pytest.mark.parametrize("datatype", [np.float32, np.float64])
+def test_a_text_of_floats_shows_where_repr_writes_another(datatype: type[np.floating[Any]]) -> None:
+    bits = np.random.default_rng(0).integers(0, 256, (20_000, np.dtype(datatype).itemsize), np.uint8)
+    with np.errstate(invalid="ignore"):
+        wild = bits.view(datatype)[:, 0].tolist()
+        usual = (np.random.default_rng(1).standard_normal(20_000) * 10.0 ** np.arange(-10, 10).repeat(1000)).tolist()
+    same = 0
+    for value in [*wild, *usual]:
+        text = quickjson.write_floats([value])
+        assert text is not None
+        if not quickjson.may_differ(text):
+            same += 1
+            assert text.decode() == f"[{value!r}]"
+    assert same > 10_000
+
+
+@pytest.mark.usefixtures("_found_anew")
+def test_a_package_that_writes_exponents_in_another_form_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode(values: list[float]) -> bytes:
+        return json.dumps(values, separators=(",", ":")).replace("e", "E").encode()
+
+    monkeypatch.setattr("msgspec.json.Encoder", Mock(return_value=Mock(encode=encode)))
+    assert not quickjson.writes_floats()

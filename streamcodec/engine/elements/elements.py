@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, Final, SupportsIndex, final
 
 import numpy as np
@@ -33,6 +34,12 @@ from streamcodec.engine.elements.prefixes import (
 )
 from streamcodec.engine.elements.runs import common_length, cut, move, spaced
 from streamcodec.engine.errors import LocalProtocolError
+
+_FEW: Final = 16
+"""Up to this number of elements, a loop is quicker than numpy. They are copied twice."""
+
+_SHORT_BYTES: Final = 64 << 10
+"""Bytes up to which that matters little."""
 
 
 @final
@@ -171,6 +178,9 @@ class Elements:
     def array(self) -> np.ndarray[Any, Any]:
         """The elements as an object array of `bytes`. It is made at the first access, and then kept."""
         if self._array is None:
+            if len(self) <= _FEW and len(self._data) <= _SHORT_BYTES:
+                self._array = self._made_one_by_one()
+                return self._array
             lengths = self._lengths
             if length := common_length(lengths):
                 flat = self._spaced(length).astype(object)
@@ -216,6 +226,13 @@ class Elements:
     @property
     def _lengths(self) -> Offsets:
         return self._offsets[1:] - self._offsets[:-1] - PREFIX_BYTES
+
+    def _made_one_by_one(self) -> np.ndarray[Any, Any]:
+        """Return a few elements as an object array."""
+        data, places = self._data.tobytes(), self._offsets.tolist()
+        flat = np.empty(len(self), object)
+        flat[:] = [data[start + PREFIX_BYTES : end] for start, end in pairwise(places)]
+        return flat.reshape(self._shape)
 
     def _spaced(self, length: int) -> np.ndarray[Any, Any]:
         """Return the payloads, which all have this length, as items."""

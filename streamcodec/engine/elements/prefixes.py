@@ -74,10 +74,24 @@ def find_offsets(data: Octets, count: int, *, offset: int) -> Offsets:
     Raises:
         RemoteProtocolError: `invalid-elements`, with the offset of the first prefix that does not fit.
     """
+    if count < _FEW and (places := _places_of_few(data, count)):
+        return np.array(places, np.int64)
     finder = OffsetFinder(count, len(data), offset=offset)
     for _ in finder.find(data):
         pass
     return finder.offsets
+
+
+def _places_of_few(data: Octets, count: int) -> list[int]:
+    """Return the places of a few prefixes, and the end; an empty list if they do not fit."""
+    view, position, places = data.data, 0, [0]
+    try:
+        for _ in repeat(None, count):
+            position += _unpack(view, position)[0] + PREFIX_BYTES
+            places.append(position)
+    except (struct.error, OverflowError):  # as in `_walk`
+        return []
+    return places if position == len(data) else []
 
 
 class OffsetFinder:

@@ -6,8 +6,8 @@ to the strict parser of `text.py`, which decides alone. These cases are: `msgspe
 literal that `msgspec` does not know (NaN); or it may have a duplicate key. The depth of the text is checked before. So
 verdicts and values are the same with and without the package. Only the time differs.
 
-Floats from 0.0001 to below 10**16 are written as `repr` writes them, in a twentieth of its time. Other floats are not
-given to `msgspec`, because it writes exponents differently.
+Floats from 0.0001 to below 10**16 are written as `repr` writes them, in a twentieth of its time. `msgspec` writes other
+floats differently, which the text shows.
 
 If the system has no memory for `msgspec`, the process ends. So as much memory as it could need is reserved before each
 use, and released at once. If that fails, the standard library is used, which only raises `MemoryError`.
@@ -15,6 +15,7 @@ use, and released at once. If that fails, the standard library is used, which on
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Callable
 from functools import cache
@@ -69,12 +70,21 @@ _FLOAT_BYTES: Final = 100
 """Memory for the text of a float, at most: a float has up to 25 characters, and the buffer is made anew as it grows."""
 
 _SAMPLES: Final = [1e-4, 0.00012345678901234567, 1 / 3, -0.1, 0.0, -0.0, 100.0, 123456789012345.6, 1e15, 1e16 - 2]
+_OTHER_SAMPLES: Final = [9.999999999999999e-05, 1e-5, 5e-324, 1e16, 1.2345678901234567e16, math.inf, math.nan]
 
 
 def write_floats(values: list[float]) -> bytes | None:
-    """Return the JSON array of floats, each zero or of a magnitude from 0.0001 to below 10**16; None if it cannot."""
+    """Return the JSON array of floats as the package writes it; see `may_differ`. None if it cannot."""
     encode = _float_encoder()
     return encode(values) if encode is not None and _has_memory(_FLOAT_BYTES * len(values)) else None
+
+
+def may_differ(text: bytes) -> bool:
+    """Tell whether one of these floats, as the package has written them, may be another text than that of `repr`.
+
+    These are floats with an exponent, floats that are not finite, which are `null`, and floats below 0.0001.
+    """
+    return b"e" in text or b"n" in text or b"0.0000" in text
 
 
 def writes_floats() -> bool:
@@ -90,7 +100,8 @@ def _float_encoder() -> Callable[[list[float]], bytes] | None:
     except ImportError:
         return None
     encode: Callable[[list[float]], bytes] = Encoder().encode
-    return encode if encode(_SAMPLES).decode() == f"[{','.join(map(repr, _SAMPLES))}]" else None
+    is_usual = encode(_SAMPLES).decode() == f"[{','.join(map(repr, _SAMPLES))}]"
+    return encode if is_usual and all(may_differ(encode([value])) for value in _OTHER_SAMPLES) else None
 
 
 def find_parser() -> None:

@@ -1,9 +1,12 @@
-"""Compact headers: reads the JSON header of a request with one binary tensor, by one strict expression.
+"""Compact headers: reads the JSON header of a request with one tensor, by one strict expression.
 
-Most requests are like that: one tensor of four members, and perhaps an `id`, the wish for binary outputs, or one
-requested output. The expression is JSON's grammar for exactly these members, in any order and with any white space. So
-no text is accepted that is not JSON, and no member can occur twice. Names, shape, size and id are read and checked each
-time, by the rules of the strict parser. It takes half the time of `plainheader`.
+Most requests are like that: one tensor of four members, and perhaps an `id`, or the wish for binary outputs. The
+expression is JSON's grammar for exactly these members, in any order and with any white space. So no text is accepted
+that is not JSON, and no member can occur twice. Names, shape, size and id are read and checked each time, by the rules
+of the strict parser. It takes half the time of `plainheader`.
+
+The tensor may have its values in the header, in one list that is not nested. The expression only finds its end; the
+parser of JSON reads it.
 
 This module never refuses a header. If it accepts a header, the strict parser would accept it, too, with the same
 result. If anything is unusual, it returns None, and the others decide. The tests compare them.
@@ -16,10 +19,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from streamcodec.engine.datatypes import DATATYPES
+from streamcodec.engine.datatypes import DATATYPES, Datatype
+from streamcodec.engine.json.text import holds_negative_zero, parse_unguarded
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import NOTHING, TensorSpec
+from streamcodec.formats.v2.jsondata import fits_as_json, pack
 from streamcodec.formats.v2.model import RequestHeader
 
 _tensor_spec: Final = constructor(TensorSpec)
@@ -31,6 +36,7 @@ _DEPTH: Final = 4
 _W: Final = rb"[ \t\r\n]*+"
 _TEXT: Final = rb'"([ !#-\[\]-~]*+)"'
 _NUMBER: Final = rb"(?:0|[1-9][0-9]{0,14}+)"
+_PLAIN: Final = rb'[^\[\]{}"\\]*+'
 _COMMA: Final = rb'(?:%b,%b(?=")|(?=%b\}))' % (_W, _W, _W)
 
 
@@ -52,13 +58,14 @@ _TENSOR: Final = _object(
     _member(3, b"shape", rb"\[%b(%b(?:%b,%b%b)*+)%b\]" % (_W, _NUMBER, _W, _W, _NUMBER, _W)),
     _member(4, b"datatype", rb'"([A-Z0-9]++)"'),
     _member(5, b"parameters", rb'\{%b"binary_data_size"%b:%b(%b)%b\}' % (_W, _W, _W, _NUMBER, _W)),
+    _member(6, b"data", rb'(\[%b(?:"[^"\\]*+"%b)*+\])' % (_PLAIN, _PLAIN)),
 )
 _HEADER: Final = re.compile(
     _W
     + _object(
         _member(1, b"inputs", rb"(\[)%b%b%b\]" % (_W, _TENSOR, _W)),
-        _member(6, b"id", _TEXT),
-        _member(7, b"parameters", rb'\{%b"binary_data_output"%b:%b(true|false)%b\}' % (_W, _W, _W, _W)),
+        _member(7, b"id", _TEXT),
+        _member(8, b"parameters", rb'\{%b"binary_data_output"%b:%b(true|false)%b\}' % (_W, _W, _W, _W)),
     )
     + _W
 )
@@ -81,38 +88,63 @@ def read_compactly(data: bytes | bytearray | memoryview, limits: Limits) -> Requ
     found = _HEADER.fullmatch(data)
     if found is None:
         return None
-    _, name, sizes, kind, size, request_id, flag = found.groups()
+    _, name, sizes, kind, size, values, request_id, flag = found.groups()
     datatype = _DATATYPES.get(kind)
-    if not name or sizes is None or datatype is None or size is None or sizes.count(b",") >= limits.max_rank:
+    if not name or sizes is None or datatype is None or sizes.count(b",") >= limits.max_rank:
         return None
     shape = tuple(map(int, sizes.split(b",")))
     count = 1
     for length in shape:
         count *= length
-    nbytes, offset = int(size), len(data)
-    least = count * datatype.itemsize
-    if (
-        not count
-        or count > limits.max_elements
-        or nbytes > limits.max_tensor_bytes
-        or offset + nbytes > limits.max_message_bytes
-        or limits.max_json_depth < _DEPTH
-        or not limits.max_tensors
-    ):
+    if not count or count > limits.max_elements or limits.max_json_depth < _DEPTH or not limits.max_tensors:
+        return None
+    if values is None:
+        spec = _binary_tensor(name.decode(), datatype, shape, count, size, len(data), limits)
+    else:
+        spec = _json_tensor(name.decode(), datatype, shape, count, values, len(data), limits) if size is None else None
+    if spec is None:
+        return None
+    return _request_header(
+        tensors=(spec,), id=None if request_id is None else request_id.decode(), parameters=_FLAGS[flag]
+    )
+
+
+def _binary_tensor(  # noqa: PLR0917 - called once, for each message
+    name: str, datatype: Datatype, shape: tuple[int, ...], count: int, size: bytes | None, offset: int, limits: Limits
+) -> TensorSpec | None:
+    """Return a tensor whose bytes start at an offset of the body."""
+    if size is None:
+        return None
+    nbytes, least = int(size), count * datatype.itemsize
+    if nbytes > limits.max_tensor_bytes or offset + nbytes > limits.max_message_bytes:
         return None
     if datatype.is_bytes:
         if nbytes < least or count > limits.max_bytes_elements or nbytes > limits.max_element_bytes:
             return None
     elif nbytes != least:
         return None
-    spec = _tensor_spec(
-        name=name.decode(),
+    return _tensor_spec(
+        name=name,
         datatype=datatype,
         shape=shape,
         nbytes=nbytes,
         offset=offset,
         parameters=MappingProxyType({"binary_data_size": nbytes}),
     )
-    return _request_header(
-        tensors=(spec,), id=None if request_id is None else request_id.decode(), parameters=_FLAGS[flag]
-    )
+
+
+def _json_tensor(  # noqa: PLR0917 - as above
+    name: str, datatype: Datatype, shape: tuple[int, ...], count: int, values: bytes, nbytes: int, limits: Limits
+) -> TensorSpec | None:
+    """Return a tensor whose values are there as JSON, in a header of so many bytes."""
+    if not fits_as_json(datatype, count, nbytes, limits) or nbytes > limits.max_message_bytes:
+        return None
+    try:
+        text = str(values, "utf-8")
+        data = parse_unguarded(text)
+    except ValueError:
+        return None
+    array = pack(data, datatype) if len(data) == count else None
+    if array is None or (datatype.kind == "f" and not all(data) and holds_negative_zero(text)):
+        return None
+    return _tensor_spec(name=name, datatype=datatype, shape=shape, nbytes=0, data=array.reshape(shape))

@@ -32,7 +32,8 @@ from streamcodec.engine.json.text import (
     first_wrong,
     half_of_a_pair,
 )
-from streamcodec.engine.placement import aligned_bytes
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.placement import aligned_block, aligned_bytes
 
 COMMA: Final = ord(",")
 
@@ -116,6 +117,13 @@ _KINDS: Final[dict[str, set[type]]] = {"b": {bool}, "i": {int}, "u": {int}, "f":
 """Types of the values of a usual tensor, by the kind of its datatype."""
 
 
+def fits_as_json(datatype: Datatype, count: int, nbytes: int, limits: Limits) -> bool:
+    """Tell whether a tensor may have its values in a header, of which so many bytes are there; no string is longer."""
+    if not datatype.has_json or count * datatype.dtype.itemsize > limits.max_json_tensor_bytes:
+        return False
+    return not datatype.is_bytes or (count <= limits.max_bytes_elements and nbytes <= limits.max_element_bytes)
+
+
 def pack(values: list[Any], datatype: Datatype) -> np.ndarray[Any, Any] | None:
     """Convert usual values to a flat array in aligned memory; None if `convert` has to look at them.
 
@@ -124,11 +132,14 @@ def pack(values: list[Any], datatype: Datatype) -> np.ndarray[Any, Any] | None:
             checked for it.
         datatype: one that has a JSON form.
     """
+    array: np.ndarray[Any, Any]
     if not datatype.is_bytes:
-        array: np.ndarray[Any, Any] = np.ndarray(
-            (len(values),), datatype.dtype, aligned_bytes(len(values) * datatype.itemsize)
-        )
-        return array if pack_into(array, values, datatype) else None
+        block, view, start = aligned_block(len(values) * datatype.itemsize)
+        if len(values) > _FEW:
+            array = np.ndarray((len(values),), datatype.dtype, block, start)
+            return array if pack_into(array, values, datatype) else None
+        is_packed = _pack_few(view, start, values, datatype)
+        return np.ndarray((len(values),), datatype.dtype, block, start) if is_packed else None
     if not _KINDS["O"].issuperset(map(type, values)):
         return None
     array = np.empty(len(values), object)
@@ -141,15 +152,24 @@ def pack_into(array: np.ndarray[Any, Any], values: list[Any], datatype: Datatype
 
     If not, the array may hold some of them.
     """
-    is_float, are_few = datatype.kind == "f", len(values) <= _FEW or datatype.kind == "b"
-    if are_few and not _KINDS[datatype.kind].issuperset(map(type, values)):
-        return False
+    if len(values) <= _FEW or datatype.kind == "b":
+        return _pack_few(array.data, 0, values, datatype)
     try:
         struct.pack_into(f"<{len(values)}{_CODES[datatype.name]}", array.data, 0, *values)
-        is_finite = not is_float or (math.isfinite(sum(values)) if are_few else bool(np.isfinite(array).all()))
     except (struct.error, OverflowError):
         return False
-    return is_finite and (are_few or not _holds_booleans(values, array))
+    return (datatype.kind != "f" or bool(np.isfinite(array).all())) and not _holds_booleans(values, array)
+
+
+def _pack_few(view: memoryview, start: int, values: list[Any], datatype: Datatype) -> bool:
+    """Write a few usual numbers to memory, whose types are looked at first; return whether that was possible."""
+    if not _KINDS[datatype.kind].issuperset(map(type, values)):
+        return False
+    try:
+        struct.pack_into(f"<{len(values)}{_CODES[datatype.name]}", view, start, *values)
+        return datatype.kind != "f" or math.isfinite(sum(values))
+    except (struct.error, OverflowError):
+        return False
 
 
 _FEW: Final = 256

@@ -38,7 +38,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcodec.engine.json.quick import write_floats
+from streamcodec.engine.json.quick import may_differ, write_floats
 from streamcodec.engine.record import record
 from streamcodec.formats.v2.jsonintegers import COMMA, GROUP, PLACES, SIGN, Texts, plain_groups, texts_of, write_groups
 
@@ -69,9 +69,12 @@ def floats_as_text(values: Array, plain: Plain) -> bytes:
         values: FP64, or FP32, which is written as the same numbers in FP64; of one dimension, not empty.
         plain: writes the floats that this module does not write.
     """
+    text = write_floats(values.tolist())
+    if text is not None and not may_differ(text):
+        return b",%b" % text[1:-1]
     with np.errstate(invalid="ignore"):  # a NaN that signals
         values = values.astype(np.float64)
-        text = _by_package(values, plain)
+        text = None if text is None else _with_others(text, values, plain)
     if text is not None:
         return text
     rows = _rows(values, plain)
@@ -80,22 +83,21 @@ def floats_as_text(values: Array, plain: Plain) -> bytes:
     return rows.tobytes().translate(None, b"\0")
 
 
-def _by_package(values: Floats, plain: Plain) -> bytes | None:
-    """Return the text as the package writes it, with other texts for floats that it writes with another exponent.
+def _with_others(text: bytes, values: Floats, plain: Plain) -> bytes | None:
+    """Return a text of the package, with other texts for floats that it writes in another way than `repr`.
 
-    None if it is not installed, or if most floats have to be left to `repr`.
+    None if most floats have to be left to `repr`.
     """
     magnitudes = np.abs(values)
     is_usual = (magnitudes >= _LEAST_USUAL) & (magnitudes < _BEYOND_USUAL)
     others = [] if is_usual.all() else np.flatnonzero(~is_usual & (magnitudes != 0)).tolist()
-    if 2 * len(others) > len(values) or (text := write_floats(values.tolist())) is None:
+    if 2 * len(others) > len(values):
         return None
+    texts = text[1:-1].split(b",")
     if others:
-        texts = text[1:-1].split(b",")
         for place, other in zip(others, plain(values[others]), strict=True):
             texts[place] = other.encode()
-        return b",%b" % b",".join(texts)
-    return b",%b" % text[1:-1]
+    return b",%b" % b",".join(texts)
 
 
 _LEAST_USUAL: Final = 1e-4

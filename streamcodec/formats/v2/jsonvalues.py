@@ -26,7 +26,7 @@ from streamcodec.engine.elements.payloads import NO_TEXT, payloads_as_text, payl
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES, Offsets
 from streamcodec.engine.elements.runs import cut
 from streamcodec.engine.errors import NotRepresentableError
-from streamcodec.engine.json.quick import writes_floats
+from streamcodec.engine.json.quick import may_differ, write_floats, writes_floats
 from streamcodec.engine.rows import Rows
 from streamcodec.formats.v2.jsonfloats import floats_as_text
 from streamcodec.formats.v2.jsonintegers import integers_as_text, length_of_integers
@@ -70,6 +70,10 @@ def json_values(array: _Array | Elements, datatype: Datatype, nonfinite: NonFini
     if _nbytes(array) > SMALL_BYTES:
         return _large(array, datatype, nonfinite)
     values = np.asarray(array)
+    if datatype.kind == "f" and 0 < values.size <= _FLOAT_COUNT:
+        text = write_floats(values.reshape(-1).tolist())
+        if text is not None and not may_differ(text):
+            return text.decode()
     is_quick = datatype.kind == "f" and values.size > _FEW_FLOATS and writes_floats()
     if is_quick or values.size > _FEW.get(datatype.kind, values.size):
         texts = _floats(values, nonfinite) if datatype.kind == "f" else _integers(values)

@@ -24,7 +24,7 @@ from streamcodec.engine.json.text import WHITE_SPACE, holds_negative_zero, parse
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import NOTHING, TensorSpec
-from streamcodec.formats.v2.jsondata import flatten, pack
+from streamcodec.formats.v2.jsondata import fits_as_json, flatten, pack
 from streamcodec.formats.v2.model import PLAIN_TYPES
 
 _tensor_spec: Final = constructor(TensorSpec)
@@ -177,17 +177,16 @@ def _read_plain_values(entry: Any, text: str, nbytes: int, limits: Limits) -> Te
     count, parameters = _plain_count(name, shape, limits), entry.get("parameters", NOTHING)
     if (
         not count
-        or not datatype.has_json
-        or count * datatype.dtype.itemsize > limits.max_json_tensor_bytes
-        or (datatype.is_bytes and (count > limits.max_bytes_elements or nbytes > limits.max_element_bytes))
+        or not fits_as_json(datatype, count, nbytes, limits)
         or (parameters is not NOTHING and not _are_plain_parameters(parameters))
     ):
         return None
     try:
-        array = pack(flatten(data, tuple(shape), ""), datatype)
+        values = flatten(data, tuple(shape), "")
     except RemoteProtocolError:
         return None
-    if array is None or (datatype.kind == "f" and not array.all() and holds_negative_zero(text)):
+    array = pack(values, datatype)
+    if array is None or (datatype.kind == "f" and not all(values) and holds_negative_zero(text)):
         return None
     return _tensor_spec(
         name=name,

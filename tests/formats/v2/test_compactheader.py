@@ -42,6 +42,12 @@ def check(text: bytes, limits: Limits = DEFAULT_LIMITS) -> bool:
     return True
 
 
+def valued(datatype: str, data: list[object], **members: object) -> bytes:
+    """Return a header whose tensor has its values in it."""
+    tensor = {"name": "x", "shape": [len(data)], "datatype": datatype, "data": data, **members}
+    return json.dumps({"inputs": [tensor]}, ensure_ascii=False).encode()
+
+
 COMPACT = {
     "a tensor alone": b'{"inputs":[%b]}' % json.dumps(TENSOR).encode(),
     "all members": TEXT,
@@ -51,6 +57,15 @@ COMPACT = {
     "no wish": json.dumps(HEADER | {"parameters": {"binary_data_output": False}}).encode(),
     "an empty id": json.dumps(HEADER | {"id": ""}).encode(),
     "BYTES": json.dumps({"inputs": [binary("BYTES", [2], 30)]}).encode(),
+    "floats": valued("FP32", [1.5, -2, 1e-45, 1e-60, 0.0, -0.0, 0, 3.4e38]),
+    "many floats": valued("FP64", [value / 7 for value in range(300)]),
+    "integers": valued("INT8", [-128, 127, 0, 1]),
+    "the largest integer": valued("UINT64", [2**64 - 1]),
+    "booleans": valued("BOOL", [True, False]),
+    "texts": valued("BYTES", ["", "a", "[{:,}]", "ä", "\u2028"]),
+    "rows in one list": valued("INT32", [1, 2, 3, 4], shape=[2, 2]),
+    "values with blanks": valued("INT32", [1, 2]).replace(b"[1, 2]", b"[ 1\t,\r\n2 ]"),
+    "-0 as an integer": valued("INT32", [1, 2]).replace(b"[1, 2]", b"[1, -0]"),
     "the longest numbers": json.dumps({"inputs": [binary("INT8", [1, 1], 1)]}).encode(),
 } | {
     name: json.dumps({"inputs": [binary(name, [3, 1], 3 * datatype.itemsize)]}).encode()
@@ -58,6 +73,25 @@ COMPACT = {
 }
 
 LEFT = {
+    "values in rows": valued("INT32", [[1, 2]], shape=[1, 2]),
+    "too few values": valued("FP32", [1, 2], shape=[3]),
+    "no values": valued("FP32", []),
+    "a value of another type": valued("FP32", [1.5, "1"]),
+    "a boolean as a number": valued("INT32", [1, True]),
+    "a fraction as an integer": valued("INT32", [1.5]),
+    "too large": valued("INT8", [128]),
+    "infinite": valued("FP32", [1e39]),
+    "a constant": valued("FP32", [float("nan")]),
+    "null as a value": valued("FP64", [None]),
+    "-0 as a float": valued("FP32", [1, 2]).replace(b"[1, 2]", b"[1, -0]"),
+    "an object as a value": valued("BYTES", [{"a": 1}]),
+    "an escape in a text": valued("BYTES", ["\n"]),
+    "half of a letter in a text": valued("BYTES", ["a"]).replace(b'["a"]', b'["\xc3"]'),
+    "a list that is not closed": valued("INT32", [1]).replace(b"[1]}", b"[1}"),
+    "a comma at the end": valued("INT32", [1, 1]).replace(b"[1, 1]", b"[1, ]"),
+    "no JSON form": valued("FP16", [1.5]),
+    "values and a size": valued("FP32", [1.5], parameters={"binary_data_size": 4}),
+    "values and parameters": valued("FP32", [1.5], parameters={}),
     "another member": json.dumps(HEADER | {"x": 1}).encode(),
     "a member twice": TEXT[:-1] + b',"id":"b"}',
     "a parameter more": json.dumps(HEADER | {"parameters": {**WISH, "x": 1}}).encode(),
@@ -117,6 +151,27 @@ def test_at_its_limits_it_is_compact_and_beyond_not(
     assert not check(text, Limits(**{name: value - 1 for name, value in limits.items()}))
 
 
+@pytest.mark.parametrize(
+    ("limits", "datatype", "data"),
+    [
+        ({"max_json_tensor_bytes": 24}, "FP64", [1, 2, 3]),
+        ({"max_elements": 3}, "FP32", [1, 2, 3]),
+        ({"max_rank": 1}, "FP32", [1]),
+        ({"max_json_depth": 4}, "FP32", [1]),
+        ({"max_tensors": 1}, "FP32", [1]),
+        ({"max_bytes_elements": 2}, "BYTES", ["a", "b"]),
+        ({"max_element_bytes": len(valued("BYTES", ["a"]))}, "BYTES", ["a"]),
+        ({"max_message_bytes": len(valued("BYTES", ["a"]))}, "BYTES", ["a"]),
+    ],
+)
+def test_values_at_their_limits_are_compact_and_beyond_not(
+    limits: dict[str, int], datatype: str, data: list[object]
+) -> None:
+    text = valued(datatype, data)
+    assert check(text, Limits(**limits))
+    assert not check(text, Limits(**{name: value - 1 for name, value in limits.items()}))
+
+
 def test_at_the_limit_of_a_message_it_is_compact() -> None:
     nbytes = len(TEXT) + 24
     assert check(TEXT, Limits(max_message_bytes=nbytes))
@@ -124,7 +179,7 @@ def test_at_the_limit_of_a_message_it_is_compact() -> None:
 
 
 TELLING = (b"", b" ", b",", b":", b'"', b"{", b"}", b"[", b"]", b"0", b"1", b"-", b"e5", b".5", b"null", b"true", b"\\",
-           b'"id":"b",', b'"name":"x",', b'"shape":[6],', b"9" * 15, b"\xff", b"\0")  # fmt: skip
+           b'"id":"b",', b'"data":[1],', b"-0", b'"name":"x",', b'"shape":[6],', b"9" * 15, b"\xff", b"\0")  # fmt: skip
 
 
 def test_mutants() -> None:
