@@ -214,6 +214,8 @@ class Observer:
 class CallWatch(Protocol):
     """Receives the events around the call of one request's model. The server implements it."""
 
+    request_id: str | None
+
     def call_begun(self, request: InferenceRequest) -> None:
         """The model is called next."""
 

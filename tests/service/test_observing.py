@@ -71,6 +71,8 @@ def test_the_call_of_a_model_is_watched() -> None:
     found = []
 
     class Watch:
+        request_id: str | None = None
+
         def call_begun(self, request: object) -> None:
             found.append(type(request).__name__)
 

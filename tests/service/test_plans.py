@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import DATATYPES, Elements, EncodedMessage, Limits, NewArray, Tensor, encode_request
+from streamcodec import (
+    DATATYPES,
+    Elements,
+    EncodedMessage,
+    Limits,
+    NewArray,
+    NonFiniteOutput,
+    RequestedOutput,
+    Tensor,
+    encode_request,
+)
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Predict, Reply, ResolvedHead, Service
 from streamcodec.service.models import Outputs, TensorMetadata
 from streamcodec.service.plan import Recipe, Recipes
@@ -79,6 +89,51 @@ def test_an_answer_at_once_is_the_ordinary_one(name: str) -> None:
             assert reply is not None
             found = answer(reply)
             assert (found.status, found.fields, found.body) == (wanted.status, wanted.fields, wanted.body)
+
+
+ANSWERS: dict[str, Predict] = PREDICTS | {
+    "two": lambda request: {"y": request.inputs["x"], "z": np.arange(3)},
+    "both": lambda request: {"y": np.array([b"a", "\u00e4"], object), "z": request.inputs["x"].astype(">f4")[::2]},
+    "its inputs": lambda request: request.inputs,
+    "floats with exponents": lambda _: {"y": np.array([1e-5, 1, 1e300]), "z": np.array([0.1, np.nan], np.float32)},
+    "half floats": lambda _: {"y": np.ones(2, np.float16), "z": np.ones(2)},
+    "bytes that are no text": lambda _: {"y": np.array([b"\xff"], object), "z": np.ones(2)},
+    "objects of another type": lambda _: {"y": np.array([1, None], object), "z": np.ones(2)},
+    "large": lambda _: {"y": np.arange(100_000), "z": np.arange(20_000, dtype=np.float32)},
+    "a scalar of a text": lambda _: {"y": np.array("a", object), "z": Elements([b"b"])},
+    "half of a letter": lambda _: {"\ud800": np.ones(1), "y": np.array(["\ud800"], object), "z": np.ones(1)},
+}
+NO_WISH: list[RequestedOutput] = []
+WISHES: list[list[RequestedOutput] | None] = [
+    None,
+    NO_WISH,
+    [RequestedOutput(name="y")],
+    [RequestedOutput(name="y", binary_data=True)],
+    [RequestedOutput(name="z", binary_data=True), RequestedOutput(name="y", binary_data=False)],
+    [RequestedOutput(name="z"), RequestedOutput(name="z\u00e4", binary_data=True)],
+    [RequestedOutput(name="y", parameters={"classification": 1})],
+]
+
+
+@pytest.mark.parametrize("nonfinite", NonFiniteOutput)
+@pytest.mark.parametrize("is_binary", [None, False, True])
+@pytest.mark.parametrize("name", ANSWERS)
+def test_each_form_of_an_answer_is_the_ordinary_one(
+    name: str, is_binary: bool | None, nonfinite: NonFiniteOutput
+) -> None:
+    parameters = None if is_binary is None else {"binary_data_output": is_binary}
+    tensors = {"x": np.arange(6, dtype=np.float32)}
+    declared = (TensorMetadata("y", "FP64", (-1,)),)
+    models = [Model(name="m", predict=ANSWERS[name], is_inline=True, outputs=outputs) for outputs in (None, declared)]
+    for model in models:
+        for classifies in (False, True):
+            service = Service(ModelRegistry.of([model]), nonfinite=nonfinite, classifies=classifies)
+            for outputs in WISHES:
+                message = encode_request(tensors, outputs=outputs, parameters=parameters, request_id='"')
+                wanted, reply = infer(service, TARGET, message), at_once(recipe_of(service, message), message)
+                assert reply is not None
+                found = answer(reply)
+                assert (found.status, found.fields, found.body) == (wanted.status, wanted.fields, wanted.body)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +245,31 @@ def test_a_wrong_header_is_refused_at_once_if_its_length_is_declared() -> None:
     assert recipe.infer(None, memoryview(wrong)) is None
 
 
-def test_what_the_model_does_not_take_is_left_to_the_ordinary_way() -> None:
-    assert at_once(recipe_of(service_of(inputs=()))) is None
+class Watch:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.request_id: str | None = None
+        self.told: list[str] = []
+
+    def call_begun(self, request: InferenceRequest) -> None:
+        self.told.append(f"begun with {list(request.inputs)} and {dict(request.rows)}")
+
+    def call_ended(self) -> None:
+        self.told.append("ended")
+
+
+def test_what_the_model_does_not_take_is_refused_at_once_and_its_id_is_told() -> None:
+    service, watch = service_of(inputs=(TensorMetadata("y", "FP32", (-1,)),)), Watch()
+    message = message_of(np.ones(2), request_id="a")
+    wanted = infer(service, TARGET, message)
+    for told in (None, watch):
+        recipe = recipe_of(service, message)
+        reply = recipe.infer(message.header_length, memoryview(body_of(message)), told)
+        assert reply is not None
+        found = answer(reply)
+        assert (found.status, found.fields, found.body) == (wanted.status, wanted.fields, wanted.body)
+    assert (wanted.status, watch.request_id, watch.told) == (400, "a", [])
 
 
 def test_what_takes_time_is_left_to_the_ordinary_way() -> None:
@@ -205,7 +283,7 @@ def test_forms_of_outputs_that_never_come_again_are_not_all_kept() -> None:
     recipe = recipe_of(service_of(lambda request: {str(request.inputs["x"][0]): request.inputs["x"]}))
     for count in range(100):
         assert at_once(recipe, message_of(np.array([count], np.float32))) is not None
-    assert len(recipe._entries) == 64  # noqa: SLF001 - nothing else tells
+    assert len(recipe.answers._entries) == 64  # noqa: SLF001 - nothing else tells
 
 
 def test_outputs_of_one_dtype_may_have_two_datatypes() -> None:
@@ -248,14 +326,5 @@ def test_what_is_raw_or_placed_elsewhere_has_no_recipe() -> None:
 
 
 def test_the_call_is_watched_and_has_no_windows() -> None:
-    told: list[str] = []
-
-    class Watch:
-        def call_begun(self, request: InferenceRequest) -> None:
-            told.append(f"begun with {list(request.inputs)} and {dict(request.rows)}")
-
-        def call_ended(self) -> None:
-            told.append("ended")
-
-    recipe_of(service_of()).infer(MESSAGE.header_length, memoryview(BODY), Watch())
-    assert told == ["begun with ['x'] and {}", "ended"]
+    recipe_of(service_of()).infer(MESSAGE.header_length, memoryview(BODY), watch := Watch())
+    assert watch.told == ["begun with ['x'] and {}", "ended"]

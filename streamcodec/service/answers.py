@@ -1,0 +1,194 @@
+"""Answers: writes the responses of one model and version, from templates in which only numbers, ids and values change.
+
+Usual outputs are arrays of numbers, or a few texts. What is the same for all of one name and dtype is written once. The
+bytes are those of `ResolvedHead.reply`. What is unusual is left to it, and so is every error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final
+
+import numpy as np
+
+from streamcodec.engine.datatypes import Datatype, datatype_of, to_wire
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.elements.payloads import encode_payloads
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.message import Part
+from streamcodec.engine.placement import ALIGNMENT, byte_view
+from streamcodec.engine.record import constructor
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
+from streamcodec.formats.v2.jsonoutput import to_json
+from streamcodec.formats.v2.jsonvalues import json_values
+from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.service.inference import ResolvedHead, check_outputs
+from streamcodec.service.models import Outputs
+from streamcodec.service.replies import Reply, WrittenFields
+
+_MAX_FORMS: Final = 64
+"""Outputs of different names and dtypes whose form is kept; a model has few."""
+
+_BINARY_TYPE: Final = (("Content-Type", "application/octet-stream"),)
+_BINARY_LINES: Final = (
+    b"Content-Type: application/octet-stream\r\n%b: %%d\r\nContent-Length: %%d\r\n" % HEADER_LENGTH_FIELD.encode()
+)
+_JSON_TYPE: Final = (("Content-Type", "application/json"),)
+_JSON_LINES: Final = b"Content-Type: application/json\r\nContent-Length: %d\r\n"
+
+Answer = tuple[list[Any], Part, Sequence[tuple[str, str]], int]
+"""The id and the form of each output; the JSON header for these; the fields; and the length of the body."""
+
+NO_ANSWER: Final[Answer] = [], b"", (), 0
+
+_PLAIN: Final = frozenset({np.ndarray, Elements})
+_OBJECTS: Final = np.dtype(object)
+
+_Entry = tuple[str, Datatype]
+"""The text of an output up to its shape, and its datatype."""
+
+_reply: Final = constructor(Reply)
+
+
+class Answers:
+    """Writes the answers of one model and version to requests that do not give the header's length in another way."""
+
+    __slots__ = ("_entries", "_resolved", "_start")
+
+    def __init__(self, resolved: ResolvedHead) -> None:
+        """Begin with the head of a request."""
+        self._resolved = resolved
+        model, version = to_json(resolved.model.name), to_json(resolved.version)
+        self._start = f'{{"model_name":{model},"model_version":{version},'
+        self._entries: dict[tuple[str, np.dtype[Any]], _Entry] = {}
+
+    def reply(self, outputs: Outputs, header: RequestHeader, last: Answer) -> tuple[Reply, Answer]:
+        """Make the reply from a model's outputs.
+
+        Args:
+            outputs: of the model.
+            header: of the request.
+            last: the beginning of the last answer to this header; it may be the same again.
+
+        Returns:
+            The reply, and the beginning of the last answer from now on.
+        """
+        resolved, forms = self._resolved, None
+        if resolved.media_type is not None or (header.outputs and resolved.classifies):
+            return resolved.reply(outputs, header), last
+        arrays: Mapping[str, Any] = outputs if type(outputs) is dict else dict(outputs)
+        if not header.outputs and header.wants_binary(None) and (forms := _forms(header.id, arrays)) == last[0]:
+            _, head, fields, length = last
+            return _reply(
+                status=200, headers=fields, buffers=(head, *map(_bytes_of, arrays.values())), body_length=length
+            ), last
+        try:
+            reply = self._written(arrays, header)
+        except (LocalProtocolError, UnicodeEncodeError):  # the ordinary way raises it, and names the output
+            reply = None
+        if reply is None:
+            return resolved.reply(outputs, header), last
+        if forms is not None:
+            last = forms, reply.buffers[0], reply.headers, reply.body_length
+        return reply, last
+
+    def _written(self, arrays: Mapping[str, Any], header: RequestHeader) -> Reply | None:
+        """Write the outputs that are wanted, each in its form; None if an output is not usual.
+
+        Raises:
+            LocalProtocolError: an output has not this form, or is not as declared.
+        """
+        model, nonfinite = self._resolved.model, self._resolved.nonfinite
+        if not arrays or not _PLAIN.issuperset(map(type, arrays.values())):
+            return None
+        if model.outputs is not None:
+            check_outputs(model, arrays)
+        entries: list[str] = []
+        parts: list[bytes | memoryview] = []
+        for name, is_binary in _wanted(arrays, header):
+            values = arrays.get(name)
+            entry = None if values is None else self._entry(name, values)
+            if values is None or entry is None:
+                return None
+            start, datatype = entry
+            shape = ",".join(map(str, values.shape))
+            text = f'{start}{shape}],"datatype":"{datatype.name}"'
+            if is_binary:
+                parts.append(part := _binary_part(values, datatype))
+                entries.append(f'{text},"parameters":{{"binary_data_size":{len(part)}}}}}')
+            else:
+                data = json_values(values, datatype, nonfinite)
+                if not isinstance(data, str):  # it is large
+                    return None
+                entries.append(f'{text},"data":{data}}}')
+        start = self._start if header.id is None else f'{self._start}"id":{to_json(header.id)},'
+        head = f'{start}"outputs":[{",".join(entries)}]}}'.encode()
+        return _message(head, parts)
+
+    def _entry(self, name: str, values: np.ndarray[Any, Any] | Elements) -> _Entry | None:
+        """Return the beginning of the text of an output; None if the ordinary way writes it."""
+        dtype = values.dtype if isinstance(values, np.ndarray) else _OBJECTS
+        # The mark of a dtype may say its datatype, and is not compared with the rest of a dtype.
+        if not math.prod(values.shape) or dtype.metadata is not None:
+            return None
+        entry = self._entries.get((name, dtype))
+        if entry is None and (entry := _new_entry(name, dtype)) is not None and len(self._entries) < _MAX_FORMS:
+            self._entries[name, dtype] = entry
+        return entry
+
+
+def _forms(request_id: str | None, arrays: Mapping[str, Any]) -> list[Any] | None:
+    """Return what the JSON header of an answer in binary depends on; None if it depends on values, too."""
+    forms: list[Any] = [request_id]
+    for name, array in arrays.items():
+        if type(array) is not np.ndarray or not array.size or array.dtype.metadata is not None or array.dtype.hasobject:
+            return None
+        forms.append((name, array.dtype, array.shape))
+    return forms
+
+
+def _wanted(arrays: Mapping[str, Any], header: RequestHeader) -> Iterable[tuple[str, bool]]:
+    """Return the names of the outputs that are wanted, and whether in binary."""
+    if header.outputs:
+        return [(output.name, header.wants_binary(output)) for output in header.outputs]
+    return zip(arrays, repeat(header.wants_binary(None)))
+
+
+def _message(head: bytes, parts: Sequence[bytes | memoryview]) -> Reply:
+    """Return the reply with a JSON header, and with the binary parts behind it."""
+    if not parts:
+        fields = WrittenFields((*_JSON_TYPE, ("Content-Length", str(len(head)))))
+        fields.lines = _JSON_LINES % len(head)
+        return _reply(status=200, headers=fields, buffers=(head,), body_length=len(head))
+    head += b" " * (-len(head) % ALIGNMENT)
+    length = len(head) + sum(map(len, parts))
+    fields = WrittenFields((*_BINARY_TYPE, (HEADER_LENGTH_FIELD, str(len(head))), ("Content-Length", str(length))))
+    fields.lines = _BINARY_LINES % (len(head), length)
+    return _reply(status=200, headers=fields, buffers=(head, *parts), body_length=length)
+
+
+def _new_entry(name: str, dtype: np.dtype[Any]) -> _Entry | None:
+    if type(name) is not str or not name:
+        return None
+    try:
+        datatype = datatype_of(dtype)
+    except LocalProtocolError:
+        return None
+    return (f'{{"name":{to_json(name)},"shape":[', datatype) if dtype == datatype.dtype else None
+
+
+def _binary_part(values: np.ndarray[Any, Any] | Elements, datatype: Datatype) -> bytes | memoryview:
+    """Return the binary form of an output that has elements."""
+    if isinstance(values, Elements):
+        return byte_view(values.data)
+    return encode_payloads(values) if datatype.is_bytes else _bytes_of(values)
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """Return the binary form of an array that has elements, in the byte order of the wire."""
+    try:
+        return array.data.cast("B")
+    except (TypeError, ValueError):  # not contiguous, or a type without a Python view
+        return byte_view(to_wire(array))
