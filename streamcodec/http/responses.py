@@ -56,7 +56,7 @@ class Response:
         Raises:
             LocalProtocolError: the status or the fields are not valid HTTP.
         """
-        start = _known_starts.get(status) or _start(status)
+        start = start_line(status)
         lines, declared, place, is_chunked, options, _ = head_lines(start, fields, leaves_options=not is_asked_to_close)
         ends = ends_with_head(status)
         if not declared and length is not None and not ends:
@@ -91,7 +91,13 @@ def response_head(status: int, fields: Iterable[Field], length: int | None = Non
     return Response(status, fields, length).head
 
 
-def _start(status: int) -> bytes:
-    start = f"HTTP/1.1 {checked_status(status)} {phrase_of(status)}\r\n".encode()
-    _known_starts[status] = start
+def start_line(status: int) -> bytes:
+    """Return the first line of a response.
+
+    Raises:
+        LocalProtocolError: the status is not valid HTTP.
+    """
+    start = _known_starts.get(status)
+    if start is None:
+        start = _known_starts[status] = f"HTTP/1.1 {checked_status(status)} {phrase_of(status)}\r\n".encode()
     return start

@@ -23,7 +23,7 @@ from streamcodec.http.connection import State
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
-from streamcodec.http.responses import Response
+from streamcodec.http.responses import Response, start_line
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.admission import Admission
@@ -44,7 +44,8 @@ from streamcodec.service.routes import HEALTH, is_health_check
 _SMALL_BYTES: Final = 68 << 10
 """Of an answer that is joined to one piece: as much as may be answered within a callback."""
 
-_BEGINNING: Final = b"HTTP/1.1 200 OK\r\n"
+_END: Final = b"\r\n\r\n"
+_CLOSING_END: Final = b"\r\nConnection: close\r\n\r\n"
 
 _OK: Final = int(HTTPStatus.OK)
 
@@ -319,8 +320,11 @@ class Session:
     def _plain_answer(self, reply: Reply, *, is_last: bool) -> list[Part]:
         """Return the parts of an answer to a plain request that has been read."""
         fields = reply.headers
-        if type(fields) is WrittenFields and not is_last:
-            return [_BEGINNING, fields.lines, b"Date: ", self._dates.encoded(), b"\r\n\r\n", *reply.buffers]
+        if type(fields) is WrittenFields:
+            date, end = self._dates.encoded(), _CLOSING_END if is_last else _END
+            if not fields.has_length:
+                end = b"\r\nContent-Length: %d%b" % (reply.body_length, end)
+            return [start_line(reply.status), fields.lines, b"Date: ", date, end, *reply.buffers]
         fields = [*fields, ("Date", self._dates.now())]
         return [Response(reply.status, fields, reply.body_length, is_asked_to_close=is_last).head, *reply.buffers]
 

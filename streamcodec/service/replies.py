@@ -17,6 +17,7 @@ from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, VERTEX_AI_MEDIA_TYPE
 from streamcodec.formats.v2.jsonoutput import dump_json, to_json
 from streamcodec.http.statuses import checked_status, fields_for, has_content
+from streamcodec.http.writing import encoded_fields
 
 _MAX_ERROR_BYTES: Final = 2 << 10
 _MAX_ERROR_CHARS: Final = _MAX_ERROR_BYTES // 6 - len('{"error":""}')
@@ -28,9 +29,22 @@ class WrittenFields(tuple[tuple[str, str], ...]):  # noqa: SLOT001 - a tuple can
 
     Attributes:
         lines: the same fields as a connection writes them, their line ends included.
+        has_length: whether `Content-Length` is one of them.
     """
 
     lines: bytes
+    has_length: bool = True
+
+
+def written_fields(fields: Sequence[tuple[str, str]], *, has_length: bool = True) -> WrittenFields:
+    """Write fields that are always the same."""
+    written = WrittenFields(fields)
+    written.lines = encoded_fields(fields)
+    written.has_length = has_length
+    return written
+
+
+_JSON_FIELDS: Final = written_fields([("Content-Type", "application/json")], has_length=False)
 
 
 @record()
@@ -105,9 +119,9 @@ def json_reply(
     refusal: MessageError | None = None,
 ) -> Reply:
     """Reply with a JSON document."""
-    headers = [("Content-Type", "application/json"), *headers]
+    fields = [*_JSON_FIELDS, *headers] if headers else _JSON_FIELDS
     body = dump_json(value)
-    return Reply(status=status, headers=headers, buffers=(body,), body_length=len(body), cause=cause, refusal=refusal)
+    return Reply(status=status, headers=fields, buffers=(body,), body_length=len(body), cause=cause, refusal=refusal)
 
 
 def failure_reply(
@@ -123,7 +137,7 @@ def failure_reply(
     body = _error_body(text)
     if len(body) > _MAX_ERROR_BYTES:
         body = _error_body(shortened(text, _MAX_ERROR_CHARS))
-    fields = [("Content-Type", "application/json"), *headers]
+    fields = [*_JSON_FIELDS, *headers] if headers else _JSON_FIELDS
     return Reply(status=status, headers=fields, buffers=(body,), body_length=len(body), cause=cause, refusal=refusal)
 
 

@@ -15,6 +15,7 @@ from enum import Enum, auto
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from streamcodec.engine.cache import Cache
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 
 URGENT_BYTES: Final = 1 << 10
@@ -93,6 +94,9 @@ _MOST_SEGMENTS: Final = 6
 _MOST_ESCAPES: Final = 1024
 """Of a path. Each takes some 0.1 us to decode, and who compares paths decodes them several times."""
 
+_known: Final = Cache[str, Route](max_entries=256, max_key_bytes=256)
+"""Routes by their exact targets: the same text means the same."""
+
 _NOT_OFFERED: Final = {
     "repository": "models are loaded and unloaded by the program that runs this server, and not by its clients",
     "systemsharedmemory": "this server shares no memory with its clients; tensors go through the body",
@@ -124,6 +128,10 @@ def find_route(target: str) -> Route:
         RemoteProtocolError: `not-found`, status 404; `invalid-http` if the percent-encoding is not UTF-8, or
             (status 414) there are more than 1,024 escapes.
     """
+    return _known.get(target) or _find_route(target)
+
+
+def _find_route(target: str) -> Route:
     try:
         path = path_of(target)
         check_escapes(path)
@@ -139,6 +147,7 @@ def find_route(target: str) -> Route:
         if len(segments) > 1 and segments[0] == "v2" and (reason := _NOT_OFFERED.get(segments[1])) is not None:
             msg += f"; {reason}"
         raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
+    _known.put(target, route)
     return route
 
 
