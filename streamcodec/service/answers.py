@@ -38,11 +38,15 @@ _BINARY_LINES: Final = (
 _JSON_TYPE: Final = (("Content-Type", "application/json"),)
 _JSON_LINES: Final = b"Content-Type: application/json\r\nContent-Length: %d\r\n"
 
-Answer = tuple[list[Any], Part, Sequence[tuple[str, str]], int]
-"""The id and the form of each output; the JSON header for these; the fields; and the length of the body."""
+_Forms = tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
+"""Name, dtype and shape of each output."""
 
-NO_ANSWER: Final[Answer] = [], b"", (), 0
+Answer = tuple[_Forms, Part, Sequence[tuple[str, str]], int]
+"""The form of each output; the JSON header for these; the fields; and the length of the body."""
 
+NO_ANSWER: Final[Answer] = (), b"", (), 0
+
+_NO_FORMS: Final[_Forms] = ()
 _PLAIN: Final = frozenset({np.ndarray, Elements})
 _OBJECTS: Final = np.dtype(object)
 
@@ -55,7 +59,7 @@ _reply: Final = constructor(Reply)
 class Answers:
     """Writes the answers of one model and version to requests that do not give the header's length in another way."""
 
-    __slots__ = ("_entries", "_resolved", "_start")
+    __slots__ = ("_entries", "_last", "_resolved", "_start")
 
     def __init__(self, resolved: ResolvedHead) -> None:
         """Begin with the head of a request."""
@@ -63,6 +67,7 @@ class Answers:
         model, version = to_json(resolved.model.name), to_json(resolved.version)
         self._start = f'{{"model_name":{model},"model_version":{version},'
         self._entries: dict[tuple[str, np.dtype[Any]], _Entry] = {}
+        self._last: tuple[_Forms, str] = _NO_FORMS, ""
 
     def reply(self, outputs: Outputs, header: RequestHeader, last: Answer) -> tuple[Reply, Answer]:
         """Make the reply from a model's outputs.
@@ -75,57 +80,70 @@ class Answers:
         Returns:
             The reply, and the beginning of the last answer from now on.
         """
-        resolved, forms = self._resolved, None
+        resolved, forms = self._resolved, _NO_FORMS
         if resolved.media_type is not None or (header.outputs and resolved.classifies):
             return resolved.reply(outputs, header), last
         arrays: Mapping[str, Any] = outputs if type(outputs) is dict else dict(outputs)
-        if not header.outputs and header.wants_binary(None) and (forms := _forms(header.id, arrays)) == last[0]:
+        if not header.outputs and header.wants_binary(None) and (forms := _forms(arrays)) and forms == last[0]:
             _, head, fields, length = last
-            return _reply(
-                status=200, headers=fields, buffers=(head, *map(_bytes_of, arrays.values())), body_length=length
-            ), last
+            parts = map(_bytes_of, arrays.values())
+            return _reply(status=200, headers=fields, buffers=(head, *parts), body_length=length), last
         try:
-            reply = self._written(arrays, header)
+            reply = self._written(arrays, header, forms)
         except (LocalProtocolError, UnicodeEncodeError):  # the ordinary way raises it, and names the output
             reply = None
         if reply is None:
             return resolved.reply(outputs, header), last
-        if forms is not None:
+        if forms:
             last = forms, reply.buffers[0], reply.headers, reply.body_length
         return reply, last
 
-    def _written(self, arrays: Mapping[str, Any], header: RequestHeader) -> Reply | None:
+    def _written(self, arrays: Mapping[str, Any], header: RequestHeader, forms: _Forms) -> Reply | None:
         """Write the outputs that are wanted, each in its form; None if an output is not usual.
 
         Raises:
             LocalProtocolError: an output has not this form, or is not as declared.
         """
-        model, nonfinite = self._resolved.model, self._resolved.nonfinite
+        start = self._start if header.id is None else f'{self._start}"id":{to_json(header.id)},'
+        last_forms, last_text = self._last  # read once, because threads share it
+        if forms and forms == last_forms:
+            return _message(f"{start}{last_text}".encode(), [*map(_bytes_of, arrays.values())])
+        model = self._resolved.model
         if not arrays or not _PLAIN.issuperset(map(type, arrays.values())):
             return None
         if model.outputs is not None:
             check_outputs(model, arrays)
-        entries: list[str] = []
         parts: list[bytes | memoryview] = []
+        entries: list[str] = []
         for name, is_binary in _wanted(arrays, header):
-            values = arrays.get(name)
-            entry = None if values is None else self._entry(name, values)
-            if values is None or entry is None:
+            text = self._text(name, arrays.get(name), parts, is_binary=is_binary)
+            if text is None:
                 return None
-            start, datatype = entry
-            shape = ",".join(map(str, values.shape))
-            text = f'{start}{shape}],"datatype":"{datatype.name}"'
-            if is_binary:
-                parts.append(part := _binary_part(values, datatype))
-                entries.append(f'{text},"parameters":{{"binary_data_size":{len(part)}}}}}')
-            else:
-                data = json_values(values, datatype, nonfinite)
-                if not isinstance(data, str):  # it is large
-                    return None
-                entries.append(f'{text},"data":{data}}}')
-        start = self._start if header.id is None else f'{self._start}"id":{to_json(header.id)},'
-        head = f'{start}"outputs":[{",".join(entries)}]}}'.encode()
-        return _message(head, parts)
+            entries.append(text)
+        text = f'"outputs":[{",".join(entries)}]}}'
+        if forms:
+            self._last = forms, text
+        return _message(f"{start}{text}".encode(), parts)
+
+    def _text(
+        self,
+        name: str,
+        values: np.ndarray[Any, Any] | Elements | None,
+        parts: list[bytes | memoryview],
+        *,
+        is_binary: bool,
+    ) -> str | None:
+        """Return the text of an output, and append its binary form; None if the ordinary way writes it."""
+        entry = None if values is None else self._entry(name, values)
+        if values is None or entry is None:
+            return None
+        start, datatype = entry
+        text = f'{start}{",".join(map(str, values.shape))}],"datatype":"{datatype.name}"'
+        if is_binary:
+            parts.append(part := _binary_part(values, datatype))
+            return f'{text},"parameters":{{"binary_data_size":{len(part)}}}}}'
+        data = json_values(values, datatype, self._resolved.nonfinite)
+        return f'{text},"data":{data}}}' if isinstance(data, str) else None  # else it is large
 
     def _entry(self, name: str, values: np.ndarray[Any, Any] | Elements) -> _Entry | None:
         """Return the beginning of the text of an output; None if the ordinary way writes it."""
@@ -139,14 +157,14 @@ class Answers:
         return entry
 
 
-def _forms(request_id: str | None, arrays: Mapping[str, Any]) -> list[Any] | None:
-    """Return what the JSON header of an answer in binary depends on; None if it depends on values, too."""
-    forms: list[Any] = [request_id]
+def _forms(arrays: Mapping[str, Any]) -> _Forms:
+    """Return what the JSON header of an answer in binary depends on; nothing if it depends on values, too."""
+    forms = []
     for name, array in arrays.items():
         if type(array) is not np.ndarray or not array.size or array.dtype.metadata is not None or array.dtype.hasobject:
-            return None
+            return _NO_FORMS
         forms.append((name, array.dtype, array.shape))
-    return forms
+    return tuple(forms)
 
 
 def _wanted(arrays: Mapping[str, Any], header: RequestHeader) -> Iterable[tuple[str, bool]]:

@@ -23,6 +23,7 @@ from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.placement import aligned_bytes
+from streamcodec.formats.v2.compactheader import MOST_BYTES, read_compactly
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import is_immutable
 from streamcodec.formats.v2.model import RequestHeader
@@ -34,7 +35,8 @@ from streamcodec.service.planned import copied_arrays
 from streamcodec.service.replies import Reply, error_reply
 
 MAX_HEADER_BYTES: Final = 4 << 10
-"""Most bytes of a JSON header that is read at once. A longer one may take too long for one turn of an event loop."""
+"""Most bytes of any JSON header that is read at once. A longer one may take too long for one turn of an event loop. So
+it is read at once only if it is a compact one."""
 
 _MAX_PLANS: Final = 256
 
@@ -142,10 +144,16 @@ class Recipe:
         plan = self._plans.get((self, text))
         if plan is None:
             limits = self.resolved.headers.limits
-            most = min(MAX_HEADER_BYTES, limits.max_header_bytes)
-            if not 0 < len(text) <= min(most, nbytes) or nbytes > limits.max_message_bytes:
+            if (
+                not 0 < len(text) <= min(nbytes, MOST_BYTES, limits.max_header_bytes)
+                or nbytes > limits.max_message_bytes
+            ):
                 return None
-            plan = Plan(self, parse_request_header(text, limits), len(text))
+            is_short = len(text) <= MAX_HEADER_BYTES
+            header = parse_request_header(text, limits) if is_short else read_compactly(text, limits)
+            if header is None:
+                return None
+            plan = Plan(self, header, len(text))
             if plan.nbytes == nbytes:
                 try:
                     self.resolved.check(plan.header)
@@ -153,7 +161,7 @@ class Recipe:
                     if watch is not None:
                         watch.request_id = plan.header.id
                     raise
-                if is_immutable(plan.header):
+                if is_short and is_immutable(plan.header):
                     self._keep(text, plan)
         return plan if plan.nbytes == nbytes else None
 

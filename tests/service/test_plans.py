@@ -233,6 +233,21 @@ def test_elements_that_are_too_long_and_bytes_that_are_wrong_are_left_to_the_ord
     assert at_once(recipe_of(service_of(), booleans), booleans, body_of(booleans)[:-1] + b"\2") is None
 
 
+@pytest.mark.parametrize("count", [300, 3_000])
+@pytest.mark.parametrize("nbytes", [0, 4])
+def test_a_long_header_is_read_at_once_if_it_is_compact(count: int, nbytes: int) -> None:
+    array = np.linspace(-1, 1, count)
+    tensors = [Tensor(name="x", array=array, is_binary=False)]
+    message = encode_request(tensors, parameters={"binary_data_output": True})
+    text = body_of(message)
+    recipe = recipe_of(service_of(), message)
+    reply, wanted = recipe.infer(None, memoryview(text)), infer(service_of(), TARGET, message)
+    assert reply is not None
+    assert (answer(reply).fields, answer(reply).body) == (wanted.fields, wanted.body)
+    assert recipe.infer(None, memoryview(text[:-1] + b',"x":1}')) is None
+    assert recipe.infer(len(text), memoryview(text + bytes(nbytes))) is None or not nbytes
+
+
 def test_a_wrong_header_is_refused_at_once_if_its_length_is_declared() -> None:
     recipe, wrong = recipe_of(service_of()), BODY.replace(b"FP32", b"FP99")
     reply = at_once(recipe, body=wrong)
@@ -323,6 +338,25 @@ def test_what_is_raw_or_placed_elsewhere_has_no_recipe() -> None:
         resolved = service.open(head(TARGET, "POST", fields, 8))
         assert isinstance(resolved, ResolvedHead)
         assert Recipes().of(resolved) is None
+
+
+def test_small_tensors_of_a_request_have_arrays_of_their_own() -> None:
+    for counts in ([3, 1, 20], [3, 900, 2_000], [2_000, 1, 0, 1], [2_001, 0, 0], [0, 3, 0], [0], []):
+        tensors = {f"x{number}": np.arange(count, dtype=np.float32) for number, count in enumerate(counts)}
+        message = encode_request(tensors, parameters={"binary_data_output": True})
+        kept: list[Array] = []
+
+        def keep(request: InferenceRequest, kept: list[Array] = kept) -> Outputs:
+            kept.extend(request.inputs.values())
+            return {"y": np.ones(1)}
+
+        assert at_once(recipe_of(service_of(keep), message), message) is not None
+        for array, wanted in zip(kept, tensors.values(), strict=True):
+            assert array.ctypes.data % 64 == 0
+            assert array.flags.writeable
+            np.testing.assert_array_equal(array, wanted)
+            array[:] = -1
+        assert all((array == -1).all() for array in kept)
 
 
 def test_the_call_is_watched_and_has_no_windows() -> None:

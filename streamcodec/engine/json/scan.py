@@ -15,6 +15,10 @@ from streamcodec.engine.json.text import too_deep
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import record
 
+DIGITS_PER_VALUE: Final = 20
+"""An integer of thousands of digits counts as one value for each group of this many digits: its conversion takes
+quadratic time."""
+
 LONG_BYTES: Final = 32 << 10
 """A longer header is read in blocks of this size. A part of it that is longer than this must not have more than
 `max_json_values`; a shorter part is parsed quickly in any case. A longer string is decoded in pieces."""

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from streamcodec.engine.datatypes import DATATYPES, Datatype
+from streamcodec.engine.json.scan import DIGITS_PER_VALUE, LONG_BYTES
 from streamcodec.engine.json.text import holds_negative_zero, parse_unguarded
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
@@ -32,6 +33,9 @@ _request_header: Final = constructor(RequestHeader)
 
 _DEPTH: Final = 4
 """Brackets around the size of a tensor."""
+
+MOST_BYTES: Final = 64 << 10
+"""The longest header that is read: the values of a tensor take a millisecond."""
 
 _W: Final = rb"[ \t\r\n]*+"
 _TEXT: Final = rb'"([ !#-\[\]-~]*+)"'
@@ -82,7 +86,7 @@ def read_compactly(data: bytes | bytearray | memoryview, limits: Limits) -> Requ
     """Read a header if it is a compact one; return None if the others have to decide.
 
     Args:
-        data: exactly the header.
+        data: exactly the header, of up to `MOST_BYTES`.
         limits: caps on what it may declare.
     """
     found = _HEADER.fullmatch(data)
@@ -98,6 +102,8 @@ def read_compactly(data: bytes | bytearray | memoryview, limits: Limits) -> Requ
         count *= length
     if not count or count > limits.max_elements or limits.max_json_depth < _DEPTH or not limits.max_tensors:
         return None
+    if len(data) > LONG_BYTES and not _is_within(len(data), len(values or b""), limits):
+        return None
     if values is None:
         spec = _binary_tensor(name.decode(), datatype, shape, count, size, len(data), limits)
     else:
@@ -107,6 +113,12 @@ def read_compactly(data: bytes | bytearray | memoryview, limits: Limits) -> Requ
     return _request_header(
         tensors=(spec,), id=None if request_id is None else request_id.decode(), parameters=_FLAGS[flag]
     )
+
+
+def _is_within(nbytes: int, of_values: int, limits: Limits) -> bool:
+    """Tell whether a long header surely has no more text, and besides its values no more of these, than are allowed."""
+    most = nbytes - of_values + nbytes // DIGITS_PER_VALUE
+    return nbytes <= limits.max_json_text_bytes and most <= limits.max_json_values
 
 
 def _binary_tensor(  # noqa: PLR0917 - called once, for each message

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic
 import numpy as np
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
-from streamcodec.engine.json.scan import LONG_BYTES
+from streamcodec.engine.json.scan import DIGITS_PER_VALUE, LONG_BYTES
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
@@ -106,9 +106,6 @@ _MOST_OBJECTS: Final = 256
 _BACKSLASH: Final = ord("\\")
 _OPENING_BRACE: Final = ord("{")
 
-_DIGITS_PER_VALUE: Final = 20
-"""As in `jsonkept.py`: a run of many digits counts as one value for each group of this many digits."""
-
 
 class LongHeader(Generic[MessageT]):
     """Reads a long header, block by block; `jsonstream.py` says how. Or at once, if it is a plain one."""
@@ -149,7 +146,7 @@ class LongHeader(Generic[MessageT]):
         plain = read_plainly(text, self._tensors.key, limits)
         if plain is None:
             return None
-        most = sum(int(np.count_nonzero(octets == mark)) for mark in b",[{") + len(text) // _DIGITS_PER_VALUE
+        most = sum(int(np.count_nonzero(octets == mark)) for mark in b",[{") + len(text) // DIGITS_PER_VALUE
         if most - sum(spec.count - 1 for spec in plain[1] if spec.data is not None) > limits.max_json_values:
             return None
         try:

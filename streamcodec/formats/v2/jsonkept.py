@@ -16,16 +16,12 @@ import numpy as np
 from streamcodec.engine.errors import LimitExceededError, MessageError
 from streamcodec.engine.json.marks import OPEN_ARRAY
 from streamcodec.engine.json.objectend import WHITE_SPACE
-from streamcodec.engine.json.scan import LONG_BYTES, Block
+from streamcodec.engine.json.scan import DIGITS_PER_VALUE, LONG_BYTES, Block
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 
 _TAIL_BYTES: Final = 256
 """Bytes of the name of a member, its colon and the white space around them, if a block ends within them."""
-
-_DIGITS_PER_VALUE: Final = 20
-"""An integer of thousands of digits counts as one value for each group of this many digits: its conversion takes
-quadratic time."""
 
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{100,}")
 
@@ -69,7 +65,7 @@ class KeptText:
         tail = block.text[int(block.places[last - 1]) : end] if last > first else self._tail + part
         self._tail = tail if len(tail) <= _TAIL_BYTES and (last > first or self._tail) else b""
         self._value_count += block.value_count(first, last)
-        self._value_count += sum(len(match[0]) // _DIGITS_PER_VALUE for match in _LONG_NUMBER.finditer(part))
+        self._value_count += sum(len(match[0]) // DIGITS_PER_VALUE for match in _LONG_NUMBER.finditer(part))
 
     def find(
         self, resolved: re.Pattern[bytes], depth: int, block: Block, start: int, end: int

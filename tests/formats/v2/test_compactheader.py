@@ -10,7 +10,7 @@ import pytest
 
 from streamcodec import DATATYPES, DEFAULT_LIMITS, Limits, RemoteProtocolError, parse_request_header
 from streamcodec.formats.v2 import header as strict_way
-from streamcodec.formats.v2.compactheader import read_compactly
+from streamcodec.formats.v2.compactheader import MOST_BYTES, read_compactly
 from streamcodec.testing import describe_error, describe_header
 from tests.effort import IS_EXHAUSTIVE
 from tests.formats.v2.messages import binary
@@ -170,6 +170,30 @@ def test_values_at_their_limits_are_compact_and_beyond_not(
     text = valued(datatype, data)
     assert check(text, Limits(**limits))
     assert not check(text, Limits(**{name: value - 1 for name, value in limits.items()}))
+
+
+LONG = valued("FP64", [value / 7 for value in range(2_500)])
+
+
+@pytest.mark.parametrize(
+    ("text", "is_compact"),
+    [
+        (LONG, True),
+        (valued("BYTES", ["a,[{" * 10_000]), True),
+        (valued("FP64", [0.5] * 9_000, name="a" * 4_096), False),
+        (json.dumps({"inputs": [TENSOR]}).encode() + b" " * 40_000, False),
+    ],
+)
+def test_long_headers_are_compact_if_there_is_little_but_values(text: bytes, is_compact: bool) -> None:
+    assert 32 << 10 < len(text) <= MOST_BYTES
+    assert check(text) is is_compact
+
+
+@pytest.mark.parametrize("limit", ["max_json_text_bytes", "max_json_values"])
+def test_a_long_header_at_its_limits_is_compact_and_beyond_not(limit: str) -> None:
+    most = len(LONG) if limit == "max_json_text_bytes" else LONG.index(b"[0.0") + len("}]}") + len(LONG) // 20
+    assert check(LONG, Limits(**{limit: most}))
+    assert not check(LONG, Limits(**{limit: most - 1}))
 
 
 def test_at_the_limit_of_a_message_it_is_compact() -> None:
