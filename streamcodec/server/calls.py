@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar, cast
 import anyio
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
-from streamcodec.engine.message import Part, Values
+from streamcodec.engine.message import Part
 from streamcodec.engine.record import replaced
 from streamcodec.engine.rows import Rows, Window, WindowIterable
 from streamcodec.engine.spec import TensorSpec
@@ -151,7 +151,10 @@ class Caller:
             finally:
                 if client is not None:
                     client.forget()
-            outputs = {name: await _synchronous(value, name, header) for name, value in outputs.items()}
+            outputs = {
+                name: await _synchronous(value, name, header) if isinstance(value, Rows) else value
+                for name, value in outputs.items()
+            }
             if isinstance(inference, LaneInference):
                 return await self._in_thread(partial(inference.reply, outputs, header))
             if resolved.is_quick(outputs, header):
@@ -369,9 +372,9 @@ async def _predicted(inference: Inference, request: InferenceRequest) -> Outputs
         watch.call_ended()
 
 
-async def _synchronous(value: Values, name: str, header: RequestHeader) -> Values:
-    """Wait for all rows of an output that is sent as JSON, which is written at once; return other values unchanged."""
-    if not isinstance(value, Rows) or not value.is_asynchronous:
+async def _synchronous(value: Rows, name: str, header: RequestHeader) -> Rows:
+    """Wait for all rows of an output that is sent as JSON, which is written at once; return other rows unchanged."""
+    if not value.is_asynchronous:
         return value
     requested = next((output for output in header.outputs or () if output.name == name), None)
     if header.wants_binary(requested):

@@ -85,6 +85,7 @@ class Recognized:
     __slots__ = (
         "_found",
         "_head",
+        "_outline",
         "form",
         "generation",
         "header_length",
@@ -110,6 +111,7 @@ class Recognized:
         self.resolved: ResolvedHead | None = None
         self._found = found
         self._head: RequestHead | None = None
+        self._outline: RequestHead | None = None
 
     @property
     def head(self) -> RequestHead:
@@ -121,7 +123,9 @@ class Recognized:
     @property
     def outline(self) -> RequestHead:
         """The head without its fields, for records that read them when somebody asks."""
-        return self._read(_NO_FIELDS)
+        if self._outline is None:
+            self._outline = self._read(_NO_FIELDS)
+        return self._outline
 
     def _read(self, fields: Fields) -> RequestHead:
         method, target = self._found[METHOD].decode(), self._found[TARGET].decode()
