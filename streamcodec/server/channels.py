@@ -24,6 +24,7 @@ from streamcodec.server.patience import Taking
 from streamcodec.server.session import Session, Step
 from streamcodec.transports import aio, turns
 from streamcodec.transports.acknowledged import unacknowledged_bytes
+from streamcodec.transports.inlet import Inlet
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.source import EventSource
 from streamcodec.transports.system import send_some
@@ -44,6 +45,9 @@ _REST_SECONDS: Final = 0.002
 """How long the rest of a small request is awaited before the request begins without it. Many clients send head and body
 by two calls, so the body comes some microseconds after the head. A request that has come whole takes a third of the
 time. Its answer is not late: it needs the rest in any case."""
+
+_READING_SECONDS: Final = 0.001
+"""In which the event loop reads what it has been told of: any time does, because it reads before its timers."""
 
 Look = Callable[[float], float]
 """Gets the time, and returns the seconds until its next call is due; raises `TimeoutError` to give up."""
@@ -213,8 +217,14 @@ class ProtocolChannel(EventProtocol[Any]):
         self._taking = taking
         self._look: Look = _for_ever
         self._is_behind = False
-        self._shared = self._number = 0
+        self._share = turns.Share(self._turns)
         self._rest: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin. A small request is expected of each client that has come."""
+        super().connection_made(transport)
+        self._inlet = Inlet(self.transport)
+        self._turns.small += 1
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:  # type: ignore[override] # a source and a time limit are added
         """Let asyncio read until there is an event that the callbacks have not handled."""
@@ -228,11 +238,20 @@ class ProtocolChannel(EventProtocol[Any]):
 
     async def _read(self) -> None:
         """Wait for bytes, or until the next look is due. A timer costs a quarter of a cancel scope."""
-        timer = self._loop.call_later(self._look(self._loop.time()), self._wake)
+        timer = self._loop.call_later(self._look(self._loop.time()), self._wake_to_look)
         try:
             await super()._read()
         finally:
             timer.cancel()
+            if not self.transport.is_closing():
+                self._inlet.wake_for(1)
+
+    def _wake_to_look(self) -> None:
+        """End the wait, in which more bytes may have come than the system has told; these are read first."""
+        if not self.transport.is_closing() and self._inlet.wake_for(1):
+            self._loop.call_later(_READING_SECONDS, self._wake)
+        else:
+            self._wake()
 
     async def send(self, parts: Parts) -> None:
         """Send in slices, so that the transport buffers little; without parts, wait until it has sent its buffer."""
@@ -250,25 +269,40 @@ class ProtocolChannel(EventProtocol[Any]):
     def buffer_updated(self, nbytes: int) -> None:
         """Take the bytes that have arrived. A large request is read in shares: others have their turn in between."""
         self.source.buffer_updated(nbytes)
-        session = self._session
-        incoming = session.connection.incoming
-        if not incoming.is_filling or session.reservation.is_short:
-            self._turns.reads += 1
+        if self._session.connection.incoming.is_filling:
+            self._read_on(nbytes)
+        else:
             self.received()
-        elif self._turns.is_over(turns.LARGE):
-            self._fall_behind(turns.LARGE)
-        elif incoming.received - self._shared >= turns.SHARE_BYTES:
-            self._shared = incoming.received
-            self._end_share()
         if not self._is_reading:
             self._pause()
 
-    def _end_share(self) -> None:
-        """Leave others their turn, if there was another since the last share: to stop reading costs something."""
-        self._turns.reads += 1
-        if self._turns.reads != self._number + 1:
+    @property
+    def _is_filling(self) -> bool:
+        """Whether a large tensor is being filled, so that there can be no event yet."""
+        session = self._session
+        return session.connection.incoming.is_filling and not session.reservation.is_short
+
+    def _read_on(self, nbytes: int) -> None:
+        """Read what more has come of a large message, if it has the time and a share left, after so many bytes."""
+        is_over = self._share.is_over(nbytes) or self._turns.is_over(turns.LARGE)
+        try:
+            while not is_over and self._is_filling and (nbytes := self._inlet.read(self.source, self._share.left)):
+                is_over = self._share.is_over(nbytes)
+        except OSError:
+            self.transport.abort()
+            return
+        if not self._is_filling:
+            self._end_filling()
+            return
+        self._inlet.wake_for(len(self.source.get_buffer(-1)))
+        if is_over:
             self._fall_behind(turns.LARGE)
-        self._number = self._turns.reads
+
+    def _end_filling(self) -> None:
+        """Go on after the last byte of a large tensor. The next turn is that of others, who come by then."""
+        self._inlet.wake_for(1)
+        self._turns.notice_end()
+        self.received()
 
     def received(self) -> None:
         """Answer small complete requests at once, and leave all others to the waiting task.
@@ -293,7 +327,7 @@ class ProtocolChannel(EventProtocol[Any]):
     def _answer_some(self, count: int) -> None:
         session, outbox = self._session, self._outbox
         has_event = self._event is not NEED_DATA  # the waiting task has been woken, and has not taken it yet
-        if has_event or (session.connection.incoming.is_filling and not session.reservation.is_short):
+        if has_event or self._is_filling:
             return
         if self.source is session:
             has_waited = self._rest is not None
@@ -316,6 +350,7 @@ class ProtocolChannel(EventProtocol[Any]):
                     session.observation = None
                     observation.bytes_out = len(answer)
                     observation.end()
+                self._turns.small += 1
                 count -= 1
                 if count <= 0 and not session.is_idle:
                     self._fall_behind()

@@ -77,7 +77,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
                 been sent, and the connection must be closed.
             OSError: the connection is broken.
         """
-        share = turns.SENT_BYTES
+        share = turns.Share(turns.of_loop())
         async with aclosing(async_batches(parts)) as coming:
             async for batch in coming:
                 for piece in pieces(batch):
@@ -88,14 +88,11 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
                     self.transport.write(piece)
                     self.given += len(piece)
                     await self._drain()  # before the next buffer is made, because it may use the same memory
-                    share -= len(piece)
+                    is_share_over = share.is_over(len(piece))
                     if turns.is_over(turns.LARGE):
                         await turns.wait(turns.LARGE)
-                    elif share <= 0:
+                    elif is_share_over:
                         await asyncio.sleep(0)
-                    else:
-                        continue
-                    share = turns.SENT_BYTES
 
     def received(self) -> None:
         """Look at the bytes that have arrived; asyncio calls this. By default, an event ends the wait for it.

@@ -7,8 +7,9 @@ to begin another piece of work waits for a later turn: a task at a gate (`wait`)
 (`later`). Both let a few through in each turn, in order of arrival. The clock belongs to the loop and not to a call, so
 a new call does not reset it. Health checks are let through first, and so is whoever goes on sending a message.
 
-Beside large messages, small ones come first: a connection reads and sends only so many bytes of a large one in a turn,
-and all of them have only a part of the turn's time.
+Beside large messages, small ones come first: a connection reads and sends only so many bytes of a large one in a turn
+(`Share`), and all of them have only a part of the turn's time. Where no small ones have come lately, a share is longer:
+after each of them the code that goes on has to be brought into the processor's cache again.
 
 A paced source does not do long work at once: it returns `NEED_TURN`. Such pieces run one at a time, in the *lane* of
 the loop (`work`). So each turn has one of them: sixteen clients with long work delay a health check no longer than one
@@ -48,11 +49,14 @@ _TRIO_TURN_SECONDS: Final = 0.005
 turns. With 2 ms, 64 clients with small requests took 1.4 of the processor time."""
 
 _LARGE_PARTS: Final = 4
-"""Large messages have one of so many parts of a turn; the others are for small ones. On trio they have all: there,
-nobody is told when a turn begins."""
+"""Beside small messages, large ones have one of so many parts of a turn. On trio they have all: there, nobody is told
+when a turn begins."""
 
 _LARGE_PLACES: Final = 2
 """Callbacks of large messages that are called in one turn: so many have the time for their shares."""
+
+_SMALL_SECONDS: Final = 0.05
+"""After a small request, others are expected for so long."""
 
 _BEHIND_SECONDS: Final = 0.001
 """Time in each turn for callbacks that have waited, together. The last one may exceed it."""
@@ -91,7 +95,7 @@ class Turns:
 
     Attributes:
         behind: functions that wait for a later turn, in the order in which they are called; but for urgent ones.
-        reads: of small messages, and shares of large ones. Whoever counts tells by it whether there are others.
+        small: how many small requests have been answered at once; whoever answers them counts.
         lane: held by the long work of this turn.
         threads: of compressed bodies. They are its own, so models that use all other threads do not delay them.
     """
@@ -111,7 +115,9 @@ class Turns:
         self._ahead: deque[Callable[[], None]] = deque()
         self.behind: deque[Callable[[], None]] = deque()
         self._large: deque[Callable[[], None]] = deque()
-        self.reads: int = 0
+        self.small: int = 0
+        self._small_before = 0
+        self._small_until = 0.0
         self.lane = anyio.Lock()
         self.threads = anyio.CapacityLimiter(1)
 
@@ -121,7 +127,7 @@ class Turns:
         Args:
             source: may have `is_urgent`, which is true for health checks. These wait only if they take as long again.
                 And `is_idle`, which is true if nothing has come: then there is nothing to wait with. And `is_large`,
-                which is true for large messages: these have less time.
+                which is true for large messages: beside small ones these have less time.
         """
         now = perf_counter()
         if now < self._no_sooner:
@@ -132,10 +138,22 @@ class Turns:
             return False
         self._schedule()
         if getattr(source, "is_large", False):
-            return spent >= self._large_most
+            return spent >= (self._large_most if self.has_small() else self._most)
         if spent <= self._most or getattr(source, "is_idle", False):
             return False
         return spent >= 2 * self._most or not getattr(source, "is_urgent", False)
+
+    def has_small(self) -> bool:
+        """Whether there have been small requests lately, so that large messages should leave room for others."""
+        now = perf_counter()
+        if self.small != self._small_before:
+            self._small_before = self.small
+            self._small_until = now + _SMALL_SECONDS
+        return now < self._small_until
+
+    def notice_end(self) -> None:
+        """Have another turn begin in time for those who come in it; else nobody may tell that this one has ended."""
+        self._schedule()
 
     def is_crowded(self, source: object) -> bool:
         """Whether a task that has waited for bytes has to wait again: a crowd has come before it, or as `is_over`."""
@@ -222,12 +240,34 @@ class _Large:
 
 LARGE: Final = _Large()
 
-SHARE_BYTES: Final = 1 << 20
-"""Of a large message, as much is read in one turn, if the time suffices and there are others. This takes 0.15 ms and
-more. Without a limit, uvloop reads up to 32 times while there is more. To stop and begin again takes 0.01 ms."""
+SHARE_BYTES: Final = 256 << 10
+"""Of a large message, as much is read or sent in one turn beside small ones. This takes 0.1 ms."""
 
-SENT_BYTES: Final = 512 << 10
-"""Of a large message, as much is sent in one turn, if the time suffices. It takes as long."""
+LONG_SHARE_BYTES: Final = 2 << 20
+"""The same where there have been no small ones lately. It takes 0.5 ms, and to stop and begin again 0.1 ms on a busy
+machine."""
+
+
+class Share:
+    """What one connection reads of its large messages, or sends, between two turns of others."""
+
+    def __init__(self, turns: Turns) -> None:
+        """Begin with a whole share."""
+        self._turns = turns
+        self._moved = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still be moved; 0 or less if there are none."""
+        return (SHARE_BYTES if self._turns.has_small() else LONG_SHARE_BYTES) - self._moved
+
+    def is_over(self, nbytes: int) -> bool:
+        """Count bytes that have been moved; return whether others should have their turn. Then another share begins."""
+        self._moved += nbytes
+        if self._moved < SHARE_BYTES or self.left > 0:
+            return False
+        self._moved = 0
+        return True
 
 
 def _loop_of_asyncio() -> asyncio.AbstractEventLoop | None:

@@ -32,7 +32,7 @@ def take_away() -> None:
         (select, ("poll", "epoll", "devpoll", "kqueue")),
         (select, [name for name in vars(select) if name.startswith("POLL")]),
         (socket, ("AF_UNIX", "SO_REUSEPORT", "SO_PEERCRED")),
-        (os, ("fork", "posix_fallocate")),
+        (os, ("fork", "posix_fallocate", "readv")),
         (signal, ("SIGALRM", "SIGHUP", "SIGCHLD", "setitimer", "pause")),
     ):
         for name in names:

@@ -309,15 +309,19 @@ def test_callbacks_that_have_waited_share_a_turn(monkeypatch: pytest.MonkeyPatch
     assert order == [*"abcabcabc"]
 
 
-def test_large_messages_have_a_part_of_a_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_small", [False, True])
+def test_large_messages_have_a_part_of_a_turn_beside_small_ones(
+    run: Run, monkeypatch: pytest.MonkeyPatch, has_small: bool
+) -> None:
     clock = [0.0]
     for name in ("_now", "perf_counter"):
         monkeypatch.setattr(turns, name, lambda: clock[0])
 
     async def main() -> None:
         await turns.wait()
+        turns.of_loop().small += has_small
         found = []
-        scale = 2.5 * 4 if is_trio() else 1.0  # on trio they have all of it
+        scale = (2.5 if is_trio() else 1.0) * (4 if is_trio() or not has_small else 1)  # on trio they have all of it
         for now in (0.0, 0.0004, 0.0006):
             clock[0] = now * scale
             found.append(turns.is_over(turns.LARGE))
@@ -326,6 +330,59 @@ def test_large_messages_have_a_part_of_a_turn(run: Run, monkeypatch: pytest.Monk
         assert not turns.is_over(turns.LARGE)
 
     run(main)
+
+
+def test_small_messages_are_expected_for_some_time_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(turns, "perf_counter", lambda: clock[0])
+    shared = turns.Turns()
+    assert not shared.has_small()
+    for _ in range(2):
+        shared.small += 1
+        assert shared.has_small()
+        clock[0] += 0.04
+        assert shared.has_small()
+    clock[0] += 0.02
+    assert not shared.has_small()
+
+
+def test_a_share_is_short_beside_small_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = turns.Turns()
+    has_small = [True]
+    monkeypatch.setattr(shared, "has_small", lambda: has_small[0])
+    share = turns.Share(shared)
+    for _ in range(2):
+        assert share.left == turns.SHARE_BYTES
+        assert not share.is_over(turns.SHARE_BYTES - 1)
+        assert share.left == 1
+        assert share.is_over(1)
+    has_small[0] = False
+    assert not share.is_over(turns.LONG_SHARE_BYTES - 1)
+    assert share.left == 1
+    assert share.is_over(1000), "what is more is not owed"
+    assert share.left == turns.LONG_SHARE_BYTES
+    assert not share.is_over(turns.SHARE_BYTES)
+    has_small[0] = True
+    assert share.is_over(1)
+
+
+def test_a_turn_that_is_noticed_to_end_is_over_when_the_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    for name in ("_now", "perf_counter"):
+        monkeypatch.setattr(turns, name, lambda: clock[0])
+
+    async def main() -> None:
+        shared = turns.of_loop()
+        for is_noticed in (False, True):
+            clock[0] += 0.003
+            if is_noticed:
+                shared.notice_end()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert shared.is_over() is not is_noticed
+            await shared.wait()
+
+    asyncio.run(main())
 
 
 def test_callbacks_that_are_urgent_take_turns_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
