@@ -74,6 +74,7 @@ class Link:
         self._shared = shared
         self._client = client
         self._connection = ServerConnection(shared.limits, paced=True)
+        self._is_observed = observe is not None
         self._recording = Recording(observe, self._connection.incoming)
         self._incoming = Incoming(self._connection)
         self._has_begun_answer = False
@@ -159,7 +160,8 @@ class Link:
         """Report that a request is over, and how much has been sent; return whether there may be another."""
         self._progress.crossing = None
         self._has_begun_answer = False
-        self._recording.end(given)
+        if self._is_observed:
+            self._recording.end(given)
         self.taking.has_all()
         self._shared.admission.used(self)
         return not self._is_leaving and self._connection.incoming.state is not State.CLOSED
@@ -361,14 +363,16 @@ class Link:
         """Report that a request is passed on."""
         self._is_waiting = False
         self._progress.request_count += 1
-        self._recording.begin(request.known.head)
-        self._recording.asks()
+        if self._is_observed:
+            self._recording.begin(request.known.head)
+            self._recording.asks()
 
     def answers(self, status: int) -> None:
         """Report that an answer is sent."""
         if not self._has_begun_answer:
             self._has_begun_answer = True
-            self._recording.answers(status)
+            if self._is_observed:
+                self._recording.answers(status)
 
     def ends(self, request: Request) -> None:
         """Report that the answer has been sent."""

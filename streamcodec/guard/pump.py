@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, cast
 
 from streamcodec.http.scratch import NOTHING, borrow, idle_blocks
@@ -19,6 +20,10 @@ from streamcodec.transports.system import send_some
 
 PUMP_BYTES: Final = 256 << 10
 """Most bytes of one read. They are sent while they are in the processor's cache."""
+
+
+Check = Callable[[memoryview], None]
+"""Takes the next bytes, and raises `MessageError` if they break a rule."""
 
 
 class Readiness:
@@ -103,8 +108,8 @@ class Pump:
         self._pipes = pipes
         self._pipe: Pipe | None = None
         self._unsent: list[memoryview] = []
-        self._source: socket.socket | None = None
-        self._sink: socket.socket | None = None
+        self._source: socket.socket
+        self._sink: socket.socket
         self._is_blocked = False
         self.left: int = 0
         self.sent: int = 0
@@ -115,13 +120,38 @@ class Pump:
         """Whether everything has been sent."""
         return not (self.left or self._unsent or self._pipe)
 
-    def begin(self, source: socket.socket, sink: socket.socket, buffers: list[memoryview], left: int) -> None:
-        """Send some bytes, and so many others after them, which `read` gets."""
+    def begin(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        buffers: list[memoryview],
+        left: int,
+        check: Check | None = None,
+        *,
+        is_more: bool,
+    ) -> None:
+        """Send some bytes, and so many others after them, which `read` gets.
+
+        Args:
+            source: of the others.
+            sink: takes all of them.
+            buffers: are sent at once.
+            left: how many others there are.
+            check: as of `read`.
+            is_more: whether some of the others have probably come. If they are few, they are sent by the same call.
+
+        Raises:
+            OSError: the source is broken. Nothing has been sent.
+            MessageError: raised by `check`. Nothing has been sent.
+        """
         self._source, self._sink = source, sink
         self.left, self._unsent, self.sent, self.is_lost = left, buffers, 0, False
+        if is_more and 0 < left <= PUMP_BYTES:
+            with suppress(BlockingIOError):
+                self._copy(check)
         self._send()
 
-    def read(self, check: Callable[[memoryview], None] | None) -> bool:
+    def read(self, check: Check | None) -> bool:
         """Read once, and send what has come; return False at the end of the connection.
 
         Args:
@@ -132,16 +162,15 @@ class Pump:
             OSError: the source is broken.
             MessageError: raised by `check`.
         """
-        source = cast("socket.socket", self._source)
         pipe = self._pipes.borrow() if check is None else None
-        count = self._copy(source, check) if pipe is None else self._move(source, pipe)
+        count = self._copy(check) if pipe is None else self._move(pipe)
         self._send()
         return bool(count)
 
-    def _move(self, source: socket.socket, pipe: Pipe) -> int:
+    def _move(self, pipe: Pipe) -> int:
         """Take what has come into a pipe."""
         try:
-            count = pipe.fill(source, self.left)
+            count = pipe.fill(self._source, self.left)
         except BaseException:
             self._pipes.give_back(pipe)
             raise
@@ -149,18 +178,19 @@ class Pump:
         self._pipe = pipe
         return count
 
-    def _copy(self, source: socket.socket, check: Callable[[memoryview], None] | None) -> int:
+    def _copy(self, check: Check | None) -> int:
         """Take what has come into memory."""
         memory = borrow(self._idle, PUMP_BYTES)
         try:
-            come = memory[: source.recv_into(memory[: self.left])]
+            come = memory[: self._source.recv_into(memory[: self.left])]
             self.left -= len(come)
             if check is not None:
                 check(come)
         except BaseException:
             self._idle.append(memory)
             raise
-        self._memory, self._unsent = memory, [come]
+        self._memory = memory
+        self._unsent.append(come)
         return len(come)
 
     def unsent(self) -> list[memoryview]:
@@ -173,7 +203,7 @@ class Pump:
         self._release_pipe()
         if self._is_blocked:
             self._is_blocked = False
-            self._loop.remove_writer(cast("socket.socket", self._sink))
+            self._loop.remove_writer(self._sink)
 
     def close(self) -> None:
         """Stop for ever, and refer to nobody."""
@@ -186,16 +216,16 @@ class Pump:
             self._pipe = None
 
     def _send(self) -> None:
-        sent, sink = 0, cast("socket.socket", self._sink)
+        sent = 0
         try:
-            sent = send_some(sink, self._unsent) if self._pipe is None else self._pipe.empty(sink)
+            sent = send_some(self._sink, self._unsent) if self._pipe is None else self._pipe.empty(self._sink)
         except BlockingIOError:
             pass
         except OSError:
             self.is_lost = True
         self.sent += sent
         if self._pipe is None:
-            self._unsent = _rest(self._unsent, sent)
+            self._unsent = [] if sent == sum(map(len, self._unsent)) else _rest(self._unsent, sent)
         elif not self._pipe.held:
             self._release_pipe()
         if not (self._unsent or self._pipe):
@@ -205,16 +235,16 @@ class Pump:
         elif not (self._is_blocked or self.is_lost):
             self._is_blocked = True
             self._reading.stop()
-            self._loop.add_writer(sink, self._writable)
+            self._loop.add_writer(self._sink, self._writable)
 
     def _writable(self) -> None:
         self._send()
         if self.is_lost or not (self._unsent or self._pipe):
             self._is_blocked = False
-            self._loop.remove_writer(cast("socket.socket", self._sink))
-            if self.left and not self.is_lost:
-                self._reading.start(cast("socket.socket", self._source))
-            else:
+            self._loop.remove_writer(self._sink)
+            if not self.is_lost:
+                self._reading.start(self._source)
+            if self.is_lost or not self.left:
                 self._drained()
 
 
@@ -224,8 +254,6 @@ def do_nothing() -> None:
 
 def _rest(buffers: list[memoryview], sent: int) -> list[memoryview]:
     """Return the rest of some buffers, of which so many bytes have been sent."""
-    if sent == sum(map(len, buffers)):
-        return []
     rest = []
     for buffer in buffers:
         if sent < len(buffer):

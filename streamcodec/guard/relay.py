@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import NEED_DATA
@@ -39,7 +39,7 @@ from streamcodec.server.accepting import brings_health_check
 from streamcodec.server.channels import Look
 from streamcodec.server.patience import first_timeout
 from streamcodec.transports import turns
-from streamcodec.transports.sync import received
+from streamcodec.transports.sync import input_poll, received
 
 _SECONDS: Final = 0.1
 """So long a byte is awaited here. Then the task waits, with time limits, and looks whether the client is there. And so
@@ -96,6 +96,7 @@ class Relay:
         self._answer: Answer | None = None
         self._held: Held | None = None
         self._server = self._socket
+        self._server_poll: Any  # while there is `_held`
         self._asked = -math.inf
         self._asks_often = False
         self._seen = 0
@@ -213,13 +214,16 @@ class Relay:
                 return False
         if (left and not self._passage.has_room(2 * PUMP_BYTES)) or (held := self._hold()) is None:
             return False
+        is_more = len(self._data) == SCRATCH_BYTES
         self._request, self._data, self._coming = request, b"", None
         before, self._asked = self._asked, self._loop.time()
         self._asks_often = self._asked - before < _SECONDS
         held.is_good = False
         self._passage.begins(request)
-        self._up.begin(self._socket, self._server, [memoryview(request.known.outgoing), body], left)
-        self._seen, self._down.sent = self._up.sent, 0
+        self._down.sent = 0
+        buffers = [memoryview(request.known.outgoing), body]
+        self._up.begin(self._socket, self._server, buffers, left, request.check, is_more=is_more)
+        self._seen = self._up.sent
         if self._up.is_lost:
             self._hand_over()
         return True
@@ -228,10 +232,11 @@ class Relay:
         """Return a connection to the server behind, if a request may be passed on now and one is kept."""
         if not self._passage.may_begin():
             return None
-        if self._held is not None and not self._held.connection.is_usable:  # its end may wait behind this request
+        if self._held is not None and self._server_poll.poll(0):  # its end may wait behind this request
             self._give_back(is_good=False)
         if self._held is None and (held := self._upstream.hold_at_once()) is not None:
             self._held, self._server = held, held.plain_socket
+            self._server_poll = input_poll(self._server)
             self._from_server.start(self._server)
             if self._clock is None:
                 self._clock = self._loop.call_later(_SECONDS, self._look_at_clock)
@@ -280,8 +285,9 @@ class Relay:
             return
         self._answer = answer
         self._passage.answers(answer.status)
+        is_more = len(self._come) == SCRATCH_BYTES
         body, self._come = memoryview(self._come)[len(answer.text) :], b""
-        self._down.begin(self._server, self._socket, [memoryview(answer.outgoing), body], left)
+        self._down.begin(self._server, self._socket, [memoryview(answer.outgoing), body], left, is_more=is_more)
         self._answer_drained()
 
     def _answer_drained(self) -> None:
@@ -295,9 +301,7 @@ class Relay:
             self._passage.ends(request)
             self._from_client.start(self._socket)
             cast("Held", self._held).is_good = True
-            if self._asks_often:
-                self._from_server.start(self._server)  # whose reading has stopped if the client took its answer slowly
-            else:
+            if not self._asks_often:
                 self._give_back(is_good=True)
 
     def _look_at_clock(self) -> None:

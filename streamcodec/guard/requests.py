@@ -136,7 +136,9 @@ class Requests:
         if len(header) < known.header_length:
             return None
         try:
-            return Request(known, text, self._tensors(known, header) if header else (), self._limits)
+            key = known.declared, known.length, known.permit.null_is_nan, header
+            tensors = self._headers.get(key) if header else ()
+            return Request(known, text, self._tensors(key) if tensors is None else tensors, self._limits)
         except MessageError:
             return None
 
@@ -163,8 +165,8 @@ class Requests:
         self._heads.put((client, text), known)
         return known
 
-    def _tensors(self, known: Known, header: bytes) -> Sequence[TensorSpec]:
-        """Return what a JSON header says about the tensors whose bytes have to be checked.
+    def _tensors(self, key: _Header) -> Sequence[TensorSpec]:
+        """Read what a JSON header says about the tensors whose bytes have to be checked.
 
         Returns:
             All tensors, or none if no byte of them has to be checked.
@@ -172,20 +174,17 @@ class Requests:
         Raises:
             MessageError: it is refused, or does not fit the length of the body.
         """
-        is_nan = known.permit.null_is_nan
-        key = (known.declared, known.length, is_nan, header)
-        found = self._headers.get(key)
-        if found is None:
-            decoder = request_decoder(
-                header_length=known.declared,
-                body_length=known.length,
-                limits=self._limits,
-                pause_after_header=True,
-                null_is_nan=is_nan,
-            )
-            decoder.feed(header)
-            event = cast("HeaderReceived[RequestHeader]", decoder.next_event())  # the first event, because it is whole
-            tensors = event.header.tensors
-            found = tensors if has_checks(tensors) else ()
-            self._headers.put(key, found)
+        declared, length, is_nan, header = key
+        decoder = request_decoder(
+            header_length=declared,
+            body_length=length,
+            limits=self._limits,
+            pause_after_header=True,
+            null_is_nan=is_nan,
+        )
+        decoder.feed(header)
+        event = cast("HeaderReceived[RequestHeader]", decoder.next_event())  # the first event, because it is whole
+        tensors = event.header.tensors
+        found = tensors if has_checks(tensors) else ()
+        self._headers.put(key, found)
         return found

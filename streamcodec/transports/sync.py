@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.message import Part
@@ -104,6 +104,11 @@ def has_input(sock: Socket) -> bool:
     """
     if isinstance(sock, TlsSocket):
         return sock.has_input
+    return bool(input_poll(sock).poll(0))
+
+
+def input_poll(sock: socket.socket) -> Any:  # noqa: ANN401 - a `select.poll`, or what is used instead
+    """Return what tells by `poll` whether a read of a socket without TLS would return at once."""
     poll = new_poll()
     poll.register(sock, POLLIN)
-    return bool(poll.poll(0))
+    return poll

@@ -20,8 +20,10 @@ from streamcodec.guard import GUARD_LIMITS, pump
 from streamcodec.guard import relay as relay_module
 from streamcodec.guard.link import Link
 from streamcodec.guard.pump import Pump, Readiness
+from streamcodec.guard.relay import Relay
 from streamcodec.guard.requests import Request
 from streamcodec.guard.upstream import Held, Upstream
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.server import ServerOptions
 from streamcodec.server.admission import Admission
 from streamcodec.service import Ending
@@ -115,7 +117,19 @@ def test_an_answer_in_parts(counts: Counts) -> None:
 @pytest.mark.parametrize("seconds", [0.02, 10.0])
 def test_answers_that_are_late(seconds: float, backend: str, counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_module, "_SECONDS", seconds)
-    with _guarded([_after(0.1, OK), OK], backend=backend) as wire:
+    is_left, hand_over = threading.Event(), Relay._hand_over  # noqa: SLF001 - tells when the task goes on
+
+    def noted(relay: Relay) -> None:
+        hand_over(relay)
+        is_left.set()
+
+    def late(sock: socket.socket) -> None:
+        sock.recv(1 << 16)
+        is_left.wait(0.1 if seconds > 1 else 60)
+        sock.sendall(OK)
+
+    monkeypatch.setattr(Relay, "_hand_over", noted)
+    with _guarded([late, OK], backend=backend) as wire:
         assert [_asks(wire) for _ in range(2)] == [b"{}"] * 2
     assert counts.begun == 2
     assert counts.sent == 2 if seconds > 1 else counts.sent < 2
@@ -288,6 +302,19 @@ def test_what_does_not_come_in_one_read(
         for _ in range(3):
             assert wire.send(ask).response().body == body
     assert (counts.begun, counts.sent) == (3, 3)
+
+
+@pytest.mark.parametrize("more", [0, 1, 30_000])
+def test_one_read_takes_all_that_has_come(more: int, counts: Counts) -> None:
+    """A read that was full is followed by another one, which finds nothing, or something, or all."""
+    ask, answer = infer_request(count=25_000), response(bytes(100_000))
+    end = SCRATCH_BYTES + more
+    with _guarded([_after_all(answer[:end], 0.02, answer[end:]), _keep]) as wire:
+        wire.send(ask[:end])
+        time.sleep(0.02)
+        assert wire.send(ask[end:]).response().body == bytes(100_000)
+        assert wire.send(ask).response().body == ask.partition(b"\r\n\r\n")[2]
+    assert (counts.begun, counts.sent) == (2, 2)
 
 
 @pytest.mark.parametrize("seconds", [0.02, 60.0])
