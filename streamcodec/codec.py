@@ -24,7 +24,7 @@ from streamcodec.engine.events import (
     WindowReceived,
 )
 from streamcodec.engine.format import format_decoder
-from streamcodec.engine.inflate import ENCODINGS, Inflater
+from streamcodec.engine.inflate import ENCODINGS, Inflater, parse_content_encoding
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.memory_map import MemoryMap
 from streamcodec.engine.message import Message, Part, binary_form, message_of
@@ -41,7 +41,7 @@ from streamcodec.formats.v2.fields import (
     HEADER_LENGTH_FIELD,
     SAGEMAKER_MEDIA_TYPE,
     VERTEX_AI_MEDIA_TYPE,
-    parse_content_encoding,
+    header_length_of,
     parse_header_length,
     parse_media_type,
 )
@@ -112,6 +112,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "format_decoder",
+    "header_length_of",
     "message_of",
     "new_array",
     "parse_content_encoding",

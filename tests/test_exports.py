@@ -75,6 +75,7 @@ PUBLIC = [
     "encode_request",
     "encode_response",
     "format_decoder",
+    "header_length_of",
     "message_of",
     "new_array",
     "parse_content_encoding",

@@ -46,7 +46,7 @@ WORLD = {
 MAY_IMPORT = {
     "engine": ({"numpy", "ml_dtypes", "msgspec"}, {"engine"}),
     "formats": ({"numpy", "ml_dtypes"}, {"engine", "formats"}),
-    "http": ({"h11"}, {"engine", "formats.v2", "http"}),
+    "http": ({"h11"}, {"engine", "http"}),
     "service": (
         {"numpy"},
         {

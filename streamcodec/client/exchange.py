@@ -35,6 +35,7 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import Event, ResponseHeader
 from streamcodec.http.body import Receiver
@@ -319,7 +320,7 @@ class Exchange:
     def _receiver(self, head: ResponseHead) -> Receiver:
         if self._message is not None and head.status in _SUCCESS and not self._is_in_lane(head):
             return response_decoder(
-                header_length=head.fields.header_length,
+                header_length=header_length_of(head.fields),
                 body_length=head.body_length,
                 limits=self._limits,
                 place=self._placing.place,

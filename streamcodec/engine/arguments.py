@@ -64,3 +64,10 @@ def check_kind(value: object, kind: _Kind, expected: str) -> None:
     if not isinstance(value, kind):
         msg = f"{expected}, not {kind_of(value)}"
         raise LocalProtocolError(msg)
+
+
+def not_field_values() -> LocalProtocolError:
+    """Return the error for something else than the values of an HTTP field."""
+    return LocalProtocolError(
+        "the values of a field are a list of bytes, as [b'128']; text.encode('latin-1') makes bytes of a str"
+    )

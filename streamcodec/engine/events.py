@@ -110,3 +110,7 @@ class EndOfMessage:
 
     nbytes: int
     """Length of the body in bytes: header and tensors, and the envelope around them if the format has one."""
+
+
+Event = HeaderReceived[Any] | TensorReceived | WindowReceived | EndOfMessage
+"""Everything that a decoder reports, whatever the header of its format is."""

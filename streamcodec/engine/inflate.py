@@ -12,10 +12,11 @@ So a piece may be empty.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.arguments import not_field_values
+from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.engine.limits import Limits
 
 ENCODINGS: Final = ("gzip", "deflate")
@@ -31,6 +32,31 @@ FREE_BYTES: Final = 64 << 10
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _ZLIB_WINDOW: Final = zlib.MAX_WBITS
 _RAW_WINDOW: Final = -zlib.MAX_WBITS
+
+
+def parse_content_encoding(values: Sequence[bytes]) -> str | None:
+    """Read the values of all `Content-Encoding` fields of a head.
+
+    Returns:
+        `gzip` or `deflate`, for an `Inflater`; None for a body without compression: no field, or `identity`. RFC 9110,
+        section 8.4.1.3: `x-gzip` is gzip.
+
+    Raises:
+        RemoteProtocolError: `unsupported-encoding`, status 415: another encoding, or several.
+        LocalProtocolError: the values are not a list of bytes.
+    """
+    # As bytes: HTTP has only two blank characters, and only ASCII letters are case-insensitive.
+    try:
+        encoding = b",".join(values).strip(b" \t").lower().decode("latin-1")
+    except TypeError:
+        raise not_field_values() from None
+    if encoding in {"", "identity"}:
+        return None
+    encoding = "gzip" if encoding == "x-gzip" else encoding
+    if encoding not in ENCODINGS:
+        msg = f"a body can be encoded with {' or '.join(ENCODINGS)}, and not with {shown(encoding)}"
+        raise RemoteProtocolError(msg, code=ErrorCode.UNSUPPORTED_ENCODING, status_hint=415)
+    return encoding
 
 
 def checked_encoding(encoding: str) -> str:

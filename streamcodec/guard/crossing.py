@@ -14,6 +14,7 @@ from typing import Final, cast
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, HeaderReceived
 from streamcodec.engine.limits import Limits
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.guard.allowing import BodyCheck
 from streamcodec.guard.documents import DOCUMENT_COPIES, DOCUMENTS, check_document, max_document_bytes
 from streamcodec.guard.fields import RawFields, request_fields
@@ -56,7 +57,7 @@ class Crossing:
         self._collector: Collector | None = None
         if permit.check is not BodyCheck.MESSAGE:
             self._collector = self._collect(has_room)
-        elif head.fields.header_length == 0:
+        elif header_length_of(head.fields) == 0:
             _check_raw(head, limits)
             if not has_room(2 * PIECE_BYTES):
                 raise no_room()

@@ -24,7 +24,7 @@ from http import HTTPStatus
 from typing import Final
 
 from streamcodec.engine.errors import shown
-from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
+from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, header_length_of
 from streamcodec.http.heads import invalid_http
 from streamcodec.http.messages import Fields, RequestHead, ResponseHead
 from streamcodec.http.statuses import ends_with_head
@@ -82,7 +82,7 @@ def request_fields(
     fields += [(b"X-Forwarded-Host", value) for value in head.fields.values(b"host")]
     if chain := [value for value in (*head.fields.values(_FORWARDED_FOR), client.encode("ascii")) if value]:
         fields.append((b"X-Forwarded-For", b", ".join(chain)))
-    if (header_length := head.fields.header_length) is not None:  # a server behind need not know the media type
+    if (header_length := header_length_of(head.fields)) is not None:  # a server behind need not know the media type
         fields.append((_HEADER_LENGTH, b"%d" % header_length))
     if length is not None:
         fields.append((b"Content-Length", b"%d" % length))

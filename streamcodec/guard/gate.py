@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.guard.allowing import BodyCheck, Routes
 from streamcodec.guard.fields import check_names
 from streamcodec.guard.routing import target_of
@@ -80,7 +81,7 @@ class Gate:
         target = target_of(head)
         self._hosts.check(head)
         check_names(head.fields)
-        _ = head.fields.header_form  # whatever is asked for, it can be read
+        _ = header_form_of(head.fields)  # whatever is asked for, it can be read
         passed = self._prefix + target.path + target.query
         if head.method == "GET" and target.path in self._pages:
             return Permit(target=passed, check=BodyCheck.NOTHING, page=target.path)

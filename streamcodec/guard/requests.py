@@ -20,6 +20,7 @@ from streamcodec.engine.events import NEED_DATA, HeaderReceived, NeedData
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.decoder import request_decoder
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.guard.allowing import BodyCheck
 from streamcodec.guard.contents import Contents, has_checks
@@ -149,7 +150,7 @@ class Requests:
             return None
         try:
             permit = self._gate.judge(head)
-            declared = head.fields.header_length
+            declared = header_length_of(head.fields)
         except MessageError:
             return None
         length = head.content_length or 0

@@ -19,6 +19,7 @@ from streamcodec.engine.errors import MessageError, OutOfMemoryError
 from streamcodec.engine.events import HeaderReceived, NeedData, NeedTurn
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.decoder import request_decoder
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.formats.v2.model import Event, RequestHeader
 from streamcodec.guard.contents import Contents
 from streamcodec.guard.pieces import Pieces
@@ -64,7 +65,7 @@ class Screening:
         self._receiver: Pieces | None = None
         self._has_ended = False
         self._decoder = request_decoder(
-            header_length=head.fields.header_length,
+            header_length=header_length_of(head.fields),
             body_length=head.body_length,
             limits=limits,
             pause_after_header=True,

@@ -22,9 +22,8 @@ from typing import Final, Protocol
 
 from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.engine.inflate import SHORT_INPUT_BYTES, Inflater
-from streamcodec.formats.v2.model import Event
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.known import truncated
 

@@ -21,9 +21,8 @@ from streamcodec.engine.errors import (
     MessageError,
     RemoteProtocolError,
 )
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Receiver
 from streamcodec.http.connection import Incoming, State
 from streamcodec.http.heads import check_head, framing_length, invalid_http, parse_head

@@ -39,10 +39,9 @@ from typing import Final
 
 from streamcodec.engine.decoder import LONG_TARGET_BYTES, Buffer
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.engine.inflate import Inflater
 from streamcodec.engine.limits import Limits
-from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.heads import invalid_http

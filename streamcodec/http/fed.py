@@ -15,10 +15,9 @@ from typing import Final
 
 from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, Event, NeedData, NeedTurn
 from streamcodec.engine.inflate import Inflater
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.heads import HOST, check_fields, invalid_http, request_head
 from streamcodec.http.messages import Fields, RequestHead, ResponseHead

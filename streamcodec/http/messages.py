@@ -1,7 +1,7 @@
 """Messages: the content of an HTTP head, as events.
 
 The fields of a head are kept as h11 returns them: names in lower case, values without surrounding white space, both as
-bytes. This room derives from them what the Binary Tensor Data Extension needs, for requests and responses.
+bytes. This room derives from them what a body needs: its length and its compression.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from streamcodec.engine.events import Event
+from streamcodec.engine.inflate import parse_content_encoding
 from streamcodec.engine.record import record
-from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, header_form, parse_content_encoding
-from streamcodec.formats.v2.model import Event
-
-_HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
 
 _NOT_PARSED: Final = ""
 """Placeholder for a content coding that has not been parsed yet."""
@@ -59,24 +57,6 @@ class Fields:
     def is_chunked(self) -> bool:
         """Whether the body comes in chunks; a head with any other transfer coding is refused earlier."""
         return bool(self.values(b"transfer-encoding"))
-
-    @property
-    def header_length(self) -> int | None:
-        """Bytes of the JSON header, from `Inference-Header-Content-Length` or the media type; None if neither gives it.
-
-        Raises:
-            RemoteProtocolError: `invalid-header-length`.
-        """
-        return self.header_form[0]
-
-    @property
-    def header_form(self) -> tuple[int | None, str | None]:
-        """The `header_length`, and the media type that gives it; each is None if it is missing.
-
-        Raises:
-            RemoteProtocolError: `invalid-header-length`.
-        """
-        return header_form(self.values(_HEADER_LENGTH_NAME), self.values(b"content-type"))
 
     def encoding_of(self, content_length: int | None) -> str | None:
         """Return the compression of a body of `content_length` bytes on the wire, or None; an empty body has none.

@@ -33,10 +33,9 @@ from typing import Final
 import h11
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
-from streamcodec.engine.events import NEED_DATA, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.rows import Rows
-from streamcodec.formats.v2.model import Event
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State

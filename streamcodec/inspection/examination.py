@@ -23,6 +23,7 @@ from streamcodec.formats.npy import Archive
 from streamcodec.formats.npy import decoder as npy_decoder
 from streamcodec.formats.safetensors import decoder as safetensors_decoder
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder, response_decoder
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http.messages import RequestHead, ResponseHead
 from streamcodec.inspection.collecting import Collector
 from streamcodec.inspection.forms import Form, body_form, is_inference, recognise
@@ -191,7 +192,7 @@ class _Examination:
         coding = " and ".join(["chunked"] * head.fields.is_chunked + ([f"compressed ({encoding})"] if encoding else []))
         if coding:
             self._notes.append(f"the body is {coding}; its offsets and sizes are those of the decoded bytes")
-        self._header_length = head.fields.header_length
+        self._header_length = header_length_of(head.fields)
         if not self._holds_inference(head):
             self._notes.append("the body is no inference message; it is shown and not checked")
             self._is_document = True

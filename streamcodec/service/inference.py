@@ -33,6 +33,7 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_response
+from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
 from streamcodec.formats.v2.lane import TENSOR_FIELD
@@ -99,7 +100,7 @@ class ResolvedHead:
         self.head = head
         self.header_length: int | None
         self.media_type: str | None
-        self.header_length, self.media_type = head.fields.header_form
+        self.header_length, self.media_type = header_form_of(head.fields)
         self.raw: TensorSpec | Deduce | None = raw_tensor(model, head) if self.header_length == 0 else None
         self.body_length: int | None = self.raw.nbytes if isinstance(self.raw, TensorSpec) else head.body_length
         self.is_gathered: bool = self.raw is not None and self.body_length is None

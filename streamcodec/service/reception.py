@@ -24,6 +24,7 @@ from streamcodec.engine.placement import Place, aligned_block
 from streamcodec.engine.record import record
 from streamcodec.formats.v2.decoder import request_decoder
 from streamcodec.formats.v2.encoder import encode_response
+from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.fed import FedBody
@@ -110,7 +111,7 @@ class Reception:
         Raises:
             RemoteProtocolError: the request can be refused by its head alone.
         """
-        self._header_length, self._media_type = head.fields.header_form
+        self._header_length, self._media_type = header_form_of(head.fields)
         self._body_length = head.body_length
         self._head = head
         self._limits = limits

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from streamcodec import EndOfMessage, Into, TensorSpec, new_array, request_decoder
 from streamcodec.engine.placement import Placement
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import RequestHead, ServerConnection
 from streamcodec.transports import aio, sync
 from streamcodec.transports.protocol import EventProtocol
@@ -53,7 +54,7 @@ def begin(head: object, connection: ServerConnection, array: Array | None) -> No
     def place(spec: TensorSpec) -> Placement:
         return new_array(spec) if array is None else Into(array)
 
-    decoder = request_decoder(header_length=head.fields.header_length, body_length=head.body_length, place=place)
+    decoder = request_decoder(header_length=header_length_of(head.fields), body_length=head.body_length, place=place)
     connection.receive_body(decoder)
 
 

@@ -20,6 +20,7 @@ from streamcodec import (
     encode_response,
     request_decoder,
 )
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import RequestHead, ServerConnection
 from streamcodec.transports import sync
 from tests.server.wire import TIMEOUT
@@ -51,7 +52,7 @@ def _answer(sock: socket.socket, connection: ServerConnection, window_bytes: int
     head = sync.next_event(sock, connection)
     assert isinstance(head, RequestHead)
     decoder = request_decoder(
-        header_length=head.fields.header_length,
+        header_length=header_length_of(head.fields),
         body_length=head.body_length,
         place=lambda _: Windows(max_window_bytes=window_bytes),
     )

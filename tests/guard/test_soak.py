@@ -17,6 +17,7 @@ from streamcodec import Limits
 from streamcodec.client.timeouts import Timeout
 from streamcodec.engine.errors import ErrorCode
 from streamcodec.engine.record import replaced
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.guard import GUARD_LIMITS
 from streamcodec.guard.allowing import BodyCheck
 from streamcodec.guard.gate import Gate
@@ -62,7 +63,7 @@ class _Behind(Observer):
 
 def _is_checked(head: RequestHead) -> bool:
     """Whether the guard looks at the body: of an inference that is not raw."""
-    return Gate(allowed=["all"]).judge(head).check is BodyCheck.MESSAGE and head.fields.header_length != 0
+    return Gate(allowed=["all"]).judge(head).check is BodyCheck.MESSAGE and header_length_of(head.fields) != 0
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable
 
 from streamcodec import NEED_DATA, Limits, RemoteProtocolError, request_decoder
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import RequestHead, ServerConnection
 from tests.http.messages import chunked, length, post
 from tests.processes import forget_peak, peak_resident
@@ -63,7 +64,7 @@ def explode(message: bytes) -> int:
             view = view[connection.feed(view[: 64 << 10]) :]
             while (event := connection.next_event()) is not NEED_DATA:
                 if isinstance(event, RequestHead):
-                    header_length = event.fields.header_length
+                    header_length = header_length_of(event.fields)
                     decoder = request_decoder(header_length=header_length, body_length=None, limits=LIMITS)
                     connection.receive_body(decoder)
     except RemoteProtocolError:

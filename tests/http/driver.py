@@ -25,6 +25,7 @@ from streamcodec import (
     request_decoder,
     response_decoder,
 )
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import (
     ClientConnection,
     Collector,
@@ -56,10 +57,10 @@ def open_message(head: RequestHead | ResponseHead) -> Receiver:
     if isinstance(head, ResponseHead):
         if head.status != 200 or head.fields.values(b"x-kind") == [b"plain"]:
             return Collector(1 << 20)
-        return response_decoder(header_length=head.fields.header_length, body_length=head.body_length)
+        return response_decoder(header_length=header_length_of(head.fields), body_length=head.body_length)
     if head.method != "POST":
         return Collector(1 << 20)
-    return request_decoder(header_length=head.fields.header_length, body_length=head.body_length)
+    return request_decoder(header_length=header_length_of(head.fields), body_length=head.body_length)
 
 
 class Driver:

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from streamcodec import ErrorCode, LimitExceededError, Limits, RemoteProtocolError, request_decoder
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import Collector, Receiver, RequestHead, ResponseHead, ServerConnection
 from tests.http.driver import Driver, client, refuses, server, triad
 from tests.http.messages import (
@@ -183,7 +184,7 @@ def test_a_body_of_another_length_is_refused_before_any_tensor_byte(difference: 
 @pytest.mark.parametrize("sizes", [None, [30]])
 def test_trailing_bytes_show_also_when_the_decoder_was_not_told_the_length(sizes: list[int] | None) -> None:
     def open_untold(event: RequestHead | ResponseHead) -> Receiver:
-        return request_decoder(header_length=event.fields.header_length, body_length=None)
+        return request_decoder(header_length=header_length_of(event.fields), body_length=None)
 
     driver = triad(partial(server, open_untold), framed(BODY + b"??", IHCL, sizes=sizes))
     assert refuses(driver, code=ErrorCode.TRAILING_BYTES, status=400)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from streamcodec import DATATYPES, ErrorCode, RemoteProtocolError, TensorSpec, raw_request_decoder
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import Collector, Receiver, RequestHead, ResponseHead, ServerConnection
 from tests.captures import Capture, ExpectedTensor, Layer, captures, split_message
 from tests.http.driver import Driver, Entry, client, open_message, refuses, server, triad
@@ -37,7 +38,7 @@ def deduce(head: RequestHead) -> TensorSpec:
 
 def open_capture(head: RequestHead | ResponseHead) -> Receiver:
     """Open any captured body: also raw ones."""
-    if isinstance(head, RequestHead) and head.fields.header_length == 0:
+    if isinstance(head, RequestHead) and header_length_of(head.fields) == 0:
         return raw_request_decoder(deduce(head))
     return open_message(head)
 

@@ -19,6 +19,7 @@ from streamcodec import (
     encode_request,
     request_decoder,
 )
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import ClientConnection, Collector, RequestHead, ResponseHead, ServerConnection
 from streamcodec.http import chunks as room
 from streamcodec.http.chunks import Chunks
@@ -207,7 +208,9 @@ def begin(connection: ServerConnection) -> None:
     connection.feed(post(CHUNKED, b"Inference-Header-Content-Length: %d" % (MESSAGE.header_length or 0)))
     event = connection.next_event()
     assert isinstance(event, RequestHead)
-    connection.receive_body(request_decoder(header_length=event.fields.header_length, body_length=event.body_length))
+    connection.receive_body(
+        request_decoder(header_length=header_length_of(event.fields), body_length=event.body_length)
+    )
 
 
 @pytest.mark.parametrize("scatters", [False, True])

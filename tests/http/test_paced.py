@@ -23,6 +23,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.engine.inflate import Inflater
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import ClientConnection, Collector, Receiver, RequestHead, ResponseHead, ServerConnection
 from tests.http.driver import client, raises_local, refuses, server, triad
 from tests.http.messages import (
@@ -51,7 +52,9 @@ def paced_message(resolved: object) -> Receiver:
     assert isinstance(resolved, RequestHead)
     if resolved.method != "POST":
         return Collector(100)
-    return request_decoder(header_length=resolved.fields.header_length, body_length=resolved.body_length, paced=True)
+    return request_decoder(
+        header_length=header_length_of(resolved.fields), body_length=resolved.body_length, paced=True
+    )
 
 
 def gzipped(body: bytes, *, sizes: list[int] | None = None) -> bytes:

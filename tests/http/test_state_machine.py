@@ -29,6 +29,7 @@ from streamcodec import (
     request_decoder,
     response_decoder,
 )
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import (
     ClientConnection,
     Collector,
@@ -223,7 +224,7 @@ class _ServerOwner(_Owner):
         if self.head.method == "GET":
             return Collector(9)
         fields, body_length = self.head.fields, self.head.body_length
-        return request_decoder(header_length=fields.header_length, body_length=body_length, place=self.place())
+        return request_decoder(header_length=header_length_of(fields), body_length=body_length, place=self.place())
 
     @rule()
     def send_response(self) -> None:
@@ -308,7 +309,7 @@ class _ClientOwner(_Owner):
         if self.head.status != 200:
             return Collector(9)
         fields, body_length = self.head.fields, self.head.body_length
-        return response_decoder(header_length=fields.header_length, body_length=body_length, place=self.place())
+        return response_decoder(header_length=header_length_of(fields), body_length=body_length, place=self.place())
 
     def may_ask(self) -> bool:
         return self.asked > self.answered

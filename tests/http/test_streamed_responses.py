@@ -17,6 +17,7 @@ from streamcodec import (
     encode_response,
     request_decoder,
 )
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import RequestHead, ServerConnection
 
 ARRAY = np.arange(1000, dtype=np.float64)
@@ -37,7 +38,7 @@ def _begun(*extra: str) -> tuple[ServerConnection, bytes]:
     connection.feed(head)
     request = connection.next_event()
     assert isinstance(request, RequestHead)
-    length = request.fields.header_length
+    length = header_length_of(request.fields)
     assert length is not None
     connection.receive_body(request_decoder(header_length=length, body_length=request.body_length))
     connection.feed(body[:length])

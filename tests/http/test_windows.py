@@ -27,6 +27,7 @@ from streamcodec import (
     request_decoder,
     response_decoder,
 )
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import ConnectionClosed, Receiver, RequestHead, ResponseHead, ServerConnection
 from streamcodec.http.scratch import SCRATCH_BYTES
 from tests.http.driver import Driver, Entry, client, open_message, raises_local, refuses, server, triad
@@ -43,7 +44,7 @@ def open_windows(head: RequestHead | ResponseHead, *, buffer_count: int, nbytes:
         return open_message(head)
     windows = Windows(max_window_bytes=nbytes, buffer_count=buffer_count)
     make = response_decoder if isinstance(head, ResponseHead) else request_decoder
-    return make(header_length=head.fields.header_length, body_length=head.body_length, place=lambda _: windows)
+    return make(header_length=header_length_of(head.fields), body_length=head.body_length, place=lambda _: windows)
 
 
 def into_windows(
@@ -143,7 +144,7 @@ def begin(*fields: bytes, nbytes: int = 4000) -> tuple[ServerConnection, Decoder
     event = connection.next_event()
     assert isinstance(event, RequestHead)
     receiver = request_decoder(
-        header_length=event.fields.header_length,
+        header_length=header_length_of(event.fields),
         body_length=event.body_length,
         place=lambda _: Windows(max_window_bytes=nbytes),
     )

@@ -17,6 +17,7 @@ from streamcodec import (
     encode_request,
     request_decoder,
 )
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import ClientConnection, Collector, ConnectionClosed, RequestHead, ServerConnection
 from tests.http.messages import GET, chunked, length, post
 
@@ -34,7 +35,7 @@ def begin(*fields: bytes, first: bytes = b"") -> ServerConnection:
     connection.feed(post(IHCL, *fields) + first)
     head = connection.next_event()
     assert isinstance(head, RequestHead)
-    connection.receive_body(request_decoder(header_length=head.fields.header_length, body_length=head.body_length))
+    connection.receive_body(request_decoder(header_length=header_length_of(head.fields), body_length=head.body_length))
     return connection
 
 

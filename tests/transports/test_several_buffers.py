@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA, EndOfMessage, Tensor, TensorReceived, encode_request, request_decoder
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import RequestHead, ServerConnection
 from streamcodec.transports import aio, sync
 
@@ -54,7 +55,7 @@ def take(event: object, connection: ServerConnection, arrays: list[Any]) -> bool
     """Do what an owner does with an event; True at the end of a request."""
     match event:
         case RequestHead():
-            length = event.fields.header_length
+            length = header_length_of(event.fields)
             connection.receive_body(request_decoder(header_length=length, body_length=event.body_length))
         case TensorReceived():
             arrays.append(event.array)

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
+from streamcodec.engine.arguments import not_field_values
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
-from streamcodec.engine.inflate import ENCODINGS
 
 HEADER_LENGTH_FIELD: Final = "Inference-Header-Content-Length"
 """The name of the field in the specification. Field names are case-insensitive."""
+
+_HEADER_LENGTH_NAME: Final = HEADER_LENGTH_FIELD.lower().encode()
 
 SAGEMAKER_MEDIA_TYPE: Final = "application/vnd.sagemaker-triton.binary+json"
 """What Triton's endpoint for Amazon SageMaker reads and answers, with the parameter `json-header-size`."""
@@ -71,7 +73,33 @@ def parse_header_length(values: Sequence[bytes], content_types: Sequence[bytes] 
     try:
         return header_form(values, content_types)[0]
     except (AttributeError, TypeError):
-        raise _not_bytes() from None
+        raise not_field_values() from None
+
+
+class FieldValues(Protocol):
+    """The fields of a head, as `streamcodec.http` has them."""
+
+    def values(self, name: bytes, /) -> list[bytes]:
+        """Return the values of all fields of that name (lower case), in order."""
+        ...
+
+
+def header_length_of(fields: FieldValues) -> int | None:
+    """Return how long the JSON header is, from the fields of a head; see `parse_header_length`.
+
+    Raises:
+        RemoteProtocolError: `invalid-header-length`.
+    """
+    return header_form_of(fields)[0]
+
+
+def header_form_of(fields: FieldValues) -> tuple[int | None, str | None]:
+    """Return the length of the JSON header, and the media type if that declares it.
+
+    Raises:
+        RemoteProtocolError: `invalid-header-length`.
+    """
+    return header_form(fields.values(_HEADER_LENGTH_NAME), fields.values(b"content-type"))
 
 
 def header_form(values: Sequence[bytes], content_types: Sequence[bytes]) -> tuple[int | None, str | None]:
@@ -120,11 +148,6 @@ def checked_media_type(media_type: str) -> str:
     return media_type
 
 
-def _not_bytes() -> LocalProtocolError:
-    msg = "the values of a field are a list of bytes, as [b'128']; text.encode('latin-1') makes bytes of a str"
-    return LocalProtocolError(msg)
-
-
 def _field_length(values: Sequence[bytes]) -> int:
     if len(values) > 1:
         raise _invalid(f"{HEADER_LENGTH_FIELD} occurs {len(values)} times")
@@ -161,7 +184,7 @@ def _unquoted(text: bytes) -> bytes:
 def _decimal(digits: bytes, name: str) -> int:
     value: object = digits
     if isinstance(value, str):  # to which numbers of other alphabets are digits, too
-        raise _not_bytes()
+        raise not_field_values()
     if not digits.isdigit() or len(digits) > _MAX_DIGITS:  # for bytes, `isdigit` accepts only ASCII digits
         raise _invalid(f"{name} is not a plain decimal number")
     return int(digits)
@@ -169,28 +192,3 @@ def _decimal(digits: bytes, name: str) -> int:
 
 def _invalid(message: str) -> RemoteProtocolError:
     return RemoteProtocolError(message, code=ErrorCode.INVALID_HEADER_LENGTH)
-
-
-def parse_content_encoding(values: Sequence[bytes]) -> str | None:
-    """Read the values of all `Content-Encoding` fields of a head.
-
-    Returns:
-        `gzip` or `deflate`, for an `Inflater`; None for a body without compression: no field, or `identity`. RFC 9110,
-        section 8.4.1.3: `x-gzip` is gzip.
-
-    Raises:
-        RemoteProtocolError: `unsupported-encoding`, status 415: another encoding, or several.
-        LocalProtocolError: the values are not a list of bytes.
-    """
-    # As bytes: HTTP has only two blank characters, and only ASCII letters are case-insensitive.
-    try:
-        encoding = b",".join(values).strip(b" \t").lower().decode("latin-1")
-    except TypeError:
-        raise _not_bytes() from None
-    if encoding in {"", "identity"}:
-        return None
-    encoding = "gzip" if encoding == "x-gzip" else encoding
-    if encoding not in ENCODINGS:
-        msg = f"a body can be encoded with {' or '.join(ENCODINGS)}, and not with {shown(encoding)}"
-        raise RemoteProtocolError(msg, code=ErrorCode.UNSUPPORTED_ENCODING, status_hint=415)
-    return encoding

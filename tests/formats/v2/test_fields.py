@@ -11,9 +11,11 @@ from streamcodec import (
     HEADER_LENGTH_FIELD,
     ErrorCode,
     RemoteProtocolError,
+    header_length_of,
     parse_content_encoding,
     parse_header_length,
 )
+from streamcodec.http import Fields
 from tests.engine.triad import accept, decode, refuse
 from tests.formats.v2.messages import Message, binary, json_message, jsonic, message, request
 
@@ -125,6 +127,11 @@ def test_several_content_encodings_are_shown_as_one_list() -> None:
 def test_x_is_no_blank_around_a_content_encoding() -> None:
     with pytest.raises(RemoteProtocolError, match="xgzip"):
         parse_content_encoding([b"Xgzip"])
+
+
+def test_the_fields_of_a_head_tell_the_length() -> None:
+    assert header_length_of(Fields(((HEADER_LENGTH_FIELD.lower().encode(), b"12"),))) == 12
+    assert header_length_of(Fields(())) is None
 
 
 @pytest.mark.parametrize(

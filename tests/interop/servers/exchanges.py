@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from streamcodec import EncodedMessage, EndOfMessage, HeaderReceived, ResponseHeader, TensorReceived, response_decoder
 from streamcodec.engine.events import NEED_DATA
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import ClientConnection, Collector, Fields, ResponseHead
 from streamcodec.transports import sync
 from tests.interop.tensors import Array
@@ -90,7 +91,7 @@ def _receive(sock: socket.socket, connection: ClientConnection) -> Answer:
     answer = Answer(head.status, head.fields)
     collector = Collector(_MAX_TEXT)
     if head.status == _OK:
-        decoder = response_decoder(header_length=head.fields.header_length, body_length=head.body_length)
+        decoder = response_decoder(header_length=header_length_of(head.fields), body_length=head.body_length)
         connection.receive_body(decoder)
     else:
         connection.receive_body(collector)
