@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -21,11 +21,11 @@ from streamcodec.engine.message import Part
 from streamcodec.engine.placement import ALIGNMENT, byte_view
 from streamcodec.engine.record import constructor
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
-from streamcodec.formats.v2.jsonoutput import to_json
+from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, to_json
 from streamcodec.formats.v2.jsonvalues import json_values
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service.inference import ResolvedHead, check_outputs
-from streamcodec.service.models import Outputs
+from streamcodec.service.inference import check_outputs
+from streamcodec.service.models import Model, Outputs
 from streamcodec.service.replies import Reply, WrittenFields
 
 _MAX_FORMS: Final = 64
@@ -56,16 +56,44 @@ _Entry = tuple[str, Datatype]
 _reply: Final = constructor(Reply)
 
 
+class Ordinary(Protocol):
+    """Who writes the answers that are not usual: a `ResolvedHead`, or an endpoint that has no model."""
+
+    @property
+    def model(self) -> Model | None:
+        """Declares the outputs."""
+        ...
+
+    @property
+    def media_type(self) -> str | None:
+        """Of requests that give the header's length by it; their answers are not usual."""
+        ...
+
+    @property
+    def classifies(self) -> bool:
+        """Whether outputs may be asked for as classes."""
+        ...
+
+    @property
+    def nonfinite(self) -> NonFiniteOutput:
+        """How NaN and the infinities are written."""
+        ...
+
+    def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
+        """Make the reply from all kinds of outputs."""
+        ...
+
+
 class Answers:
     """Writes the answers of one model and version to requests that do not give the header's length in another way."""
 
-    __slots__ = ("_entries", "_last", "_resolved", "_start")
+    __slots__ = ("_entries", "_last", "_ordinary", "_start")
 
-    def __init__(self, resolved: ResolvedHead) -> None:
-        """Begin with the head of a request."""
-        self._resolved = resolved
-        model, version = to_json(resolved.model.name), to_json(resolved.version)
-        self._start = f'{{"model_name":{model},"model_version":{version},'
+    def __init__(self, ordinary: Ordinary, model_name: str, model_version: str | None) -> None:
+        """Begin without answers; a version that is None is left out."""
+        self._ordinary = ordinary
+        version = "" if model_version is None else f'"model_version":{to_json(model_version)},'
+        self._start = f'{{"model_name":{to_json(model_name)},{version}'
         self._entries: dict[tuple[str, np.dtype[Any]], _Entry] = {}
         self._last: tuple[_Forms, str] = _NO_FORMS, ""
 
@@ -80,9 +108,9 @@ class Answers:
         Returns:
             The reply, and the beginning of the last answer from now on.
         """
-        resolved, forms = self._resolved, _NO_FORMS
-        if resolved.media_type is not None or (header.outputs and resolved.classifies):
-            return resolved.reply(outputs, header), last
+        ordinary, forms = self._ordinary, _NO_FORMS
+        if ordinary.media_type is not None or (header.outputs and ordinary.classifies):
+            return ordinary.reply(outputs, header), last
         arrays: Mapping[str, Any] = outputs if type(outputs) is dict else dict(outputs)
         if not header.outputs and header.wants_binary(None) and (forms := _forms(arrays)) and forms == last[0]:
             _, head, fields, length = last
@@ -93,7 +121,7 @@ class Answers:
         except (LocalProtocolError, UnicodeEncodeError):  # the ordinary way raises it, and names the output
             reply = None
         if reply is None:
-            return resolved.reply(outputs, header), last
+            return ordinary.reply(outputs, header), last
         if forms:
             last = forms, reply.buffers[0], reply.headers, reply.body_length
         return reply, last
@@ -108,10 +136,10 @@ class Answers:
         last_forms, last_text = self._last  # read once, because threads share it
         if forms and forms == last_forms:
             return _message(f"{start}{last_text}".encode(), [*map(_bytes_of, arrays.values())])
-        model = self._resolved.model
+        model = self._ordinary.model
         if not arrays or not _PLAIN.issuperset(map(type, arrays.values())):
             return None
-        if model.outputs is not None:
+        if model is not None and model.outputs is not None:
             check_outputs(model, arrays)
         parts: list[bytes | memoryview] = []
         entries: list[str] = []
@@ -142,7 +170,7 @@ class Answers:
         if is_binary:
             parts.append(part := _binary_part(values, datatype))
             return f'{text},"parameters":{{"binary_data_size":{len(part)}}}}}'
-        data = json_values(values, datatype, self._resolved.nonfinite)
+        data = json_values(values, datatype, self._ordinary.nonfinite)
         return f'{text},"data":{data}}}' if isinstance(data, str) else None  # else it is large
 
     def _entry(self, name: str, values: np.ndarray[Any, Any] | Elements) -> _Entry | None:

@@ -89,7 +89,7 @@ class Recipe:
         """Begin with the first head of the form; `plans` are those of other recipes, too."""
         self.resolved: ResolvedHead = resolved
         self._plans: Plans = {} if plans is None else plans
-        self.answers: Answers = Answers(resolved)
+        self.answers: Answers = Answers(resolved, resolved.model.name, resolved.version)
 
     def infer(
         self, header_length: int | None, body: memoryview, watch: CallWatch | None = None, *, may_refuse: bool = True

@@ -10,6 +10,8 @@ nor a `FedBody`, if its tensors are plain ones (`receive_whole`). What is not, o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import NoneType
 from typing import Any, Final, cast
 
 import numpy as np
@@ -26,12 +28,14 @@ from streamcodec.formats.v2.decoder import request_decoder
 from streamcodec.formats.v2.encoder import encode_response
 from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.formats.v2.header import parse_request_header
+from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.fed import FedBody
 from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.service.answers import NO_ANSWER, Answers
 from streamcodec.service.inference import as_values, select_outputs
 from streamcodec.service.memory import bytes_beside, bytes_placed, bytes_taken
-from streamcodec.service.models import Inputs
+from streamcodec.service.models import Inputs, Outputs
 from streamcodec.service.replies import Reply, message_reply
 
 _WHOLE_BYTES: Final = 68 << 10
@@ -76,14 +80,41 @@ class ReceivedRequest:
             RemoteProtocolError: `model-mismatch`: a requested output is missing in `outputs`.
             LocalProtocolError: an output cannot be sent in this protocol.
         """
+        if self.media_type is None and type(model_name) is str and type(model_version) in _VERSIONS:
+            return _answers_of(model_name, model_version).reply(outputs, self.header, NO_ANSWER)[0]
+        return _Endpoint(model_name, model_version, self.media_type).reply(outputs, self.header)
+
+
+class _Endpoint:
+    """Writes the answers of an endpoint, which has no model."""
+
+    model = None
+    classifies = False
+    nonfinite = NonFiniteOutput.LITERAL
+
+    def __init__(self, model_name: str, model_version: str | None, media_type: str | None = None) -> None:
+        self._model_name = model_name
+        self._model_version = model_version
+        self.media_type: str | None = media_type
+
+    def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         values = {name: as_values(value) for name, value in outputs.items()}
         message = encode_response(
-            select_outputs(values, self.header),
-            model_name=model_name,
-            model_version=model_version,
-            request_id=self.header.id,
+            select_outputs(values, header),
+            model_name=self._model_name,
+            model_version=self._model_version,
+            request_id=header.id,
         )
         return message_reply(message, self.media_type)
+
+
+_VERSIONS: Final = (str, NoneType)
+
+
+@lru_cache(maxsize=64)
+def _answers_of(model_name: str, model_version: str | None) -> Answers:
+    """Return what writes the usual answers of an endpoint; names are chosen by its program."""
+    return Answers(_Endpoint(model_name, model_version), model_name, model_version)
 
 
 class Reception:

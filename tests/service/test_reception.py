@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,12 @@ from streamcodec import (
     RemoteProtocolError,
     RequestedOutput,
     RequestHeader,
+    Rows,
     Tensor,
     TensorReceived,
     Windows,
     encode_request,
+    encode_response,
     new_array,
 )
 from streamcodec.engine.limits import DEFAULT_LIMITS
@@ -32,6 +34,12 @@ from streamcodec.service.reception import ReceivedRequest, Reception
 from tests.service.requests import answer, head
 
 X = np.arange(6, dtype=np.float32)
+
+
+class Name(str):
+    """A name that is not only a text: a member of an enumeration, for example."""
+
+    __slots__ = ()
 
 
 def receive(message: EncodedMessage, fields: Iterable[tuple[str, str]] = (), **options: Any) -> ReceivedRequest:  # noqa: ANN401 - those of Reception
@@ -66,6 +74,45 @@ def test_outputs_come_in_the_form_that_is_asked_for() -> None:
     asked = encode_request({"x": X}, outputs=[RequestedOutput(name="b", binary_data=False)])
     answered = answer(receive(asked).reply({"a": X, "b": [1, 2]}, model_name="m"))
     assert [(output["name"], output["data"]) for output in json.loads(answered.body)["outputs"]] == [("b", [1, 2])]
+
+
+ANSWERS: list[Mapping[str, Any]] = [
+    {"y": X},
+    {"y": X, "z": X.astype(np.int64).reshape(2, 3)},
+    {"y": X[::2]},
+    {"y": X.astype(">f4")},
+    {"y": np.array([b"a", b"bc"], np.object_)},
+    {"y": np.zeros((0, 4), np.int8)},
+    {"y": [[1, 2], [3, 4]]},
+    {"y": np.float32(1.5)},
+    {"y": np.array([np.nan, np.inf], np.float32)},
+    {},
+]
+
+
+@pytest.mark.parametrize("number", range(len(ANSWERS)))
+@pytest.mark.parametrize("is_binary", [False, True])
+@pytest.mark.parametrize("request_id", [None, "7", 'a"b'])
+@pytest.mark.parametrize("version", [None, "1", "2"])
+def test_an_answer_has_the_bytes_of_the_encoder(
+    number: int, request_id: str | None, version: str | None, *, is_binary: bool
+) -> None:
+    outputs = ANSWERS[number]
+    parameters = {"binary_data_output": is_binary}
+    received = receive(encode_request({"x": X}, request_id=request_id, parameters=parameters))
+    tensors = [Tensor(name=name, array=np.asarray(value), is_binary=is_binary) for name, value in outputs.items()]
+    for name in ("m", 'n"', "m"):  # what was written for one name and version is not written for others
+        message = encode_response(tensors, model_name=name, model_version=version, request_id=request_id)
+        reply = received.reply(outputs, model_name=name, model_version=version)
+        assert b"".join(part for part in reply.buffers if not isinstance(part, Rows)) == b"".join(message.buffers)
+        assert (reply.status, [*reply.headers], reply.body_length) == (200, message.headers, message.body_length)
+
+
+@pytest.mark.parametrize(("name", "version"), [(Name("m"), "1"), ("m", Name("1")), (Name("m"), None)])
+def test_names_of_other_types_are_written_each_time(name: str, version: str | None) -> None:
+    received = receive(encode_request({"x": X}))
+    written = answer(received.reply({"y": X}, model_name=name, model_version=version)).document
+    assert (written["model_name"], written.get("model_version")) == (name, version)
 
 
 def test_an_output_that_there_is_not_is_refused() -> None:
