@@ -277,12 +277,14 @@ def test_other_framings_are_answered_alike(name: str, is_at_once: bool) -> None:
     assert bool(express.count) is is_at_once
 
 
+@pytest.mark.parametrize("fields", [(), ("Origin: https://a.example",), ("Origin: null", "Origin: https://a.example")])
 @pytest.mark.parametrize(
-    "options", [{"cors_origins": ["*"]}, {"cors_origins": ["https://a.example"]}, {"compresses": True}]
+    "options", [{}, {"cors_origins": ["*"]}, {"cors_origins": ["https://a.example"]}, {"compresses": True}]
 )
-def test_the_fields_of_a_service_are_in_each_answer(options: dict[str, Any]) -> None:
+def test_the_fields_of_a_service_are_in_each_answer(options: dict[str, Any], fields: tuple[str, ...]) -> None:
     service = Service(demo_models(), **options)
-    express, message = Counting(service), infer_request() + GET_LIVE + infer_request("nobody")
+    requests = infer_request("identity", *fields), head("/v2", *fields, method="GET"), infer_request("nobody", *fields)
+    express, message = Counting(service), b"".join(requests)
     for _ in range(2):
         assert answers(service, express, message) == answers(service, OrdinaryWay(service), message)
     assert express.count == 6

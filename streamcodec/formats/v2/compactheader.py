@@ -89,9 +89,18 @@ def read_compactly(data: bytes | bytearray | memoryview, limits: Limits) -> Requ
         data: exactly the header, of up to `MOST_BYTES`.
         limits: caps on what it may declare.
     """
-    found = _HEADER.fullmatch(data)
-    if found is None:
-        return None
+    found = match_compactly(data)
+    return None if found is None else compact_header(found, limits)
+
+
+def match_compactly(data: bytes | bytearray | memoryview) -> re.Match[bytes] | None:
+    """Match a header that has no other members than a compact one; what they are is not checked."""
+    return _HEADER.fullmatch(data)
+
+
+def compact_header(found: re.Match[bytes], limits: Limits) -> RequestHeader | None:
+    """Return the header that has been matched; None if the others have to decide."""
+    nbytes = found.end()
     _, name, sizes, kind, size, values, request_id, flag = found.groups()
     datatype = _DATATYPES.get(kind)
     if not name or sizes is None or datatype is None or sizes.count(b",") >= limits.max_rank:
@@ -102,17 +111,44 @@ def read_compactly(data: bytes | bytearray | memoryview, limits: Limits) -> Requ
         count *= length
     if not count or count > limits.max_elements or limits.max_json_depth < _DEPTH or not limits.max_tensors:
         return None
-    if len(data) > LONG_BYTES and not _is_within(len(data), len(values or b""), limits):
+    if nbytes > LONG_BYTES and not _is_within(nbytes, len(values or b""), limits):
         return None
     if values is None:
-        spec = _binary_tensor(name.decode(), datatype, shape, count, size, len(data), limits)
+        spec = _binary_tensor(name.decode(), datatype, shape, count, size, nbytes, limits)
     else:
-        spec = _json_tensor(name.decode(), datatype, shape, count, values, len(data), limits) if size is None else None
+        spec = _json_tensor(name.decode(), datatype, shape, count, values, nbytes, limits) if size is None else None
     if spec is None:
         return None
     return _request_header(
         tensors=(spec,), id=None if request_id is None else request_id.decode(), parameters=_FLAGS[flag]
     )
+
+
+def compact_object(found: re.Match[bytes], limits: Limits) -> dict[str, Any] | None:
+    """Return the object of a header that has been matched, as the strict parser reads it from the same text.
+
+    So it need not read the text of a header that is refused for what its members are. None if it has to, because there
+    are values of a tensor, or the text may be nested too deeply.
+    """
+    begun, name, sizes, kind, size, values, request_id, flag = found.groups()
+    if values is not None or limits.max_json_depth < _DEPTH or found.end() > LONG_BYTES:
+        return None
+    tensor = {
+        "name": None if name is None else name.decode(),
+        "shape": None if sizes is None else [*map(int, sizes.split(b","))],
+        "datatype": None if kind is None else kind.decode(),
+        "parameters": None if size is None else {"binary_data_size": int(size)},
+    }
+    root = {
+        "inputs": None if begun is None else [_present(tensor)],
+        "id": None if request_id is None else request_id.decode(),
+        "parameters": None if flag is None else {"binary_data_output": flag == b"true"},
+    }
+    return _present(root)
+
+
+def _present(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _is_within(nbytes: int, of_values: int, limits: Limits) -> bool:

@@ -24,7 +24,7 @@ from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import NOTHING, TensorSpec
-from streamcodec.formats.v2.compactheader import read_compactly
+from streamcodec.formats.v2.compactheader import compact_header, compact_object, match_compactly
 from streamcodec.formats.v2.jsonslices import SlicedData
 from streamcodec.formats.v2.jsonstream import ENTRIES_PER_TURN, HeaderStream, Items, Turns
 from streamcodec.formats.v2.members import (
@@ -60,12 +60,16 @@ def parse_request_header(
     """
     if len(data) > LONG_BYTES:
         return _parse_long(partial(long_request_header, limits, len(data), null_is_nan=null_is_nan), data)
-    if (compact := read_compactly(data, limits)) is not None:
+    found = match_compactly(data)
+    if found is not None and (compact := compact_header(found, limits)) is not None:
         return compact
-    if (plain := read_plainly(data, "inputs", limits)) is not None:
-        root, tensors = plain
-        return _request_header(root, tensors, 0, _OutputReader(limits) if "outputs" in root else None)
-    root, constants = _parse_object(data, limits)
+    constants, members = 0, None if found is None else compact_object(found, limits)
+    if members is None:
+        if (plain := read_plainly(data, "inputs", limits)) is not None:
+            root, tensors = plain
+            return _request_header(root, tensors, 0, _OutputReader(limits) if "outputs" in root else None)
+        members, constants = _parse_object(data, limits)
+    root = members
     tensors = TensorReader("inputs", start=len(data), limits=limits, null_is_nan=null_is_nan).read_all(root)
     return _request_header(root, tensors, constants, _OutputReader(limits))
 

@@ -24,21 +24,28 @@ TEXT = json.dumps(HEADER).encode()
 def strictly(text: bytes, limits: Limits) -> tuple[object, ...]:
     """Everything that the strict parser says of a text."""
     with (
-        mock.patch.object(strict_way, "read_compactly", return_value=None),
+        mock.patch.object(strict_way, "match_compactly", return_value=None),
         mock.patch.object(strict_way, "read_plainly", return_value=None),
     ):
-        try:
-            return describe_header(parse_request_header(text, limits))
-        except RemoteProtocolError as error:
-            return describe_error(error)
+        return described(text, limits)
+
+
+def described(text: bytes, limits: Limits) -> tuple[object, ...]:
+    """Everything that is said of a text."""
+    try:
+        return describe_header(parse_request_header(text, limits))
+    except RemoteProtocolError as error:
+        return describe_error(error)
 
 
 def check(text: bytes, limits: Limits = DEFAULT_LIMITS) -> bool:
-    """Compare the two ways for a text, if it is compact; return whether it is."""
+    """Compare the ways for a text, also where it is refused; return whether it is compact."""
+    wanted = strictly(text, limits)
+    assert described(text, limits) == wanted, text
     header = read_compactly(text, limits)
     if header is None:
         return False
-    assert describe_header(header) == strictly(text, limits), text
+    assert describe_header(header) == wanted, text
     return True
 
 

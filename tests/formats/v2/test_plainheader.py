@@ -44,7 +44,7 @@ def verdict(parse: Parse, text: bytes, limits: Limits) -> tuple[object, ...]:
 def check(text: bytes, limits: Limits = DEFAULT_LIMITS) -> bool:
     """Insist that both ways say the same; tell whether the text was plain."""
     with (
-        mock.patch.object(strict_way, "read_compactly", return_value=None),
+        mock.patch.object(strict_way, "match_compactly", return_value=None),
         mock.patch.object(strict_way, "read_plainly", return_value=None),
     ):
         expected = [verdict(parse, text, limits) for parse in (parse_request_header, parse_response_header)]
@@ -221,7 +221,7 @@ def test_depth_is_checked_at_each_limit(text: bytes) -> None:
 )
 def test_whole_and_in_pieces_both_ways_report_the_same(message: Message) -> None:
     with (
-        mock.patch.object(strict_way, "read_compactly", return_value=None),
+        mock.patch.object(strict_way, "match_compactly", return_value=None),
         mock.patch.object(strict_way, "read_plainly", return_value=None),
     ):
         expected = decode(message)
