@@ -169,6 +169,22 @@ class Inflater:
             raise LimitExceededError(msg, limit="max_compression_ratio")
 
 
+def inflate_short(data: memoryview) -> bytes | None:
+    """Decompress a short body with gzip at once: up to 16 KiB of input, one member, and up to 64 KiB of output.
+
+    Returns:
+        What an `Inflater` would yield; None if that has to do it, or to refuse it.
+    """
+    if len(data) > SHORT_INPUT_BYTES:
+        return None
+    stream = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        whole = stream.decompress(data, FREE_BYTES + 1)  # the end is found only if there is room
+    except zlib.error:
+        return None
+    return whole if stream.eof and not stream.unused_data and len(whole) <= FREE_BYTES else None
+
+
 def _words(error: zlib.error) -> str:
     """Return what zlib says is wrong, without the number that it has for that."""
     reason = str(error).partition(": ")[2]

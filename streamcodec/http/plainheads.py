@@ -34,9 +34,11 @@ MEDIA_TYPE: Final = 6
 ACCEPTED: Final = 7
 OPTION: Final = 8
 CHUNKED: Final = 9
-OTHER: Final = 10
+CODING: Final = 10
+OTHER: Final = 11
 """Groups of a match: method and target; the values of `Host`, `Content-Length`, `Inference-Header-Content-Length`,
-`Content-Type`, `Accept-Encoding`, `Connection` and `Transfer-Encoding`; the name of another field with a meaning."""
+`Content-Type`, `Accept-Encoding`, `Connection`, `Transfer-Encoding`, and `Content-Encoding` if it is `gzip`; and the
+name of another field with a meaning."""
 
 _VALUE: Final = rb"[!-~\x80-\xff]++(?:[ \t]++[!-~\x80-\xff]++)*+"
 _MEANT: Final = (
@@ -64,6 +66,7 @@ _FIELDS: Final = (
             _once(ACCEPTED, rb"accept-encoding", _VALUE),
             _once(OPTION, rb"connection", rb"(?i:keep-alive|close)"),
             _once(CHUNKED, rb"transfer-encoding", rb"chunked"),
+            _once(CODING, rb"content-encoding", rb"gzip"),
             rb"(?i:(%b)):[ \t]*+(?:%b)?+\r\n" % (_MEANT, _VALUE),
             rb"(?!(?i:%b|%b):)[!#$%%&'*+\-.^_`|~0-9A-Za-z]++:[ \t]*+(?:%b)?+\r\n" % (_MEANT, _SINGLE, _VALUE),
         ]

@@ -23,11 +23,13 @@ from typing import Final
 
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.errors import MessageError
+from streamcodec.engine.inflate import inflate_short
 from streamcodec.http.connection import Incoming, State
 from streamcodec.http.messages import Fields, RequestHead
 from streamcodec.http.plainheads import (
     ACCEPTED,
     CHUNKED,
+    CODING,
     HEADER_LENGTH,
     HOST_FIELD,
     LENGTH,
@@ -57,7 +59,7 @@ _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 _LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
 """What follows the data of the only chunk of a body."""
 
-_FORM: Final = (METHOD, TARGET, HOST_FIELD, MEDIA_TYPE, ACCEPTED)
+_FORM: Final = (METHOD, TARGET, HOST_FIELD, MEDIA_TYPE, ACCEPTED, CODING)
 """What is a name in a head. All else are numbers, or mean nothing more."""
 
 _METHODS: Final = {b"GET", b"POST"}
@@ -76,6 +78,7 @@ class Recognized:
         length: bytes of the body; None if it comes in chunks.
         size: bytes of the request, head included, as far as the head tells.
         header_length: the declared length of the JSON header; None if it is not declared.
+        is_compressed: whether the body is, with gzip.
         is_last: whether the client wants the connection to be closed.
         form: what its names are.
         recipe: answers requests of this form; None if it is no usual inference, or was not met before.
@@ -89,6 +92,7 @@ class Recognized:
         "form",
         "generation",
         "header_length",
+        "is_compressed",
         "is_last",
         "length",
         "recipe",
@@ -104,6 +108,7 @@ class Recognized:
         self.generation: int = generation
         self.length: int | None = None if coding else int(length) if length else 0
         self.size: int = len(text) + (self.length or 0)
+        self.is_compressed: bool = found[CODING] is not None
         self.is_last: bool = option is not None and len(option) == len(b"close")
         self.header_length: int | None = int(header_length) if header_length else None
         self.form: _Form = ()
@@ -189,19 +194,10 @@ class Express:
             The reply; the request is then removed from `incoming`. None if the request has to go the ordinary way; then
             nothing has changed.
         """
-        size, kept, recipe = recognized.size, incoming.kept, recognized.recipe
-        if kept < size or (recipe is not None and not recipe.resolved.may_be_inline(0)):
+        whole = _whole_body(recognized, incoming)
+        if whole is None:
             return None
-        body = incoming.peek_from(len(recognized.text), size if recognized.length is not None else kept)
-        if recognized.length is None:
-            chunk = _CHUNK.match(body)
-            if chunk is None:
-                return None
-            start = chunk.end()
-            end = start + int(chunk[1], 16)
-            if end == start or bytes(body[end : end + len(_LAST_CHUNK)]) != _LAST_CHUNK:
-                return None
-            body, size = body[start:end], size + end + len(_LAST_CHUNK)
+        body, size = whole
         if observation is not None:
             observation.bytes_in = size
             observation.begin(recognized.outline, recognized.text)
@@ -270,6 +266,27 @@ class Express:
                 recognized.recipe = recipe
                 self._forms.put(recognized.form, recipe)
         return None
+
+
+def _whole_body(recognized: Recognized, incoming: Incoming) -> tuple[memoryview, int] | None:
+    """Return the body of a request, as its decoder gets it, and the bytes of the request; None if it is not there."""
+    size, kept, recipe = recognized.size, incoming.kept, recognized.recipe
+    if kept < size or (recipe is not None and not recipe.resolved.may_be_inline(0)):
+        return None
+    body = incoming.peek_from(len(recognized.text), size if recognized.length is not None else kept)
+    if recognized.length is None:
+        chunk = _CHUNK.match(body)
+        if chunk is None:
+            return None
+        start = chunk.end()
+        end = start + int(chunk[1], 16)
+        if end == start or bytes(body[end : end + len(_LAST_CHUNK)]) != _LAST_CHUNK:
+            return None
+        body, size = body[start:end], size + end + len(_LAST_CHUNK)
+    if not recognized.is_compressed:
+        return body, size
+    inflated = inflate_short(body) if recipe is None or recipe.resolved.is_inline(len(body)) else None
+    return None if inflated is None else (memoryview(inflated), size)
 
 
 def is_urgent(connection: ServerConnection) -> bool:

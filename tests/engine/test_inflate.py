@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from streamcodec import (
     LocalProtocolError,
     RemoteProtocolError,
 )
+from streamcodec.engine.inflate import FREE_BYTES, SHORT_INPUT_BYTES, inflate_short
 from tests.effort import examples
 
 PLAIN = b'{"inputs":[]}' * 20 + bytes(range(256))
@@ -342,3 +344,18 @@ def test_bytes_behind_the_end_are_named() -> None:
 def test_a_bomb_is_told_how_often_it_may_be_its_size() -> None:
     error = refused("gzip", [gzip.compress(bytes(1 << 20))], Limits(max_compression_ratio=3))
     assert str(error) == "the body decompresses to more than 3 times its size"
+
+
+def test_a_short_body_is_inflated_at_once_as_piece_by_piece() -> None:
+    for count in (0, 1, 1_000, FREE_BYTES, FREE_BYTES + 1):
+        data = bytes(range(256)) * (count // 256) + bytes(count % 256)
+        text = gzip.compress(data)
+        at_once = inflate_short(memoryview(text))
+        assert at_once == (data if count <= FREE_BYTES else None)
+        for end in (1, 5, 9, len(text) - 1):
+            assert inflate_short(memoryview(text[:end])) is None
+            assert inflate_short(memoryview(text[:end] + bytes([text[end] ^ 255]) + text[end + 1 :])) in {None, data}
+        assert inflate_short(memoryview(text + b"\0")) is None
+        assert inflate_short(memoryview(text + text)) is None
+    wild = random.Random(0).randbytes(SHORT_INPUT_BYTES)  # noqa: S311 - not for secrets
+    assert inflate_short(memoryview(gzip.compress(wild))) is None
