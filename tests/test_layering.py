@@ -57,6 +57,7 @@ MAY_IMPORT = {
             "http.fed",
             "http.known",
             "http.statuses",
+            "http.writing",
             "service",
             "",
         },
