@@ -30,11 +30,9 @@ from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.crossing import Crossing
 from streamcodec.guard.fields import has_wrong_length, response_fields
 from streamcodec.guard.gate import Permit, is_health_check
-from streamcodec.guard.incoming import Incoming
-from streamcodec.guard.passing import Passed, catch_up
+from streamcodec.guard.passing import Incoming, Passed, catch_up
 from streamcodec.guard.pieces import PIECE_BYTES
-from streamcodec.guard.progress import Progress
-from streamcodec.guard.reading import Reading
+from streamcodec.guard.reading import Progress, Reading
 from streamcodec.guard.recording import Recording
 from streamcodec.guard.refusing import no_answer, no_place, refusal, told
 from streamcodec.guard.relay import Relay, can_relay

@@ -27,8 +27,7 @@ from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.guard.answers import Answer
 from streamcodec.guard.arrived import PieceChannel
-from streamcodec.guard.incoming import Incoming
-from streamcodec.guard.passing import Passage, Passed
+from streamcodec.guard.passing import Incoming, Passage, Passed
 from streamcodec.guard.pump import PUMP_BYTES, Pump, Readiness
 from streamcodec.guard.requests import AT_ONCE_BYTES, Request
 from streamcodec.guard.shared import Shared
