@@ -32,6 +32,8 @@ PLAIN = {
     "a target with everything": (b"GET /!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ HTTP/1.1", HOST),
     "fields twice": (LINE, b"X: a", HOST, b"Content-Length: 5", b"x: b", b"X: a"),
     "an encoding": (LINE, HOST, b"Content-Encoding: br"),
+    "gzip": (LINE, HOST, b"Content-Encoding: gzip", b"Content-Length: 5"),
+    "gzip twice": (LINE, HOST, b"Content-Encoding: GZip", b"content-encoding: gzip", b"Content-Length: 5"),
 }
 
 LEFT = {

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,61 @@ def test_every_case_of_the_corpus_is_answered_alike(case: Case, caplog: pytest.L
     for number in (1, 2):
         varied = re.sub(rb"\n", b"\nTraceparent: 00-%d\r\n" % number, message, count=1)
         assert answers(service, express, varied) == answers(service, ordinary, varied)
+
+
+def _packed(request: bytes, body: bytes | None = None) -> bytes:
+    """Return a request as it is compressed; or with this body, which claims to be that."""
+    beginning, _, plain = request.partition(b"\r\n\r\n")
+    body = gzip.compress(plain) if body is None else body
+    fields = re.sub(rb"(\r\nContent-Length:) \d+", rb"\1 %d\r\nContent-Encoding: gzip" % len(body), beginning)
+    return fields + b"\r\n\r\n" + body
+
+
+_GOOD: Final = infer_request(count=1000)
+_PLAIN_BODY: Final = _GOOD.partition(b"\r\n\r\n")[2]
+_PACKED_BODY: Final = gzip.compress(_PLAIN_BODY)
+
+_SPECIAL: Final = {
+    "two members": _packed(_GOOD, gzip.compress(_PLAIN_BODY[:300]) + gzip.compress(_PLAIN_BODY[300:])),
+    "bytes behind it": _packed(_GOOD, _PACKED_BODY + b"x"),
+    "a wrong checksum": _packed(_GOOD, _PACKED_BODY[:-8] + bytes(8)),
+    "cut": _packed(_GOOD, _PACKED_BODY[:-1]),
+    "not gzip": _packed(_GOOD, _PLAIN_BODY),
+    "no body": _packed(_GOOD, b""),
+    "much in little": _packed(infer_request(count=5000)),
+    "long": _packed(_GOOD, gzip.compress(_PLAIN_BODY + np.random.default_rng(1).bytes(17_000))),
+    "too much for its header": _packed(_GOOD, gzip.compress(_PLAIN_BODY + b"x")),
+    "too little for its header": _packed(_GOOD, gzip.compress(_PLAIN_BODY[:-1])),
+    "less than its header": _packed(_GOOD, gzip.compress(b"{}")),
+    "a wrong header": _packed(_GOOD.replace(b"FP32", b"FP99")),
+    "an unknown model": _packed(_GOOD.replace(b"identity", b"nobody--")),
+    "in chunks": in_chunks(_packed(_GOOD), 100),
+    "deflate": _packed(_GOOD).replace(b": gzip", b": deflate"),
+    "twice": _packed(_GOOD).replace(b"Content-Encoding: gzip", b"Content-Encoding: gzip\r\nContent-Encoding: gzip"),
+}
+
+
+@pytest.mark.parametrize("name", _SPECIAL)
+def test_what_is_special_about_a_compressed_request_is_answered_alike(name: str) -> None:
+    service = Service(demo_models())
+    ordinary, express = OrdinaryWay(service), Counting(service)
+    assert answers(service, express, _packed(_GOOD)) == answers(service, ordinary, _packed(_GOOD))
+    assert express.count == 1, "the form of its head is known"
+    for message in (_SPECIAL[name], _SPECIAL[name] + GET_LIVE, _packed(_GOOD) + _SPECIAL[name]):
+        assert answers(service, express, message) == answers(service, ordinary, message)
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000, 4000])
+def test_a_small_compressed_request_takes_the_short_cut(count: int) -> None:
+    service = Service(demo_models())
+    ordinary, express = OrdinaryWay(service), Counting(service)
+    packed = _packed(infer_request(count=count))
+    message = packed + in_chunks(packed) + infer_request(count=count)
+    wanted = answers(service, ordinary, message)
+    assert wanted[0] == wanted[1] == wanted[2]
+    for number in (1, 2):
+        assert answers(service, express, message) == wanted
+        assert express.count == 3 * number
 
 
 def test_heads_that_differ_in_their_media_type_alone_are_not_confused() -> None:
