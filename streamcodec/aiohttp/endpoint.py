@@ -10,8 +10,7 @@ from streamcodec.aiohttp.peer import AiohttpPeer, head_of, sent_at_once, started
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
 from streamcodec.server.atonce import is_there
-from streamcodec.server.endpoint import SHARED_BUDGET, in_shared_pool
-from streamcodec.server.receiving import MIN_RATE, READ_TIMEOUT, options_of, receive_from
+from streamcodec.server.endpoint import MIN_RATE, READ_TIMEOUT, SHARED_BUDGET, in_shared_pool, options_of, receive_from
 from streamcodec.server.sharing import SharedBudget
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
 from streamcodec.service.replies import Reply, complete_headers, lawful

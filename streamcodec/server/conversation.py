@@ -1,72 +1,37 @@
 """Conversation: one request that comes through another server, from its head to the end of its answer.
 
-It does what the `Exchange` says, with a `Peer`, and is responsible for waiting and time. The driver does the same for
+A `TaskReader` receives it. This module calls the model and sends the answer, with a `Peer`. The driver does that for
 connections of the bundled server. The time limits are the same: how long a client may take to send, and to read.
 """
 
 from __future__ import annotations
 
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from functools import partial
 
 import anyio
 
-from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import Limits
-from streamcodec.formats.v2.model import Event
-from streamcodec.http.fed import FedBody
 from streamcodec.http.messages import HttpEvent, RequestHead
-from streamcodec.server.atonce import Opened, begin
+from streamcodec.server.atonce import Opened
 from streamcodec.server.calls import Caller
 from streamcodec.server.failures import log_failure
-from streamcodec.server.looking import looking
 from streamcodec.server.observation import BODY, MODEL, Observation
 from streamcodec.server.options import ServerOptions
 from streamcodec.server.pace import run_inline
-from streamcodec.server.patience import Patience, Phase, Taking
+from streamcodec.server.patience import Taking
 from streamcodec.server.peer import Peer
-from streamcodec.server.waiting import wait_for_memory
+from streamcodec.server.reading import TaskReader
+from streamcodec.server.request import ServiceRequest, Step
 from streamcodec.server.workers import Workers
 from streamcodec.service import Inference, Reply
-from streamcodec.service.exchange import Exchange, ExchangeStep
+from streamcodec.service.exchange import Exchange
 from streamcodec.service.replies import complete_headers
 from streamcodec.transports import turns
 from streamcodec.transports.beside import beside
 from streamcodec.transports.limited import current_time, within
 from streamcodec.transports.vectors import async_copied_pieces
-
-
-class Progress:
-    """The progress of the body of one request, for `Patience`."""
-
-    request_count = 1
-
-    def __init__(self, exchange: Exchange) -> None:
-        """Begin before the body."""
-        self._exchange = exchange
-
-    @property
-    def phase(self) -> Phase:
-        """The part of the request that is awaited."""
-        return Phase.BODY if self._exchange.has_header else Phase.HEADER
-
-    @property
-    def received(self) -> int:
-        """Bytes that have come."""
-        arrival = self._exchange.arrival
-        return 0 if arrival is None else arrival.received
-
-    @property
-    def has_work(self) -> bool:
-        """Whether received bytes wait to be worked on."""
-        arrival = self._exchange.arrival
-        return arrival is not None and arrival.has_work
-
-    @property
-    def has_lost(self) -> bool:
-        """Whether the request was too slow while others wait for its memory."""
-        return self._exchange.reservation.is_lost
 
 
 class Conversation:
@@ -76,7 +41,7 @@ class Conversation:
         sent: bytes of the answer's body that the framework has taken.
     """
 
-    _body: FedBody
+    _reader: TaskReader
 
     def __init__(
         self,
@@ -94,17 +59,16 @@ class Conversation:
         self._peer = peer
         self._options = options
         self._observation = observation
-        self._head: RequestHead | None = None
-        self._taken = 0
+        self._is_taken = False
         self._caller = Caller(workers, exchange.reservation, options.model_timeout)
-        self._progress = Progress(exchange)
-        self._patience = Patience(options, self._progress)
+        self._request = ServiceRequest(exchange, limits, is_decoded=peer.is_decoded, observation=observation)
         self.sent: int = 0
 
     @property
     def received(self) -> int:
         """Bytes of the request's body that have come."""
-        return self._taken or self._progress.received
+        head = self._request.head
+        return self._request.received or ((head.content_length or 0) if self._is_taken and head is not None else 0)
 
     async def run(self, head: RequestHead | MessageError, opened: Opened | None = None) -> None:
         """Receive the request, and make the reply.
@@ -116,29 +80,19 @@ class Conversation:
         Raises:
             ConnectionError: the client has left.
         """
-        exchange, observation = self._exchange, self._observation
+        request = self._request
         try:
-            if isinstance(head, MessageError):
-                raise head
-            self._head = head
-            step: ExchangeStep | None = begin(exchange, head, opened)
-            while step is not ExchangeStep.ANSWER:
-                if observation is not None:
-                    observation.goes_on(is_waiting=step is ExchangeStep.WAIT or step is ExchangeStep.CALL)
-                if step is ExchangeStep.RECEIVE:
-                    self._begin_body(head)
-                    if self._peer.waited is not None:
-                        self._patience.has_waited(*self._peer.waited)
-                step = await self._do(step)
-        except MessageError as error:
-            exchange.fail(error)
-        except MemoryError:
-            exchange.fail(OutOfMemoryError("there is no memory for the request now"))
+            request.begin(head, opened)
+            self._reader = TaskReader(request, self._peer, self._options)
+            while await self._reader.next_step() is Step.CALL and request.inference is not None:
+                request.answer(await self._reply_of(request.inference))
+        except (MessageError, MemoryError) as error:
+            request.fail(error)
 
     def take(self, head: RequestHead, reply: Reply) -> None:
         """Take a reply that was already made from the whole body."""
-        self._head = head
-        self._taken = head.content_length or 0
+        self._is_taken = True
+        self._request.head = head
         self._exchange.refuse(head, reply)
 
     async def send(self) -> None:
@@ -155,7 +109,7 @@ class Conversation:
         if self._peer.can_close and self._leaves_much():
             headers.append(("Connection", "close"))
         await self._peer.start(reply.status, headers)
-        if self._head is not None and self._head.method == "HEAD":
+        if self._request.head is not None and self._request.head.method == "HEAD":
             return
         taking = Taking(self._options)
         async with aclosing(async_copied_pieces(self._caller.sendable([*reply.buffers]))) as pieces:
@@ -166,75 +120,11 @@ class Conversation:
         """Give back its share of the threads."""
         self._caller.end()
 
-    def _begin_body(self, head: RequestHead) -> None:
-        self._body = FedBody(head, self._exchange.decoder, self._limits, is_decoded=self._peer.is_decoded, paced=True)
-        self._exchange.arrival = self._body
-
-    async def _do(self, step: ExchangeStep | None) -> ExchangeStep | None:
-        exchange = self._exchange
-        if step is ExchangeStep.WAIT:
-            is_granted = await wait_for_memory(exchange.reservation, self._options.budget_timeout)
-            return exchange.go_on() if is_granted else exchange.refuse_for_memory()
-        if step is ExchangeStep.CALL and exchange.inference is not None:
-            if exchange.inference.is_inline:
-                return exchange.answer(run_inline(exchange.inference, self._options.model_timeout))
-            return exchange.answer(await self._call(exchange.inference))
-        if exchange.is_held_up and (held := exchange.go_on()):
-            return held
-        event = await self._next_event()
-        if event is NEED_TURN:
-            await turns.work(self._body)
-        elif event is not NEED_DATA:
-            return exchange.receive(event)
-        return None
-
-    async def _next_event(self) -> Event | NeedData | NeedTurn:
-        """Return the next event of the body; `NEED_DATA` if memory is needed before more of it is taken.
-
-        One limit of time holds for all pieces that come meanwhile, because a limit for each would cost more than to
-        take a piece: it took half of the time of a body in pieces of 64 KiB. A wait for a piece is cancelled only when
-        the request is over: the framework could lose that piece.
-
-        Raises:
-            RemoteProtocolError: `too-slow`.
-        """
-        body, patience = self._body, self._patience
-        if (event := body.next_event()) is not NEED_DATA:
-            return event
-        if self._peer.has_piece:
-            await self._take_piece()
-            return body.next_event()
-        patience.resume()
-        try:
-            with suppress(TimeoutError), looking(patience.look):
-                while event is NEED_DATA:
-                    await self._take_piece()
-                    event = body.next_event()
-                    if self._exchange.is_held_up:
-                        break
-                return event
-        finally:
-            patience.pause(current_time())
-        raise self.too_slow()
-
-    def too_slow(self) -> RemoteProtocolError:
-        """Return the error of a client that has had its time."""
-        part = "body" if self._exchange.has_header else "JSON header"
-        msg = f"the {part} of the request comes too slowly"
-        return RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
-
-    async def _take_piece(self) -> None:
-        if turns.is_over():  # a framework that has a piece already need not wait
-            await turns.wait()
-        try:
-            piece = await self._peer.receive()
-        except ConnectionError:  # answered like a body that ends too early: the client may still read
-            self._body.break_off()
-            return
-        if piece is None:
-            self._body.receive_eof()
-        elif len(piece):
-            self._body.feed(piece)
+    async def _reply_of(self, inference: Inference) -> Reply:
+        """Call the model where it runs."""
+        if inference.is_inline:
+            return run_inline(inference, self._options.model_timeout)
+        return await self._call(inference)
 
     async def _pull(self) -> HttpEvent:
         """Wait for the next event of a request whose model takes windows.
@@ -246,13 +136,10 @@ class Conversation:
         if observation is not None:
             observation.enter(BODY)
         try:
-            while (event := await self._next_event()) is NEED_DATA or event is NEED_TURN:
-                if event is NEED_TURN:
-                    await turns.work(self._body)
+            return await self._reader.next_event()
         finally:
             if observation is not None:
                 observation.enter(MODEL)
-        return event
 
     async def _call(self, inference: Inference) -> Reply:
         """Call the model.
@@ -276,12 +163,13 @@ class Conversation:
 
     def _leaves_much(self) -> bool:
         """Whether more of the request is unread than a server drops to keep the connection."""
-        if self._taken:
+        if self._is_taken:
             return False
-        if self._exchange.arrival is None:
-            unread = None if self._head is None else self._head.content_length
+        head, body = self._request.head, self._request.body
+        if body is None:
+            unread = None if head is None else head.content_length
         else:
-            unread = 0 if self._body.has_ended else self._body.remaining
+            unread = 0 if body.has_ended else body.remaining
         return unread is None or unread > self._limits.max_drain_bytes
 
 

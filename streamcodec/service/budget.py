@@ -224,6 +224,12 @@ class Reservation:
         """Whether the request must be given up: others wait, and it has brought too few bytes for some seconds."""
         return self._slow_looks >= _SLOW_LOOKS
 
+    def begin_to_wait(self) -> None:
+        """Report that the request waits for its client from now on; see `SharedReservation`."""
+
+    def end_to_wait(self) -> None:
+        """Report that it waits no more."""
+
     def ask(self, nbytes: int, *, held: int = 0) -> bool:
         """Ask for `nbytes` bytes in all, more than before or fewer.
 

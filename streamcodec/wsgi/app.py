@@ -11,12 +11,13 @@ from streamcodec.server.atonce import AtOnce, Opened
 from streamcodec.server.failures import log_failure
 from streamcodec.server.observation import Observation, Observers
 from streamcodec.server.options import ServerOptions
+from streamcodec.server.request import ServiceRequest
 from streamcodec.server.sharing import SharedBudget, SharedReservation
 from streamcodec.server.uploading import refuse_uploads
 from streamcodec.service import Observer, Reply, ResolvedHead, Service
 from streamcodec.service.exchange import Exchange, finished
 from streamcodec.wsgi.answer import Answer, failure_to_send, pieces_of, start, whole_of
-from streamcodec.wsgi.conversation import Conversation
+from streamcodec.wsgi.conversation import converse
 from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of
 from streamcodec.wsgi.intake import Begun, Readable
 
@@ -98,12 +99,10 @@ class App:
         reservation = SharedReservation(self._shared)
         ending.exchange = exchange = Exchange(self._service, reservation)
         exchange.watch = observation
-        conversation = Conversation(
-            exchange, reservation, self._options, limits=self._service.limits, observation=observation
-        )
-        conversation.run(head, environ["wsgi.input"], opened)
+        request = ServiceRequest(exchange, self._service.limits, observation=observation)
+        converse(request, head, environ["wsgi.input"], opened, options=self._options, observation=observation)
         if observation is not None:
-            observation.bytes_in = conversation.received
+            observation.bytes_in = request.received
         return exchange.reply
 
     def _whole(self, environ: Environ, opened: Opened, observation: Observation | None) -> Reply | None:

@@ -5,24 +5,25 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.placement import Place
-from streamcodec.server.endpoint import READER, SHARED_BUDGET, already_read, in_shared_pool
-from streamcodec.server.patience import Patience
-from streamcodec.server.receiving import (
+from streamcodec.server.endpoint import (
     MIN_RATE,
     READ_TIMEOUT,
-    Receiving,
+    READER,
+    SHARED_BUDGET,
+    already_read,
+    in_shared_pool,
     options_of,
     receive_at_once,
     whole_bytes,
 )
+from streamcodec.server.request import EndpointRequest
 from streamcodec.server.sharing import SharedBudget
-from streamcodec.server.waiting import block_for_memory
 from streamcodec.service.reception import Check, ReceivedRequest, Reception
 from streamcodec.wsgi.environ import Environ, head_of
-from streamcodec.wsgi.intake import Begun, Intake, Readable
+from streamcodec.wsgi.intake import Begun, Readable
+from streamcodec.wsgi.reading import ThreadReader
 
 
 def receive_request(
@@ -60,35 +61,20 @@ def receive_request(
     _check_unread(environ)
     reception = Reception(head_of(environ, limits), limits=limits, check=check, place=place, paced=True)
     stream: Readable = environ["wsgi.input"]
-    waited = None
     if (length := whole_bytes(reception, budget)) is not None:
         since = monotonic()
         body, failure = _begin(stream, length)
-        waited = since, monotonic()
-        if len(body) == length and (request := receive_at_once(reception, body, budget)) is not None:
-            return request
-        stream = Begun(body, stream, waited, failure)
-    options, intake = options_of(timeout, min_rate), Intake(stream)
-    receiving = Receiving(reception, budget, options)
-    patience = Patience(options, receiving)
-    if waited is not None:
-        patience.has_waited(*waited)
+        if len(body) == length and (received := receive_at_once(reception, body, budget)) is not None:
+            return received
+        stream = Begun(body, stream, (since, monotonic()), failure)
+    options = options_of(timeout, min_rate)
+    request = EndpointRequest(reception, budget, options)
     try:
-        while True:
-            if receiving.waits_for_memory():
-                is_granted = block_for_memory(receiving.reservation, options.budget_timeout)
-                receiving.check_memory(is_granted=is_granted)
-                continue
-            event = receiving.body.next_event()
-            if event is NEED_TURN:
-                receiving.body.work()
-            elif event is NEED_DATA:
-                _read(intake, receiving, patience)
-            elif (received := receiving.receive(event)) is not None:
-                return received
+        ThreadReader(request, stream, options).next_step()
     except BaseException:
-        receiving.end()
+        request.end()
         raise
+    return request.result
 
 
 def _begin(stream: Readable, length: int) -> tuple[bytes, OSError | None]:
@@ -119,18 +105,3 @@ def _position(stream: Any) -> int:  # noqa: ANN401 - werkzeug's, or that of any 
         return int(stream.tell())
     except (AttributeError, OSError):
         return 0
-
-
-def _read(intake: Intake, receiving: Receiving, patience: Patience) -> None:
-    patience.resume()
-    receiving.reservation.begin_to_wait()
-    try:
-        patience.look(monotonic())
-        intake.read(receiving.body)
-        if not receiving.body.has_ended:
-            patience.look(monotonic())
-    except TimeoutError:
-        raise receiving.too_slow() from None
-    finally:
-        patience.pause(monotonic())
-        receiving.reservation.end_to_wait()

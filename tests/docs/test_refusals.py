@@ -15,10 +15,10 @@ import pytest
 from aiohttp import web
 
 from streamcodec import encode_request
-from streamcodec.server import receiving
+from streamcodec.server import endpoint
 from streamcodec.server.endpoint import SHARED_BUDGET
 from streamcodec.server.sharing import SharedReservation
-from streamcodec.wsgi import endpoint as wsgi_endpoint
+from streamcodec.wsgi import reading as wsgi_reading
 from tests.aiohttp.test_handler import serving
 from tests.asgi.client import Exchanged, scope_of
 
@@ -83,8 +83,8 @@ def no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     async def wait(_: object, __: float) -> bool:
         return False
 
-    monkeypatch.setattr(receiving, "look_for_memory", wait)
-    monkeypatch.setattr(wsgi_endpoint, "block_for_memory", lambda _, __: False)
+    monkeypatch.setattr(endpoint, "look_for_memory", wait)
+    monkeypatch.setattr(wsgi_reading, "block_for_memory", lambda _, __: False)
     others = SharedReservation(SHARED_BUDGET)
     others.ask(SHARED_BUDGET.budget.max_bytes)
     yield

@@ -26,7 +26,7 @@ from streamcodec import (
     encode_request,
 )
 from streamcodec.service import error_reply
-from streamcodec.wsgi import SharedBudget, endpoint, pieces_of, receive_request, send_response
+from streamcodec.wsgi import SharedBudget, pieces_of, reading, receive_request, send_response
 from tests.wsgi.requests import Pieces, body_of, environ_of, message_of
 
 X = np.arange(1 << 18, dtype=np.float32)
@@ -195,7 +195,7 @@ def test_memory_is_shared_and_given_back_with_the_request() -> None:
 
 
 def test_who_waits_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "block_for_memory", lambda _, __: False)
+    monkeypatch.setattr(reading, "block_for_memory", lambda _, __: False)
     message = message_of(X)
     budget = SharedBudget(2 << 20)
     first = receive_request(environ_of(message), budget=budget)
