@@ -53,14 +53,13 @@ class Clock:
 
     now = 0.0
     waits = 0
-    interruptions = 0
     cpu_seconds = 0.0
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "perf_counter", lambda: Clock.now)
-    monkeypatch.setattr(pace, "_usage", lambda: (Clock.waits, Clock.interruptions, Clock.cpu_seconds))
+    monkeypatch.setattr(pace, "_usage", lambda: (Clock.waits, Clock.cpu_seconds))
 
 
 def _session(service: Service, kind: type[Express] = Express, model_timeout: float = 300.0) -> Session:
@@ -71,11 +70,10 @@ def _nothing() -> None:
     pass
 
 
-def _takes(seconds: float = STALL, *, waits: int = 0, interruptions: int = 0, cpu_seconds: float = 0.0) -> None:
+def _takes(seconds: float = STALL, *, waits: int = 0, cpu_seconds: float = 0.0) -> None:
     """Have a call take so long, and so much of what the system counts."""
     Clock.now += seconds
     Clock.waits += waits
-    Clock.interruptions += interruptions
     Clock.cpu_seconds += cpu_seconds
 
 
@@ -143,13 +141,11 @@ def test_a_model_that_waits_however_shortly_keeps_its_thread() -> None:
 @pytest.mark.parametrize(
     "slow",
     [
-        partial(_takes, waits=1, interruptions=3),
+        partial(_takes, waits=1),
         partial(_takes, cpu_seconds=STALL),
-        partial(_takes, cpu_seconds=STALL, interruptions=3),
-        _takes,
         partial(int, "it fails"),
     ],
-    ids=["waits", "computes", "computes, and is interrupted", "takes time, by whatever", "fails"],
+    ids=["waits", "computes", "fails"],
 )
 def test_one_slow_call_sends_a_model_back_to_threads_for_ever_longer(slow: Callable[[], None], message: bytes) -> None:
     work = _nothing
@@ -168,11 +164,12 @@ def test_one_slow_call_sends_a_model_back_to_threads_for_ever_longer(slow: Calla
     assert lengths == pytest.approx([lengths[0], 2 * lengths[0], 4 * lengths[0]], rel=0.2)
 
 
-def test_a_call_that_the_system_has_interrupted_is_not_slow_by_itself() -> None:
+@pytest.mark.parametrize("cpu_seconds", [0.0, 0.0001], ids=["it had not begun to count", "it had counted"])
+def test_a_call_is_not_slow_by_itself_if_something_else_had_the_processor(cpu_seconds: float) -> None:
     work = _nothing
     session = _session(_service(lambda: work(), is_inline=None))  # noqa: PLW0108 - it changes
     assert _wanted(session, OFTEN + 1, SMALL)[-1] is False
-    work = partial(_takes, interruptions=1, cpu_seconds=0.0001)
+    work = partial(_takes, cpu_seconds=cpu_seconds)
     assert _wanted(session, 3, SMALL) == [False] * 3
 
 
@@ -255,7 +252,7 @@ def test_a_server_calls_a_function_on_its_event_loop_when_it_is_quick_and_else_i
 
 def test_where_the_system_does_not_count_for_threads_the_clock_alone_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resource", None)
-    assert pace._usage_of_thread()() == (0, 0, 0.0)  # noqa: SLF001 - nothing else tells
+    assert pace._usage_of_thread()() == (0, Clock.now)  # noqa: SLF001 - nothing else tells
 
 
 @pytest.mark.parametrize(
