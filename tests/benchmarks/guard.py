@@ -34,7 +34,13 @@ from tests.processes import announced
 _ROOT: Final = Path(__file__).parents[2]
 CASES: Final = {
     "16 floats": ("identity", 64, 200, 21),
+    "4 KiB": ("identity", 4 << 10, 200, 21),
     "64 KiB": ("identity", 64 << 10, 50, 21),
+    "96 KiB": ("identity", 96 << 10, 50, 21),
+    "256 KiB": ("identity", 256 << 10, 30, 21),
+    "600 KiB": ("identity", 600 << 10, 15, 21),
+    "1 MiB": ("identity", 1 << 20, 8, 21),
+    "2 MiB": ("identity", 2 << 20, 4, 21),
     "64 MiB, both ways": ("identity", 64 << 20, 1, 9),
     "64 MiB, counted": ("sink", 64 << 20, 1, 9),
 }
