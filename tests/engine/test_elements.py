@@ -286,3 +286,11 @@ def test_arrays_of_few_and_of_many_elements_are_written_alike(count: int) -> Non
     message = encode_request([Tensor(name="x", array=array)])
     wanted = b"".join(len(element).to_bytes(4, "little") + element for element in elements)
     assert b"".join([*message.buffers][1:]) == wanted
+
+
+@pytest.mark.parametrize("count", [1, 16, 17, 40])
+@pytest.mark.parametrize("values", [[b"ab"], [b"a", b"", b"bcd"]])
+def test_few_and_many_elements_become_the_same_objects(values: list[bytes], count: int) -> None:
+    wanted = (values * count)[:count]
+    array = Elements(wanted).array
+    assert (array.shape, array.dtype, array.tolist()) == ((count,), np.dtype(object), wanted)
