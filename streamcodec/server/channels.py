@@ -283,8 +283,9 @@ class ProtocolChannel(EventProtocol[Any]):
         return session.connection.incoming.is_filling and not session.reservation.is_short
 
     def _read_on(self, nbytes: int) -> None:
-        """Read what more has come of a large message, if it has the time and a share left, after so many bytes."""
-        is_over = self._share.is_over(nbytes) or self._turns.is_over(turns.LARGE)
+        """Read what more has come of a large message than so many bytes, if it has the time and a share left."""
+        # Who has waited for this turn reads in any case: those before it may have taken its time.
+        is_over = nbytes > 0 and (self._share.is_over(nbytes) or self._turns.is_over(turns.LARGE))
         try:
             while not is_over and self._is_filling and (nbytes := self._inlet.read(self.source, self._share.left)):
                 is_over = self._share.is_over(nbytes)
@@ -418,7 +419,10 @@ class ProtocolChannel(EventProtocol[Any]):
         # Else the waiting task has already continued, or will.
         if self._is_reading and self._event is NEED_DATA and not self.transport.is_closing():
             self.transport.resume_reading()  # before the answer, which stops it again: for an event, or for an error
-            self._answer(_TURN_ANSWERS)
+            if self._session.connection.incoming.is_filling:
+                self._read_on(0)  # to be told by the system that there is more would take longer than the reading
+            else:
+                self._answer(_TURN_ANSWERS)
 
     async def _drain(self) -> None:
         """Wait until the client has taken everything that the transport was given.

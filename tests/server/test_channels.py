@@ -618,6 +618,19 @@ async def test_what_has_come_of_a_large_request_is_read_in_a_few_turns() -> None
         assert max(reads) > 4 * READ_BYTES
 
 
+@pytest.mark.skipif(not hasattr(os, "readv"), reason="Windows has no readv")
+@_on_each_loop
+async def test_who_has_fallen_behind_reads_in_its_turn_although_others_have_had_the_time() -> None:
+    async with _connected() as (sock, client, reads):
+        data = _request(2 << 20)
+        await asyncio.to_thread(sock.sendall, data)
+        turns.of_loop().is_over = lambda source=None: source is turns.LARGE  # type: ignore[method-assign] # always
+        turns.of_loop().has_small = lambda: True  # type: ignore[method-assign]
+        assert await client.channel.next_event(client.session, lambda _: LONG) is Step.CALL
+        assert sum(reads) == len(data)
+        assert len(reads) > (2 << 20) / turns.SHARE_BYTES
+
+
 @_on_each_loop
 async def test_what_waits_for_the_rest_of_a_piece_is_seen_before_its_client_is_judged() -> None:
     """The system tells of no byte that comes after the first read."""
