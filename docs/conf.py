@@ -246,7 +246,7 @@ _MODULES = [
     f"streamcodec.engine.{name}" for name in ("inflate", "datatypes", "events", "limits", "placement", "decoder")
 ]
 _MODULES += ["streamcodec.formats.v2.fields", "streamcodec.formats.v2.model", "streamcodec.http.messages"]
-_MODULES += ["streamcodec.service.models", "streamcodec.testing.mutations", "streamcodec.testing.assertions"]
+_MODULES += ["streamcodec.service.models.model", "streamcodec.testing.mutations", "streamcodec.testing.assertions"]
 
 
 _FORWARD_REFERENCE = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")

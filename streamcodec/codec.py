@@ -1,5 +1,6 @@
 """The public codec: every name that `streamcodec` has, in one place. `streamcodec` loads it when it is first asked."""
 
+from streamcodec.engine.compression.inflate import ENCODINGS, Inflater, parse_content_encoding
 from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.elements.elements import Elements
@@ -24,16 +25,15 @@ from streamcodec.engine.events import (
     WindowReceived,
 )
 from streamcodec.engine.format import format_decoder
-from streamcodec.engine.inflate import ENCODINGS, Inflater, parse_content_encoding
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.engine.memory_map import MemoryMap
+from streamcodec.engine.memory.memory_map import MemoryMap
+from streamcodec.engine.memory.placement import Into, NewArray, Place, Placement, Slab, new_array
+from streamcodec.engine.memory.pool import Pool
+from streamcodec.engine.memory.rows import Rows, RowWriter
+from streamcodec.engine.memory.windows import Discard, Windows, chosen
 from streamcodec.engine.message import Message, Part, binary_form, message_of
-from streamcodec.engine.placement import Into, NewArray, Place, Placement, Slab, new_array
-from streamcodec.engine.pool import Pool
 from streamcodec.engine.reader import Fill, Reader, Reading
-from streamcodec.engine.rows import Rows, RowWriter
 from streamcodec.engine.spec import Header, TensorSpec
-from streamcodec.engine.windows import Discard, Windows, chosen
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder, response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request, encode_response
@@ -47,7 +47,7 @@ from streamcodec.formats.v2.fields import (
 )
 from streamcodec.formats.v2.header import parse_request_header, parse_response_header
 from streamcodec.formats.v2.headercache import HeaderCache
-from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
+from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.formats.v2.model import Event, RequestedOutput, RequestHeader, ResponseHeader
 
 __all__ = [

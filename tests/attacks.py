@@ -28,7 +28,7 @@ from streamcodec import (
     parse_request_header,
     request_decoder,
 )
-from streamcodec.engine.inflate import Inflater
+from streamcodec.engine.compression.inflate import Inflater
 from streamcodec.http import Collector, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.http.connection import State
 

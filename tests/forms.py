@@ -25,9 +25,9 @@ from streamcodec import (
 )
 from streamcodec.http import ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.server import ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.session import Session
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session
 from streamcodec.service import Service, demo_models
 from tests.attacks import ATTACKS, KIB, Attack, Decoding, pieces
 from tests.hostile import TEXTS, Pair

@@ -3,6 +3,6 @@
 from streamcodec.aiohttp.endpoint import receive_request, send_response
 from streamcodec.aiohttp.handler import Handler
 from streamcodec.aiohttp.peer import leave_expectation
-from streamcodec.server.sharing import SharedBudget
+from streamcodec.runtime.memory.sharing import SharedBudget
 
 __all__ = ["Handler", "SharedBudget", "leave_expectation", "receive_request", "send_response"]

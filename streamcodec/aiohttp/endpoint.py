@@ -7,14 +7,21 @@ from contextlib import aclosing
 from aiohttp import web
 
 from streamcodec.aiohttp.peer import AiohttpPeer, head_of, sent_at_once, started
+from streamcodec.embedding.atonce import is_there
+from streamcodec.embedding.endpoint import (
+    MIN_RATE,
+    READ_TIMEOUT,
+    SHARED_BUDGET,
+    in_shared_pool,
+    options_of,
+    receive_from,
+)
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.engine.placement import Place
-from streamcodec.server.atonce import is_there
-from streamcodec.server.endpoint import MIN_RATE, READ_TIMEOUT, SHARED_BUDGET, in_shared_pool, options_of, receive_from
-from streamcodec.server.sharing import SharedBudget
-from streamcodec.service.reception import Check, ReceivedRequest, Reception
+from streamcodec.engine.memory.placement import Place
+from streamcodec.runtime.memory.sharing import SharedBudget
 from streamcodec.service.replies import Reply, complete_headers, lawful
-from streamcodec.transports.vectors import PIECE_BYTES, async_copied_pieces
+from streamcodec.service.request.reception import Check, ReceivedRequest, Reception
+from streamcodec.transports.sockets.vectors import PIECE_BYTES, async_copied_pieces
 
 
 async def receive_request(

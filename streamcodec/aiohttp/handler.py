@@ -8,12 +8,12 @@ from typing import cast
 from aiohttp import web
 
 from streamcodec.aiohttp.peer import ROUTE, AiohttpPeer, head_of, leave_expectation, sent_at_once
+from streamcodec.embedding.frontend import Frontend
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
-from streamcodec.server.failures import raise_bare
-from streamcodec.server.frontend import Frontend
-from streamcodec.server.observation import format_address
-from streamcodec.server.options import ServerOptions
+from streamcodec.runtime.models.failures import raise_bare
+from streamcodec.runtime.observation import format_address
+from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Observer, Service
 
 

@@ -14,14 +14,14 @@ from typing import Final, cast
 import anyio
 from aiohttp import HttpVersion11, web
 
+from streamcodec.embedding.endpoint import already_read
+from streamcodec.engine.compression.inflate import FREE_BYTES
 from streamcodec.engine.errors import LimitExceededError
-from streamcodec.engine.inflate import FREE_BYTES
 from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import fed_head
 from streamcodec.http.heads import invalid_http
 from streamcodec.http.messages import RequestHead
 from streamcodec.http.statuses import phrase_of
-from streamcodec.server.endpoint import already_read
 from streamcodec.service.replies import Reply, complete_headers, drop_tracebacks
 
 ROUTE: Final = "/v2{rest:.*}"

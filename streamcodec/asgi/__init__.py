@@ -2,6 +2,6 @@
 
 from streamcodec.asgi.app import App
 from streamcodec.asgi.endpoint import pieces, receive_request, send_response
-from streamcodec.server.sharing import SharedBudget
+from streamcodec.runtime.memory.sharing import SharedBudget
 
 __all__ = ["App", "SharedBudget", "pieces", "receive_request", "send_response"]

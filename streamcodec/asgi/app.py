@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import Final, cast
 
 from streamcodec.asgi.scope import Message, Receive, Scope, Send, client_of, head_of
+from streamcodec.embedding.frontend import Frontend
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import RequestHead
-from streamcodec.server.failures import raise_bare
-from streamcodec.server.frontend import Frontend
-from streamcodec.server.options import ServerOptions
+from streamcodec.runtime.models.failures import raise_bare
+from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Observer, Reply, Service
 from streamcodec.service.replies import complete_headers, drop_tracebacks
 from streamcodec.transports.limited import current_time, within

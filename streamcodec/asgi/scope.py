@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol, cast
 from urllib.parse import quote
 
+from streamcodec.embedding.endpoint import READER, already_read
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import fed_head
 from streamcodec.http.messages import RequestHead
-from streamcodec.server.endpoint import READER, already_read
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

@@ -19,15 +19,15 @@ from streamcodec.cli.benching.plot import check_plot, draw
 from streamcodec.cli.benching.report import Row, document, heading, remarks, row_line
 from streamcodec.cli.benching.running import Stop, run_plan, stopping
 from streamcodec.cli.fields import add_header
-from streamcodec.cli.inputs import add_inputs, made_inputs
-from streamcodec.cli.making import add_making
+from streamcodec.cli.inferring.inputs import add_inputs, made_inputs
+from streamcodec.cli.inferring.making import add_making
+from streamcodec.cli.inferring.request import WholeRequest, whole_request
+from streamcodec.cli.inferring.trust import add_trust, trusted
 from streamcodec.cli.output import say
-from streamcodec.cli.request import WholeRequest, whole_request
-from streamcodec.cli.trust import add_trust, trusted
 from streamcodec.client import Client
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.message import datatype_of_values
-from streamcodec.transports.tls import client_context
+from streamcodec.transports.tls.sockets import client_context
 
 _CLOSED: Final = (1, 4, 16)
 _OPEN: Final = (64,)

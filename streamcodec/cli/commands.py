@@ -20,16 +20,16 @@ from streamcodec.cli.statuses import BROKEN_PIPE, INTERRUPTED
 from streamcodec.engine.errors import MessageError, ProtocolError
 
 _COMMANDS: Final = {
-    "serve": "serve models over HTTP",
-    "infer": "send arrays to a model",
-    "encode": "write a request to a file, for other programs to send",
-    "bench": "measure how quickly a server answers",
-    "guard": "check requests on their way to a server that does not check them",
-    "demo": "show what streaming a tensor costs, on this machine",
-    "fuzz": "examine a server with malformed requests",
-    "inspect": "show what a message or a file of tensors holds, or which byte is wrong",
+    "serve": ("serving.serve", "serve models over HTTP"),
+    "infer": ("inferring.infer", "send arrays to a model"),
+    "encode": ("inferring.encode", "write a request to a file, for other programs to send"),
+    "bench": ("bench", "measure how quickly a server answers"),
+    "guard": ("serving.guard", "check requests on their way to a server that does not check them"),
+    "demo": ("demo", "show what streaming a tensor costs, on this machine"),
+    "fuzz": ("fuzz", "examine a server with malformed requests"),
+    "inspect": ("inspecting.inspect", "show what a message or a file of tensors holds, or which byte is wrong"),
 }
-"""The description of each command; its module has the same name."""
+"""The module of each command, and its description."""
 
 _EPILOG: Final = """\
 examples:
@@ -70,10 +70,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"streamcodec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     called = next((word for word in arguments if not word.startswith("-")), None)
-    for name, text in _COMMANDS.items():
+    for name, (module, text) in _COMMANDS.items():
         command = commands.add_parser(name, help=text, formatter_class=_UNPRINTED)
         if name == called:
-            import_module(f"streamcodec.cli.{name}").add_arguments(command)
+            import_module(f"streamcodec.cli.{module}").add_arguments(command)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     return parser.parse_args(arguments)

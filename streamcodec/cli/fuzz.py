@@ -30,7 +30,7 @@ from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.wire import OutOfRequestsError, Pacer, Wire
 from streamcodec.cli.arguments import count, number, rate, seconds
 from streamcodec.cli.output import complain, say
-from streamcodec.client.address import Address
+from streamcodec.client.connections.address import Address
 from streamcodec.engine.errors import LocalProtocolError
 
 _DESCRIPTION = """\

@@ -1,10 +1,10 @@
 """Clients of V2 servers, blocking and asynchronous."""
 
 from streamcodec.client.aio import AsyncClient
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import InferResult
-from streamcodec.client.lane import MemoryLane
+from streamcodec.client.lane.tensors import MemoryLane
 from streamcodec.client.sync import Client
-from streamcodec.client.timeouts import Timeout
 
 __all__ = ["AsyncClient", "Client", "InferResult", "MemoryLane", "ServerError", "Timeout"]

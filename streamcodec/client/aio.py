@@ -21,15 +21,15 @@ import numpy as np
 from streamcodec.client.awaiting import Awaiting, within
 from streamcodec.client.calls import model_path
 from streamcodec.client.common import Common
+from streamcodec.client.connections.timeouts import SECONDS, Timeout, Times
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import Exchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
-from streamcodec.client.timeouts import SECONDS, Timeout, Times
-from streamcodec.client.uploading import Uploading
+from streamcodec.client.uploads.uploading import Uploading
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.memory.placement import Place
 from streamcodec.engine.message import Values
-from streamcodec.engine.placement import Place
 from streamcodec.formats.v2.model import Event, RequestedOutput
 
 

@@ -12,19 +12,20 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
-from streamcodec.client.address import Address
 from streamcodec.client.common import Common
-from streamcodec.client.connection import Connection
+from streamcodec.client.connections.address import Address
+from streamcodec.client.connections.connection import Connection
+from streamcodec.client.connections.reaching import reaching, tls_over
+from streamcodec.client.connections.timeouts import Times
 from streamcodec.client.exchange import Exchange
-from streamcodec.client.reaching import reaching, tls_over
-from streamcodec.client.timeouts import Times
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
-from streamcodec.transports import aio, unix
+from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
+from streamcodec.transports.sockets import unix
 from streamcodec.transports.timelimit import TimeLimit
-from streamcodec.transports.tls import POLLIN, TlsSocket
+from streamcodec.transports.tls.sockets import POLLIN, TlsSocket
 
 _EVENTS_IN_A_ROW: Final = 64
 """After this many events, other tasks get their turn."""

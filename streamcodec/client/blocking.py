@@ -10,22 +10,22 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from streamcodec.client.address import Address
 from streamcodec.client.common import Common
-from streamcodec.client.connecting import connect
-from streamcodec.client.connection import Connection
+from streamcodec.client.connections.address import Address
+from streamcodec.client.connections.connecting import connect
+from streamcodec.client.connections.connection import Connection
+from streamcodec.client.connections.reaching import reaching, tls_over
+from streamcodec.client.connections.timeouts import Times
 from streamcodec.client.exchange import Exchange
-from streamcodec.client.lane import MemoryLane
-from streamcodec.client.reaching import reaching, tls_over
-from streamcodec.client.timeouts import Times
+from streamcodec.client.lane.tensors import MemoryLane
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
-from streamcodec.transports import unix
 from streamcodec.transports.duplex import Duplex
-from streamcodec.transports.memfd import send_descriptors
-from streamcodec.transports.system import new_poll
-from streamcodec.transports.tls import TlsSocket
+from streamcodec.transports.sockets import unix
+from streamcodec.transports.sockets.memfd import send_descriptors
+from streamcodec.transports.sockets.system import new_poll
+from streamcodec.transports.tls.sockets import TlsSocket
 
 
 class Blocking:

@@ -14,16 +14,16 @@ from urllib.parse import quote
 
 import numpy as np
 
-from streamcodec.client.address import Address
+from streamcodec.client.connections.address import Address
 from streamcodec.client.exchange import Compression, Exchange, Placing
 from streamcodec.client.fields import Headers, RequestFields
-from streamcodec.client.uploading import Record, Uploading
+from streamcodec.client.uploads.uploading import Record, Uploading
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Values
 from streamcodec.engine.record import replaced
-from streamcodec.engine.rows import Rows
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
 from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
 from streamcodec.formats.v2.model import RequestedOutput

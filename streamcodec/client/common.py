@@ -7,19 +7,19 @@ import ssl
 from pathlib import Path
 from time import monotonic
 
-from streamcodec.client.address import Address
 from streamcodec.client.calls import Calls
-from streamcodec.client.connection import Connection
+from streamcodec.client.connections.address import Address
+from streamcodec.client.connections.connection import Connection
+from streamcodec.client.connections.pool import Pool
+from streamcodec.client.connections.timeouts import Timeout, Times
 from streamcodec.client.exchange import Compression, Exchange
 from streamcodec.client.fields import Auth, Headers, RequestFields
-from streamcodec.client.lane import MemoryLane
-from streamcodec.client.pool import Pool
-from streamcodec.client.timeouts import Timeout, Times
+from streamcodec.client.lane.tensors import MemoryLane
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.fields import checked_media_type
 from streamcodec.transports.timelimit import TimeLimit
-from streamcodec.transports.tls import Socket, client_context
+from streamcodec.transports.tls.sockets import Socket, client_context
 
 
 class Common:

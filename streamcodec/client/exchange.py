@@ -15,8 +15,9 @@ import numpy as np
 from streamcodec.client.documents import MAX_QUICK_BYTES, read_object
 from streamcodec.client.errors import Headers, ServerError
 from streamcodec.client.fields import Field
-from streamcodec.client.lane import Lane, LaneCall
-from streamcodec.client.rest import Rest
+from streamcodec.client.lane.tensors import Lane, LaneCall
+from streamcodec.client.uploads.rest import Rest
+from streamcodec.engine.compression.inflate import checked_encoding
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import (
     ErrorCode,
@@ -26,11 +27,10 @@ from streamcodec.engine.errors import (
     RemoteProtocolError,
 )
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived, WindowReceived
-from streamcodec.engine.inflate import checked_encoding
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.memory.placement import Into, Place, Placement, new_array
+from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
-from streamcodec.engine.placement import Into, Place, Placement, new_array
-from streamcodec.engine.rows import Rows
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import response_decoder

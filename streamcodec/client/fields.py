@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from streamcodec import __version__
-from streamcodec.client.address import Address
+from streamcodec.client.connections.address import Address
 from streamcodec.engine.errors import LocalProtocolError, shown
 from streamcodec.http.heads import is_host
 from streamcodec.http.writing import check_field

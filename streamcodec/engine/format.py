@@ -39,7 +39,7 @@ from streamcodec.engine.limits import (
     checked_limits,
 )
 from streamcodec.engine.machine import Machine, Read, ReadEnd
-from streamcodec.engine.placement import Place, new_array
+from streamcodec.engine.memory.placement import Place, new_array
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.engine.spec import TensorSpec
 

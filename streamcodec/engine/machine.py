@@ -24,13 +24,13 @@ from typing import Any, Final, Generic
 
 import numpy as np
 
-from streamcodec.engine.claims import Claims
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES, OffsetFinder
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, HeaderT, TensorReceived, WindowReceived
 from streamcodec.engine.limits import Limits, check_element_bytes
-from streamcodec.engine.placement import (
+from streamcodec.engine.memory.claims import Claims
+from streamcodec.engine.memory.placement import (
     Place,
     Placement,
     Slab,

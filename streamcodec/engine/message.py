@@ -19,9 +19,9 @@ from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of, to_wi
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.payloads import encode_payloads
 from streamcodec.engine.errors import LocalProtocolError, kind_of
-from streamcodec.engine.placement import byte_view, masked
+from streamcodec.engine.memory.placement import byte_view, masked
+from streamcodec.engine.memory.rows import Rows, row_buffers, synchronous
 from streamcodec.engine.record import record
-from streamcodec.engine.rows import Rows, row_buffers, synchronous
 
 Part = bytes | memoryview | Rows
 """The parts of a body."""

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 from streamcodec.engine.arguments import checked_length
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
-from streamcodec.engine.placement import scratch_bytes
+from streamcodec.engine.memory.placement import scratch_bytes
 
 _T = TypeVar("_T")
 

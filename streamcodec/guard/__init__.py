@@ -6,7 +6,7 @@ of any size pass through constant memory. `link`, `upstream` and `guarding` wait
 them; the other modules know none.
 """
 
-from streamcodec.guard.allowing import ALLOWANCES
 from streamcodec.guard.guarding import ANSWER_TIMEOUT, GUARD_LIMITS, Guard
+from streamcodec.guard.rules.allowing import ALLOWANCES
 
 __all__ = ["ALLOWANCES", "ANSWER_TIMEOUT", "GUARD_LIMITS", "Guard"]

@@ -8,10 +8,10 @@ from typing import cast
 
 from streamcodec.engine.events import EndOfMessage, WindowReceived
 from streamcodec.engine.limits import Limits
-from streamcodec.engine.placement import zeros
-from streamcodec.guard.arrived import PieceChannel
-from streamcodec.guard.passing import Passed
+from streamcodec.engine.memory.placement import zeros
 from streamcodec.guard.pieces import Pieces
+from streamcodec.guard.relaying.arrived import PieceChannel
+from streamcodec.guard.relaying.passing import Passed
 from streamcodec.guard.upstream import Held
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.messages import HttpEvent, ResponseHead

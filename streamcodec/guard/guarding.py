@@ -18,32 +18,32 @@ from typing import Final, cast
 
 import anyio
 
-from streamcodec.client.timeouts import Timeout
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
-from streamcodec.guard.answers import Answers
-from streamcodec.guard.arrived import PieceChannel
-from streamcodec.guard.gate import Gate
 from streamcodec.guard.link import Link
-from streamcodec.guard.requests import Requests
+from streamcodec.guard.relaying.answers import Answers
+from streamcodec.guard.relaying.arrived import PieceChannel
+from streamcodec.guard.relaying.requests import Requests
+from streamcodec.guard.rules.gate import Gate
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Upstream
 from streamcodec.http.responses import response_head
-from streamcodec.server.accepting import accept_connections
-from streamcodec.server.admission import RESERVED_PLACES, Admission
-from streamcodec.server.calls import is_ending
-from streamcodec.server.dates import Dates
-from streamcodec.server.departures import Departures
-from streamcodec.server.draining import begin_to_stop
-from streamcodec.server.lingering import Refusals
-from streamcodec.server.observation import Observers, client_of
-from streamcodec.server.options import ServerOptions
-from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpError, Securing
-from streamcodec.server.tasks import Tasks, open_tasks
+from streamcodec.runtime.models.calls import is_ending
+from streamcodec.runtime.observation import Observers, client_of
+from streamcodec.runtime.options import ServerOptions
+from streamcodec.runtime.tasks import Tasks, open_tasks
+from streamcodec.server.connection.admission import RESERVED_PLACES, Admission
+from streamcodec.server.connection.dates import Dates
+from streamcodec.server.connection.departures import Departures
+from streamcodec.server.connection.lingering import Refusals
+from streamcodec.server.processes.draining import begin_to_stop
+from streamcodec.server.sockets.accepting import accept_connections
+from streamcodec.server.sockets.securing import Complaints, HandshakeError, PlainHttpError, Securing
 from streamcodec.service.observing import Observer
 from streamcodec.service.replies import Reply, error_reply, unavailable_reply
-from streamcodec.transports.pipes import Pipes
-from streamcodec.transports.tls import Socket, client_context
+from streamcodec.transports.sockets.pipes import Pipes
+from streamcodec.transports.tls.sockets import Socket, client_context
 
 logger: Final = logging.getLogger(__name__)
 

@@ -22,31 +22,31 @@ from typing import cast
 import anyio
 
 from streamcodec.engine.errors import MessageError
+from streamcodec.engine.memory.placement import zeros
+from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
-from streamcodec.engine.placement import zeros
-from streamcodec.engine.rows import Rows
 from streamcodec.guard.answering import pass_back
-from streamcodec.guard.arrived import PieceChannel
-from streamcodec.guard.crossing import Crossing
-from streamcodec.guard.fields import has_wrong_length, response_fields
-from streamcodec.guard.gate import Permit, is_health_check
-from streamcodec.guard.passing import Incoming, Passed, catch_up
 from streamcodec.guard.pieces import PIECE_BYTES
 from streamcodec.guard.reading import Progress, Reading
 from streamcodec.guard.recording import Recording
-from streamcodec.guard.refusing import no_answer, no_place, refusal, told
-from streamcodec.guard.relay import Relay, can_relay
-from streamcodec.guard.requests import AT_ONCE_BYTES, Request
+from streamcodec.guard.relaying.arrived import PieceChannel
+from streamcodec.guard.relaying.passing import Incoming, Passed, catch_up
+from streamcodec.guard.relaying.relay import Relay, can_relay
+from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, Request
+from streamcodec.guard.rules.crossing import Crossing
+from streamcodec.guard.rules.fields import has_wrong_length, response_fields
+from streamcodec.guard.rules.gate import Permit, is_health_check
+from streamcodec.guard.rules.refusing import no_answer, no_place, refusal, told
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Held
 from streamcodec.http.connection import State
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
-from streamcodec.server.lingering import Rest
-from streamcodec.server.observation import Observe
-from streamcodec.server.patience import Patience, Phase, Taking
-from streamcodec.service.budget import Reservation
+from streamcodec.runtime.observation import Observe
+from streamcodec.runtime.patience import Patience, Phase, Taking
+from streamcodec.server.connection.lingering import Rest
+from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.replies import Reply, sendable
 from streamcodec.service.routes import Resource
 from streamcodec.transports import turns

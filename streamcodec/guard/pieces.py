@@ -20,7 +20,7 @@ from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, WindowReceived
-from streamcodec.engine.placement import uninitialised_bytes
+from streamcodec.engine.memory.placement import uninitialised_bytes
 from streamcodec.engine.spec import TensorSpec
 
 PIECE_BYTES: Final = 1 << 20

@@ -15,13 +15,13 @@ import numpy as np
 
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.events import WindowReceived
-from streamcodec.guard.arrived import PieceChannel
-from streamcodec.guard.crossing import Crossing
-from streamcodec.guard.passing import Passed
+from streamcodec.guard.relaying.arrived import PieceChannel
+from streamcodec.guard.relaying.passing import Passed
+from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.http.connection import State
 from streamcodec.http.messages import HttpEvent
 from streamcodec.http.server import ServerConnection
-from streamcodec.server.patience import Patience, Phase
+from streamcodec.runtime.patience import Patience, Phase
 
 
 class Progress:

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streamcodec.engine.limits import Limits
-from streamcodec.guard.answers import Answers
-from streamcodec.guard.gate import Gate
-from streamcodec.guard.requests import Requests
+from streamcodec.guard.relaying.answers import Answers
+from streamcodec.guard.relaying.requests import Requests
+from streamcodec.guard.rules.gate import Gate
 from streamcodec.guard.upstream import Upstream
-from streamcodec.server.admission import Admission
-from streamcodec.server.dates import Dates
-from streamcodec.server.departures import Departures
-from streamcodec.server.options import ServerOptions
-from streamcodec.server.securing import Complaints
+from streamcodec.runtime.options import ServerOptions
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.dates import Dates
+from streamcodec.server.connection.departures import Departures
+from streamcodec.server.sockets.securing import Complaints
 from streamcodec.service.replies import Reply
-from streamcodec.transports.pipes import Pipes
+from streamcodec.transports.sockets.pipes import Pipes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

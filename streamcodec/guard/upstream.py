@@ -20,19 +20,19 @@ from typing import cast
 
 import anyio
 
-from streamcodec.client.address import Address
 from streamcodec.client.awaiting import Awaiting
 from streamcodec.client.common import Common
-from streamcodec.client.connection import Connection
-from streamcodec.client.timeouts import Timeout
+from streamcodec.client.connections.address import Address
+from streamcodec.client.connections.connection import Connection
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
-from streamcodec.guard.arrived import next_arrived
+from streamcodec.guard.relaying.arrived import next_arrived
 from streamcodec.http.messages import HttpEvent
 from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
-from streamcodec.transports.tls import TlsSocket
+from streamcodec.transports.tls.sockets import TlsSocket
 
 
 class Upstream:

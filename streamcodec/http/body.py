@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Final, Protocol
 
+from streamcodec.engine.compression.inflate import SHORT_INPUT_BYTES, Inflater
 from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
-from streamcodec.engine.inflate import SHORT_INPUT_BYTES, Inflater
 from streamcodec.http.chunks import Chunks
 from streamcodec.http.known import truncated
 

@@ -37,10 +37,10 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final
 
+from streamcodec.engine.compression.inflate import Inflater
 from streamcodec.engine.decoder import LONG_TARGET_BYTES, Buffer
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
-from streamcodec.engine.inflate import Inflater
 from streamcodec.engine.limits import Limits
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.chunks import Chunks

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from streamcodec.engine.compression.inflate import Inflater
 from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, Event, NeedData, NeedTurn
-from streamcodec.engine.inflate import Inflater
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.body import Body, Receiver
 from streamcodec.http.heads import HOST, check_fields, invalid_http, request_head

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from streamcodec.engine.compression.inflate import parse_content_encoding
 from streamcodec.engine.events import Event
-from streamcodec.engine.inflate import parse_content_encoding
 from streamcodec.engine.record import record
 
 _NOT_PARSED: Final = ""

@@ -10,7 +10,7 @@ from collections import deque
 from functools import cache
 from typing import Final
 
-from streamcodec.engine.placement import uninitialised_bytes
+from streamcodec.engine.memory.placement import uninitialised_bytes
 
 SCRATCH_BYTES: Final = 72 << 10
 """Size of one read while the bytes may belong to several things. A tensor of 64 KiB, which is a usual size, has room

@@ -35,7 +35,7 @@ import h11
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.events import NEED_DATA, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.engine.rows import Rows
+from streamcodec.engine.memory.rows import Rows
 from streamcodec.http.body import Receiver
 from streamcodec.http.collector import Collector
 from streamcodec.http.connection import Incoming, State

@@ -18,8 +18,8 @@ from itertools import chain
 from typing import Final, TypeVar
 
 from streamcodec.engine.errors import LocalProtocolError, shown
+from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
-from streamcodec.engine.rows import Rows
 from streamcodec.http.statuses import Field
 
 PartT = TypeVar("PartT", bound=Part)

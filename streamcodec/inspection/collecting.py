@@ -14,7 +14,7 @@ import numpy as np
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES
 from streamcodec.engine.events import TensorReceived
-from streamcodec.engine.placement import Placement, Slab, aligned_bytes, placed_bytes
+from streamcodec.engine.memory.placement import Placement, Slab, aligned_bytes, placed_bytes
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.inspection.pictures import Sampler
 from streamcodec.inspection.report import TensorReport

@@ -23,6 +23,7 @@ from kserve import InferRequest, InferResponse
 
 from streamcodec.asgi.app import AsgiPeer, send_at_once
 from streamcodec.asgi.scope import Message, Receive, Scope, Send, head_of
+from streamcodec.embedding.conversation import Conversation
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
@@ -30,11 +31,10 @@ from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import RequestHead
 from streamcodec.kserve.intake import ROUTE, Intake, kept
 from streamcodec.kserve.messages import encode_answer, received_request
-from streamcodec.server.conversation import Conversation
 from streamcodec.service import Inference, Reply
-from streamcodec.service.budget import Reservation
-from streamcodec.service.exchange import Exchange
+from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.replies import lawful
+from streamcodec.service.request.exchange import Exchange
 
 MARK: Final = "streamcodec-answer"
 """The field of an answer that the call sends in the place of KServe."""

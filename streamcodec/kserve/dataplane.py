@@ -21,7 +21,7 @@ from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.kserve.call import CURRENT, MARK, BrokenOffError, Call, RefusedError
 from streamcodec.kserve.intake import Intake
-from streamcodec.server.options import ServerOptions
+from streamcodec.runtime.options import ServerOptions
 
 logger: Final = logging.getLogger(__name__)
 

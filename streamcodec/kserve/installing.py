@@ -8,8 +8,8 @@ from kserve.protocol.dataplane import DataPlane
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.kserve.dataplane import install_here
-from streamcodec.server.memory import default_budget
-from streamcodec.server.options import ServerOptions
+from streamcodec.runtime.memory.available import default_budget
+from streamcodec.runtime.options import ServerOptions
 from streamcodec.service.service import MAX_POOL_BYTES
 
 

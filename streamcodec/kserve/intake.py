@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamcodec.embedding.frontend import Frontend
 from streamcodec.engine.limits import Limits
-from streamcodec.server.frontend import Frontend
-from streamcodec.server.options import ServerOptions
+from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
 
 _PATH: Final = "/v2/models/kserve/infer"

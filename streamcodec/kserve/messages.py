@@ -33,11 +33,11 @@ from streamcodec.engine.message import datatype_of_values
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.decoder import response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_request, encode_response
-from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
+from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.formats.v2.model import RequestedOutput as OutputEntry
 from streamcodec.formats.v2.model import RequestHeader, ResponseHeader
 from streamcodec.kserve.tensors import Received, array_of, input_of, output_of, values_of
-from streamcodec.service.models import InferenceRequest
+from streamcodec.service.models.model import InferenceRequest
 
 
 class _ArrayRequest(InferRequest):  # type: ignore[misc]  # KServe has no types

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from streamcodec.asgi import App
 from streamcodec.ray.memory import replica_options
-from streamcodec.server.options import ServerOptions
+from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Observer, Service
 
 

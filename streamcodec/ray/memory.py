@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.server.options import ServerOptions
+from streamcodec.runtime.options import ServerOptions
 
 SHUTDOWN_SECONDS = 15.0
 """By default, Ray kills a replica 20 s after it was told to stop. For 2 s it waits for requests of its own,

@@ -27,9 +27,9 @@ from typing import Final
 
 from streamcodec.ray.autoscaling import Meter
 from streamcodec.ray.memory import replica_options
+from streamcodec.runtime.uploading import refuse_uploads
 from streamcodec.server import Server, ServerOptions, open_listener
-from streamcodec.server.accepting import shut_out
-from streamcodec.server.uploading import refuse_uploads
+from streamcodec.server.sockets.accepting import shut_out
 from streamcodec.service import Observer, Service
 
 _ACCEPTING_SECONDS: Final = 2.0

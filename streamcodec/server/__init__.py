@@ -1,13 +1,13 @@
 """The bundled server: the V2 service on sockets, as one call (`run`) or in your own event loop (`Server`)."""
 
-from streamcodec.server.accesslog import AccessLog, to_descriptor, to_logger
-from streamcodec.server.calls import call_model
-from streamcodec.server.certificates import ClientCertificates, server_context
-from streamcodec.server.options import ServerOptions
-from streamcodec.server.processes import run_workers
-from streamcodec.server.running import open_listener, run
+from streamcodec.runtime.models.calls import call_model
+from streamcodec.runtime.options import ServerOptions
+from streamcodec.server.processes.accesslog import AccessLog, to_descriptor, to_logger
+from streamcodec.server.processes.running import open_listener, run
+from streamcodec.server.processes.workers import run_workers
 from streamcodec.server.serving import Server
-from streamcodec.server.unixsocket import UnixListener, open_unix_listener
+from streamcodec.server.sockets.certificates import ClientCertificates, server_context
+from streamcodec.server.sockets.unixsocket import UnixListener, open_unix_listener
 
 __all__ = [
     "AccessLog",

@@ -34,32 +34,32 @@ from streamcodec.engine.datatypes import find_bfloat16
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.json.quick import find_parser
 from streamcodec.http.responses import response_head
-from streamcodec.server.accepting import accept_connections, accept_waiting
-from streamcodec.server.admission import Admission
-from streamcodec.server.calls import is_ending
-from streamcodec.server.channels import Channel, ProtocolChannel, SocketChannel
-from streamcodec.server.dates import Dates
-from streamcodec.server.departures import Departures
-from streamcodec.server.draining import begin_to_stop
-from streamcodec.server.driver import Driver
-from streamcodec.server.express import Express
-from streamcodec.server.lanes import Lanes
-from streamcodec.server.lingering import Refusals
-from streamcodec.server.loads import load_of
-from streamcodec.server.observation import Observers, client_of
-from streamcodec.server.options import ServerOptions
-from streamcodec.server.outbox import Outbox
-from streamcodec.server.securing import Complaints, HandshakeError, PlainHttpError, Securing
-from streamcodec.server.session import Session
-from streamcodec.server.tasks import Tasks, open_tasks
-from streamcodec.server.uploading import drop_expired, uploads_of
-from streamcodec.server.workers import Workers
+from streamcodec.runtime.loads import load_of
+from streamcodec.runtime.models.calls import is_ending
+from streamcodec.runtime.models.workers import Workers
+from streamcodec.runtime.observation import Observers, client_of
+from streamcodec.runtime.options import ServerOptions
+from streamcodec.runtime.tasks import Tasks, open_tasks
+from streamcodec.runtime.uploading import drop_expired, uploads_of
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.channels import Channel, ProtocolChannel, SocketChannel
+from streamcodec.server.connection.dates import Dates
+from streamcodec.server.connection.departures import Departures
+from streamcodec.server.connection.driver import Driver
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.lanes import Lanes
+from streamcodec.server.connection.lingering import Refusals
+from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.session import Session
+from streamcodec.server.processes.draining import begin_to_stop
+from streamcodec.server.sockets.accepting import accept_connections, accept_waiting
+from streamcodec.server.sockets.securing import Complaints, HandshakeError, PlainHttpError, Securing
 from streamcodec.service import Model, Reply, Service, error_reply, unavailable_reply
 from streamcodec.service.observing import Observer, ServerLoad
 from streamcodec.service.replies import drop_tracebacks
-from streamcodec.transports.tls import TlsSocket
-from streamcodec.transports.tlstransport import TlsTransport
-from streamcodec.transports.unix import AF_UNIX
+from streamcodec.transports.sockets.unix import AF_UNIX
+from streamcodec.transports.tls.sockets import TlsSocket
+from streamcodec.transports.tls.transport import TlsTransport
 
 logger: Final = logging.getLogger(__name__)
 

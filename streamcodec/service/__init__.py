@@ -1,26 +1,26 @@
 """The V2 inference service, sans-IO: models, routes, metadata, output selection, error bodies."""
 
-from streamcodec.service.budget import Budget, Reservation
-from streamcodec.service.counting import StatisticsObserver
-from streamcodec.service.demo import demo_models
-from streamcodec.service.exchange import Exchange, ExchangeStep
-from streamcodec.service.inference import Inference, ResolvedHead
-from streamcodec.service.listing import Listing
-from streamcodec.service.models import (
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.models.counting import StatisticsObserver
+from streamcodec.service.models.demo import demo_models
+from streamcodec.service.models.listing import Listing
+from streamcodec.service.models.model import (
     ANY_SIZE,
     InferenceRequest,
     Model,
     Predict,
     TensorMetadata,
 )
+from streamcodec.service.models.registry import ModelRegistry
+from streamcodec.service.models.statistics import ModelStatistics
 from streamcodec.service.observing import Ending, Observer, RequestRecord, ServerLoad
-from streamcodec.service.portion import Portion, UploadService
-from streamcodec.service.reception import ReceivedRequest, Reception
-from streamcodec.service.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
+from streamcodec.service.request.exchange import Exchange, ExchangeStep
+from streamcodec.service.request.inference import Inference, ResolvedHead
+from streamcodec.service.request.reception import ReceivedRequest, Reception
 from streamcodec.service.service import Service
-from streamcodec.service.statistics import ModelStatistics
-from streamcodec.service.uploads import Upload, Uploads
+from streamcodec.service.uploads.kept import Upload, Uploads
+from streamcodec.service.uploads.portion import Portion, UploadService
 
 __all__ = [
     "ANY_SIZE",

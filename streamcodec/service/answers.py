@@ -17,16 +17,16 @@ from streamcodec.engine.datatypes import Datatype, datatype_of, to_wire
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.payloads import encode_payloads
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.memory.placement import ALIGNMENT, byte_view
 from streamcodec.engine.message import Part
-from streamcodec.engine.placement import ALIGNMENT, byte_view
 from streamcodec.engine.record import constructor
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
-from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, to_json
-from streamcodec.formats.v2.jsonvalues import json_values
+from streamcodec.formats.v2.json.output import NonFiniteOutput, to_json
+from streamcodec.formats.v2.json.values import json_values
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service.inference import check_outputs
-from streamcodec.service.models import Model, Outputs
+from streamcodec.service.models.model import Model, Outputs
 from streamcodec.service.replies import Reply, WrittenFields
+from streamcodec.service.request.inference import check_outputs
 
 _MAX_FORMS: Final = 64
 """Outputs of different names and dtypes whose form is kept; a model has few."""

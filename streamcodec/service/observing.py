@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from streamcodec.engine.errors import ErrorCode
 from streamcodec.http.messages import Fields, RequestHead
-from streamcodec.service.models import InferenceRequest
+from streamcodec.service.models.model import InferenceRequest
 
 
 class Ending(Enum):

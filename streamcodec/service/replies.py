@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, cast
 
+from streamcodec.engine.compression.inflate import ENCODINGS
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, shortened
-from streamcodec.engine.inflate import ENCODINGS
 from streamcodec.engine.message import Part
 from streamcodec.engine.record import constructor, record, replaced
 from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, VERTEX_AI_MEDIA_TYPE
-from streamcodec.formats.v2.jsonoutput import dump_json, to_json
+from streamcodec.formats.v2.json.output import dump_json, to_json
 from streamcodec.http.statuses import checked_status, fields_for, has_content
 from streamcodec.http.writing import encoded_fields
 

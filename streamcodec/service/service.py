@@ -13,23 +13,23 @@ from streamcodec import __version__
 from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError, shown
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits, checked_limits
-from streamcodec.engine.placement import Place, new_array
-from streamcodec.engine.pool import Pool
+from streamcodec.engine.memory.placement import Place, new_array
+from streamcodec.engine.memory.pool import Pool
 from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import HeaderCache
-from streamcodec.formats.v2.jsonoutput import NonFiniteOutput
+from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.http.messages import RequestHead
-from streamcodec.service import documents
 from streamcodec.service.cors import CorsPolicy
-from streamcodec.service.extensions import CLASSIFICATION
 from streamcodec.service.hosts import HostPolicy
-from streamcodec.service.inference import Inference, ResolvedHead
-from streamcodec.service.listing import Listing
-from streamcodec.service.models import Model
-from streamcodec.service.placing import guarded
-from streamcodec.service.registry import ModelRegistry
+from streamcodec.service.memory.placing import guarded
+from streamcodec.service.models import documents
+from streamcodec.service.models.listing import Listing
+from streamcodec.service.models.model import Model
+from streamcodec.service.models.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
+from streamcodec.service.request.extensions import CLASSIFICATION
+from streamcodec.service.request.inference import Inference, ResolvedHead
 from streamcodec.service.routes import STATISTICS_NAME, Resource, Route, find_route, path_of
 
 _EXTENSIONS: Final = ("binary_tensor_data", "model_configuration")

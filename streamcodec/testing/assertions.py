@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 import numpy as np
 
 from streamcodec.engine.elements.elements import Elements
-from streamcodec.engine.rows import Rows, Window
+from streamcodec.engine.memory.rows import Rows, Window
 from streamcodec.formats.v2.decoder import request_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_request
 from streamcodec.testing.chunkings import chunkings as all_chunkings

@@ -20,12 +20,12 @@ import anyio
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
-from streamcodec.transports.acknowledged import SLICES, Silence, unacknowledged_bytes
+from streamcodec.transports.sockets.acknowledged import SLICES, Silence, unacknowledged_bytes
+from streamcodec.transports.sockets.system import send_some
+from streamcodec.transports.sockets.vectors import Parts, SendQueue, async_batches
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
 from streamcodec.transports.sync import new_socket, receive, received
-from streamcodec.transports.system import send_some
-from streamcodec.transports.tls import Socket, TlsSocket, has_pending
-from streamcodec.transports.vectors import Parts, SendQueue, async_batches
+from streamcodec.transports.tls.sockets import Socket, TlsSocket, has_pending
 
 _PIECE_READS: Final = 16
 """Most full reads between two looks whether it is the turn of others."""

@@ -20,17 +20,17 @@ from typing import Generic
 import anyio
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
-from streamcodec.engine.rows import Rows
 from streamcodec.transports import aio
-from streamcodec.transports.acknowledged import SLICES, Silence
 from streamcodec.transports.beside import beside
+from streamcodec.transports.sockets.acknowledged import SLICES, Silence
+from streamcodec.transports.sockets.system import new_poll, send_some
+from streamcodec.transports.sockets.vectors import SendQueue, async_batches
 from streamcodec.transports.source import EventSource, EventT
 from streamcodec.transports.sync import receive, received
-from streamcodec.transports.system import new_poll, send_some
 from streamcodec.transports.timelimit import TimeLimit
-from streamcodec.transports.tls import POLLIN, POLLOUT, Socket, has_pending
-from streamcodec.transports.vectors import SendQueue, async_batches
+from streamcodec.transports.tls.sockets import POLLIN, POLLOUT, Socket, has_pending
 
 
 class Duplex(Generic[EventT]):

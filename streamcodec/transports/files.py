@@ -25,9 +25,9 @@ from typing import Final, Protocol
 
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderT
-from streamcodec.transports.received import Collecting, MessageEvent, Received
+from streamcodec.transports.sockets.received import Collecting, MessageEvent, Received
 from streamcodec.transports.source import Encoded, EventSource, EventT
-from streamcodec.transports.tls import POLLIN, POLLOUT
+from streamcodec.transports.tls.sockets import POLLIN, POLLOUT
 
 _BYTES_AT_ONCE: Final = 256 << 10
 """The most for one read or write, because compressed files produce this much at once, and serial lines copy it. 64 MiB

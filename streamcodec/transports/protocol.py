@@ -16,8 +16,8 @@ from typing import Generic, cast
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
+from streamcodec.transports.sockets.vectors import Parts, async_batches, pieces
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
-from streamcodec.transports.vectors import Parts, async_batches, pieces
 
 
 class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):

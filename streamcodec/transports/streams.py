@@ -21,9 +21,9 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, ObjectSendStream
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderT
 from streamcodec.transports import turns
-from streamcodec.transports.received import Collecting, MessageEvent, Received
+from streamcodec.transports.sockets.received import Collecting, MessageEvent, Received
+from streamcodec.transports.sockets.vectors import async_batches, pieces
 from streamcodec.transports.source import READ_BYTES, Encoded, EventSource, EventT
-from streamcodec.transports.vectors import async_batches, pieces
 
 
 async def receive_message(

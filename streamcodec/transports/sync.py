@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.engine.message import Part
+from streamcodec.transports.sockets.system import HAS_RECVMSG, new_poll, send_some
+from streamcodec.transports.sockets.vectors import SendQueue
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
-from streamcodec.transports.system import HAS_RECVMSG, new_poll, send_some
-from streamcodec.transports.tls import POLLIN, Socket, TlsSocket
-from streamcodec.transports.vectors import SendQueue
+from streamcodec.transports.tls.sockets import POLLIN, Socket, TlsSocket
 
 LONG_READ_BYTES: Final = 1 << 20
 """Size of one read into a long buffer, when no other connection has to be served meanwhile: as much as a turn of `aio`.

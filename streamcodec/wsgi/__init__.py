@@ -1,6 +1,6 @@
 """The V2 service for WSGI servers, and its decoder for a user's own views."""
 
-from streamcodec.server.sharing import SharedBudget
+from streamcodec.runtime.memory.sharing import SharedBudget
 from streamcodec.wsgi.answer import pieces_of, send_response
 from streamcodec.wsgi.app import App
 from streamcodec.wsgi.endpoint import receive_request

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
-from streamcodec.engine.rows import Rows
+from streamcodec.engine.memory.rows import Rows
 from streamcodec.http.statuses import line_of
-from streamcodec.server.failures import raise_bare
+from streamcodec.runtime.models.failures import raise_bare
 from streamcodec.service.replies import Reply, complete_headers, failure_reply, lawful
-from streamcodec.transports.vectors import PIECE_BYTES, batches, copied_pieces
+from streamcodec.transports.sockets.vectors import PIECE_BYTES, batches, copied_pieces
 from streamcodec.wsgi.environ import StartResponse
 
 

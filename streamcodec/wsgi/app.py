@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from time import monotonic
 
+from streamcodec.embedding.atonce import AtOnce, Opened
+from streamcodec.embedding.request import ServiceRequest
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.http.messages import RequestHead
-from streamcodec.server.atonce import AtOnce, Opened
-from streamcodec.server.failures import log_failure
-from streamcodec.server.observation import Observation, Observers
-from streamcodec.server.options import ServerOptions
-from streamcodec.server.request import ServiceRequest
-from streamcodec.server.sharing import SharedBudget, SharedReservation
-from streamcodec.server.uploading import refuse_uploads
+from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
+from streamcodec.runtime.models.failures import log_failure
+from streamcodec.runtime.observation import Observation, Observers
+from streamcodec.runtime.options import ServerOptions
+from streamcodec.runtime.uploading import refuse_uploads
 from streamcodec.service import Observer, Reply, ResolvedHead, Service
-from streamcodec.service.exchange import Exchange, finished
+from streamcodec.service.request.exchange import Exchange, finished
 from streamcodec.wsgi.answer import Answer, failure_to_send, pieces_of, start, whole_of
 from streamcodec.wsgi.conversation import converse
 from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of

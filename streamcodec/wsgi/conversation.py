@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from streamcodec.embedding.atonce import Opened
+from streamcodec.embedding.request import ServiceRequest, Step
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.messages import HttpEvent, RequestHead
-from streamcodec.server.atonce import Opened
-from streamcodec.server.observation import BODY, MODEL, Observation
-from streamcodec.server.options import ServerOptions
-from streamcodec.server.pace import run
-from streamcodec.server.request import ServiceRequest, Step
+from streamcodec.runtime.models.pace import run
+from streamcodec.runtime.observation import BODY, MODEL, Observation
+from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Inference, Reply, failure_reply
 from streamcodec.wsgi.intake import Readable
 from streamcodec.wsgi.reading import ThreadReader

@@ -5,9 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.engine.placement import Place
-from streamcodec.server.endpoint import (
+from streamcodec.embedding.endpoint import (
     MIN_RATE,
     READ_TIMEOUT,
     READER,
@@ -18,9 +16,11 @@ from streamcodec.server.endpoint import (
     receive_at_once,
     whole_bytes,
 )
-from streamcodec.server.request import EndpointRequest
-from streamcodec.server.sharing import SharedBudget
-from streamcodec.service.reception import Check, ReceivedRequest, Reception
+from streamcodec.embedding.request import EndpointRequest
+from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.memory.placement import Place
+from streamcodec.runtime.memory.sharing import SharedBudget
+from streamcodec.service.request.reception import Check, ReceivedRequest, Reception
 from streamcodec.wsgi.environ import Environ, head_of
 from streamcodec.wsgi.intake import Begun, Readable
 from streamcodec.wsgi.reading import ThreadReader

@@ -17,7 +17,7 @@ from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.http.fed import fed_head
 from streamcodec.http.messages import RequestHead
-from streamcodec.server.observation import format_address
+from streamcodec.runtime.observation import format_address
 
 Environ = dict[str, Any]
 

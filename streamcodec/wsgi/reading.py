@@ -11,12 +11,12 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TypeVar, cast
 
+from streamcodec.embedding.request import FrameworkRequest, Step, next_event
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.fed import FedBody
-from streamcodec.server.options import ServerOptions
-from streamcodec.server.patience import Patience
-from streamcodec.server.request import FrameworkRequest, Step, next_event
-from streamcodec.server.waiting import block_for_memory
+from streamcodec.runtime.memory.waiting import block_for_memory
+from streamcodec.runtime.options import ServerOptions
+from streamcodec.runtime.patience import Patience
 from streamcodec.wsgi.intake import Begun, Intake, Readable
 
 _T = TypeVar("_T")

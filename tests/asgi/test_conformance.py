@@ -15,7 +15,7 @@ from streamcodec import EndOfMessage, MessageError
 from streamcodec.asgi import App
 from streamcodec.http import Collector, RequestHead, ServerConnection
 from streamcodec.service import Reply, Service
-from streamcodec.transports.vectors import batches
+from streamcodec.transports.sockets.vectors import batches
 from tests.asgi.client import ask, scope_of
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import reply_of, request_of, service_for

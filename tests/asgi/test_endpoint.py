@@ -23,9 +23,9 @@ from streamcodec import (
 )
 from streamcodec.asgi import SharedBudget, pieces, receive_request, send_response
 from streamcodec.asgi.scope import Message
-from streamcodec.server.endpoint import in_shared_pool
+from streamcodec.embedding.endpoint import in_shared_pool
 from streamcodec.service import Reply, error_reply
-from streamcodec.service.reception import ReceivedRequest
+from streamcodec.service.request.reception import ReceivedRequest
 from tests.asgi.client import Exchanged, scope_of
 from tests.asgi.test_app import X, infer, on_both, output, run
 

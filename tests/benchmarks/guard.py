@@ -25,7 +25,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcodec.client.address import Address
+from streamcodec.client.connections.address import Address
 from tests.benchmarks.embedding import request
 from tests.benchmarks.peers import TRITON, Peers
 from tests.benchmarks.tls import Connection

@@ -25,7 +25,7 @@ from functools import partial
 import numpy as np
 
 from streamcodec import Tensor, encode_request
-from streamcodec.engine.placement import aligned_bytes
+from streamcodec.engine.memory.placement import aligned_bytes
 from streamcodec.http import ClientConnection
 from streamcodec.transports import sync
 from tests.benchmarks.figures import MIB, OURS, Chart, Figures, Options, Scenario, at_least, at_most

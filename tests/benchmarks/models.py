@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcodec import Windows
-from streamcodec.engine.rows import synchronous
+from streamcodec.engine.memory.rows import synchronous
 from streamcodec.service import InferenceRequest, Model, TensorMetadata
 
 _X = (TensorMetadata("x", "FP32", (-1,)),)

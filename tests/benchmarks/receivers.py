@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcodec import EndOfMessage, Into, TensorSpec, new_array, request_decoder
-from streamcodec.engine.placement import Placement
+from streamcodec.engine.memory.placement import Placement
 from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import RequestHead, ServerConnection
 from streamcodec.transports import aio, sync

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcodec.client.address import Address
+from streamcodec.client.connections.address import Address
 from tests.benchmarks.embedding import request
 from tests.benchmarks.tls import Connection
 from tests.processes import announced

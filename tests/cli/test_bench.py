@@ -28,9 +28,9 @@ from streamcodec.cli.benching.latencies import Latencies
 from streamcodec.cli.benching.load import Load
 from streamcodec.cli.benching.plan import Measured, Plan
 from streamcodec.cli.benching.schedule import Closed, Open
-from streamcodec.cli.request import whole_request
+from streamcodec.cli.inferring.request import whole_request
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here, serving
 
@@ -338,7 +338,7 @@ def test_failed_requests_are_a_failure_with_their_number(
             raise RuntimeError
         return request.inputs
 
-    caplog.set_level(logging.CRITICAL, logger="streamcodec.server.failures")
+    caplog.set_level(logging.CRITICAL, logger="streamcodec.runtime.models.failures")
     with server_here(ModelRegistry.of([Model(name="m", predict=predict)])) as (_, (host, port)):
         options = ("--model", "m", "--shape", "x:FP32:1", "--json", str(tmp_path / "found.json"))
         assert _bench(f"http://{host}:{port}", *options) == 1

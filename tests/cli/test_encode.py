@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from streamcodec.cli import main
-from streamcodec.cli.asking import _parameter
-from streamcodec.engine.inflate import ENCODINGS
+from streamcodec.cli.inferring.asking import _parameter
+from streamcodec.engine.compression.inflate import ENCODINGS
 from tests.server.models import models
 from tests.server.programs import server_here
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from streamcodec.cli import guard as command
 from streamcodec.cli import main
+from streamcodec.cli.serving import guard as command
 from streamcodec.guard import Guard
 from tests.processes import announced
 from tests.server.models import models

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from streamcodec.cli import main
-from streamcodec.cli.inspect_html import html_page
-from streamcodec.cli.inspect_text import text_lines
+from streamcodec.cli.inspecting.html import html_page
+from streamcodec.cli.inspecting.text import text_lines
 from tests.inspection.sources import http_request, inspected, request
 
 _EVIL = "<script>alert(1)</script>\x1b[2J\x9b31m\x7f\u202e&\"'\r\n"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamcodec import DATATYPES, encode_request
-from streamcodec.cli.making import Shape, random_inputs, shape
+from streamcodec.cli.inferring.making import Shape, random_inputs, shape
 from streamcodec.engine.errors import LocalProtocolError
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from streamcodec.cli import main
 from streamcodec.cli.description import describe
-from streamcodec.cli.loading import load
+from streamcodec.cli.serving.loading import load
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.engine.windows import Windows
+from streamcodec.engine.memory.windows import Windows
 from streamcodec.service import ANY_SIZE, Model, ModelRegistry, Service, TensorMetadata
 from tests.server.programs import ROOT
 

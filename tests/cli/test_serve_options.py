@@ -13,8 +13,8 @@ import pytest
 
 from streamcodec.cli import main
 from streamcodec.cli.arguments import size, size_text
-from streamcodec.cli.limits import add_limits, flag_of
-from streamcodec.cli.serve import _server_options
+from streamcodec.cli.serving.limits import add_limits, flag_of
+from streamcodec.cli.serving.serve import _server_options
 from streamcodec.client import Client, ServerError
 from streamcodec.server import ServerOptions
 from tests.server.programs import Program, serving

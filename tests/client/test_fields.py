@@ -10,7 +10,7 @@ import pytest
 
 from streamcodec import LocalProtocolError
 from streamcodec.client import AsyncClient, Client, ServerError
-from streamcodec.client.address import Address
+from streamcodec.client.connections.address import Address
 from streamcodec.client.fields import Headers, RequestFields
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import Scripted, response, scripted

@@ -23,7 +23,7 @@ from streamcodec import LocalProtocolError, RemoteProtocolError
 from streamcodec.client import Client, MemoryLane, ServerError
 from streamcodec.server import Server, ServerOptions, open_unix_listener
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
-from streamcodec.transports.memfd import close_all, map_memory, receive_descriptors
+from streamcodec.transports.sockets.memfd import close_all, map_memory, receive_descriptors
 from tests.server.lanes import eventually, mapped_bytes, open_descriptors
 from tests.server.programs import server_here
 

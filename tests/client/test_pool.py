@@ -17,8 +17,8 @@ import pytest
 
 from streamcodec import Limits, RemoteProtocolError, Rows
 from streamcodec.client import AsyncClient, Client, Timeout
-from streamcodec.client.connection import Connection
-from streamcodec.client.pool import Pool
+from streamcodec.client.connections.connection import Connection
+from streamcodec.client.connections.pool import Pool
 from tests.client.drivers import KINDS, Driver, Kind
 from tests.client.scripted import Step, scripted
 from tests.client.test_answers import GOOD, INPUTS, VALUES

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from streamcodec import SAGEMAKER_MEDIA_TYPE, LocalProtocolError, RemoteProtocolError, Rows, encode_response
-from streamcodec.client import Client, ServerError, uploading
+from streamcodec.client import Client, ServerError
+from streamcodec.client.uploads import uploading
 from streamcodec.server import Server, ServerOptions
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import response, scripted

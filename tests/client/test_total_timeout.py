@@ -16,7 +16,7 @@ import pytest
 
 from streamcodec import Tensor, TensorReceived, encode_response
 from streamcodec.client import AsyncClient, Timeout
-from streamcodec.client.connecting import connect
+from streamcodec.client.connections.connecting import connect
 from streamcodec.transports.timelimit import TimeLimit
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import Step, hung_up, response, scripted

@@ -20,10 +20,10 @@ import pytest
 
 from streamcodec import LocalProtocolError, RemoteProtocolError
 from streamcodec.client import AsyncClient, Client, ServerError, Timeout
-from streamcodec.client.address import Address
+from streamcodec.client.connections.address import Address
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.server import open_unix_listener
-from streamcodec.transports.unix import MAX_PATH_BYTES
+from streamcodec.transports.sockets.unix import MAX_PATH_BYTES
 from tests.client.drivers import Kind
 from tests.client.test_answers import INPUTS
 from tests.server.models import models

@@ -37,7 +37,7 @@ from streamcodec.engine.record import field_names
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import Inference, Listing, Reply, Service, error_reply
 from streamcodec.testing import describe_array, describe_header, describe_spec, run_push
-from streamcodec.transports.vectors import batches
+from streamcodec.transports.sockets.vectors import batches
 from tests.corpus.notation import Bytes, read_bytes
 from tests.corpus.reading import Case
 from tests.corpus.serving import models

@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 
 from streamcodec import encode_request
-from streamcodec.server import endpoint
-from streamcodec.server.endpoint import SHARED_BUDGET
-from streamcodec.server.sharing import SharedReservation
+from streamcodec.embedding import endpoint
+from streamcodec.embedding.endpoint import SHARED_BUDGET
+from streamcodec.runtime.memory.sharing import SharedReservation
 from streamcodec.wsgi import reading as wsgi_reading
 from tests.aiohttp.test_handler import serving
 from tests.asgi.client import Exchanged, scope_of

@@ -24,11 +24,11 @@ from streamcodec import Rows, Windows, asgi, wsgi
 from streamcodec.aiohttp import Handler
 from streamcodec.aiohttp.peer import leave_expectation
 from streamcodec.asgi.scope import Receive, Scope, Send
-from streamcodec.engine.pool import _Lease
+from streamcodec.engine.memory.pool import _Lease
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, Service, demo_models
-from streamcodec.service.budget import Budget
-from streamcodec.service.models import Outputs
+from streamcodec.service.memory.budget import Budget
+from streamcodec.service.models.model import Outputs
 from streamcodec.wsgi.environ import Environ, StartResponse
 from tests.corpus.running import service_for
 from tests.embedding.cases import groups

@@ -23,10 +23,10 @@ from streamcodec import MessageError, Rows, Windows, asgi, wsgi
 from streamcodec.aiohttp import Handler, receive_request, send_response
 from streamcodec.asgi.scope import Receive, Scope, Send
 from streamcodec.service import InferenceRequest, Model, Reply, Service, demo_models
-from streamcodec.service.budget import Budget
-from streamcodec.service.models import Outputs
-from streamcodec.service.reception import ReceivedRequest
+from streamcodec.service.memory.budget import Budget
+from streamcodec.service.models.model import Outputs
 from streamcodec.service.replies import error_reply
+from streamcodec.service.request.reception import ReceivedRequest
 from streamcodec.wsgi.environ import Environ, StartResponse
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"

@@ -31,7 +31,7 @@ from streamcodec import (
 )
 from streamcodec.engine.decoder import Decoder
 from streamcodec.formats import npy, safetensors
-from streamcodec.transports.received import Collecting, Received
+from streamcodec.transports.sockets.received import Collecting, Received
 
 MESSAGE = encode_request({"x": np.arange(6, dtype="<f4")})
 BODY = b"".join(map(bytes, MESSAGE.buffers))

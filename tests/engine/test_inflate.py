@@ -22,7 +22,7 @@ from streamcodec import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from streamcodec.engine.inflate import FREE_BYTES, SHORT_INPUT_BYTES, inflate_short
+from streamcodec.engine.compression.inflate import FREE_BYTES, SHORT_INPUT_BYTES, inflate_short
 from tests.effort import examples
 
 PLAIN = b'{"inputs":[]}' * 20 + bytes(range(256))

@@ -27,7 +27,7 @@ from streamcodec import (
     TensorSpec,
     request_decoder,
 )
-from streamcodec.engine import memory_map
+from streamcodec.engine.memory import memory_map
 from tests.effort import places
 from tests.formats.v2.messages import Message, binary, jsonic, request
 

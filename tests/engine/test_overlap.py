@@ -23,8 +23,8 @@ from streamcodec import (
     TensorSpec,
     request_decoder,
 )
-from streamcodec.engine.claims import Claims
 from streamcodec.engine.datatypes import DATATYPES
+from streamcodec.engine.memory.claims import Claims
 from tests.formats.v2.messages import binary, request
 
 Values = np.ndarray[Any, Any]

@@ -25,7 +25,7 @@ from streamcodec import (
     TensorSpec,
     request_decoder,
 )
-from streamcodec.engine.placement import zeros
+from streamcodec.engine.memory.placement import zeros
 from tests.formats.v2.messages import AnyDecoder, Message, binary, jsonic, request
 
 Values = np.ndarray[Any, Any]

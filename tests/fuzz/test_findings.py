@@ -187,7 +187,7 @@ def the_ratio_is_not_limited(patch: pytest.MonkeyPatch) -> None:
 
 
 def pieces_are_as_large_as_they_come(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("streamcodec.engine.inflate._PIECE_BYTES", 1 << 30)
+    patch.setattr("streamcodec.engine.compression.inflate._PIECE_BYTES", 1 << 30)
 
 
 def compressing_leaves_out_the_end(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamcodec import ErrorCode, RemoteProtocolError, Rows, Windows
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 
 MODEL_SECONDS = 0.2
 """The servers' `model_timeout`."""

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from streamcodec import Rows, encode_response
-from streamcodec.client import AsyncClient, Client, connecting
+from streamcodec.client import AsyncClient, Client
+from streamcodec.client.connections import connecting
 from streamcodec.transports import aio
 from streamcodec.transports.timelimit import TimeLimit
 from tests.embedding.servers import free_port

@@ -35,7 +35,7 @@ from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation, Kind
 from streamcodec.blackbox.wire import Pacer, Wire
-from streamcodec.client.address import Address
+from streamcodec.client.connections.address import Address
 from tests.interop.servers.processes import running
 from tests.processes import announced
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from streamcodec.client.address import Address
+from streamcodec.client.connections.address import Address
 from tests.processes import announced, forget_peak, peak_resident, resident, scheduled
 from tests.under_attack import acts
 from tests.under_attack.attacker import attacker_process

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from anyio.from_thread import start_blocking_portal
 
-from streamcodec.client.timeouts import Timeout
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.limits import Limits
 from streamcodec.guard import GUARD_LIMITS, Guard
 from streamcodec.server import ServerOptions, open_listener

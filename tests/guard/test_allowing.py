@@ -6,8 +6,8 @@ import pytest
 
 from streamcodec import LocalProtocolError, RemoteProtocolError
 from streamcodec.guard import ALLOWANCES
-from streamcodec.guard.allowing import BodyCheck
-from streamcodec.guard.gate import Gate
+from streamcodec.guard.rules.allowing import BodyCheck
+from streamcodec.guard.rules.gate import Gate
 from streamcodec.http.messages import Fields, RequestHead
 
 OPEN = [

@@ -22,15 +22,15 @@ from streamcodec.client import Client
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.guard import Guard
 from streamcodec.guard import guarding as guarding_module
-from streamcodec.guard.arrived import PieceChannel
 from streamcodec.guard.link import Link
-from streamcodec.guard.screening import Screening
+from streamcodec.guard.relaying.arrived import PieceChannel
+from streamcodec.guard.rules.screening import Screening
 from streamcodec.http.server import ServerConnection
+from streamcodec.runtime.patience import Taking
 from streamcodec.server import ServerOptions, open_listener, open_unix_listener
-from streamcodec.server.admission import Admission
-from streamcodec.server.patience import Taking
+from streamcodec.server.connection.admission import Admission
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.client.scripted import hung_up, scripted
 from tests.guard.serving import PATIENT, guarding, nobody
 from tests.server.models import models

@@ -8,7 +8,7 @@ import pytest
 
 from streamcodec import Limits, MessageError, request_decoder
 from streamcodec.engine.events import HeaderReceived
-from streamcodec.guard.contents import Contents
+from streamcodec.guard.rules.contents import Contents
 from streamcodec.testing.chunkings import bytewise, seeded
 
 LIMITS = Limits(max_element_bytes=9)

@@ -10,7 +10,7 @@ import pytest
 
 from streamcodec import MessageError
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.documents import check_document
+from streamcodec.guard.rules.documents import check_document
 from tests.client.scripted import scripted
 from tests.guard.serving import guarding, nobody
 from tests.server.wire import Wire, chunked, head

@@ -12,7 +12,7 @@ import pytest
 
 from streamcodec import Tensor, encode_request
 from streamcodec.client import Client
-from streamcodec.client.timeouts import Timeout
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.record import replaced
 from streamcodec.guard import GUARD_LIMITS
 from tests.client.scripted import Step, hung_up, scripted

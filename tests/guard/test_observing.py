@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from streamcodec.engine.errors import ErrorCode
-from streamcodec.server.admission import Admission
+from streamcodec.server.connection.admission import Admission
 from streamcodec.service import Ending, RequestRecord
 from streamcodec.service.observing import Observer
 from streamcodec.service.replies import Reply

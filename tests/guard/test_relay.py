@@ -16,19 +16,20 @@ import numpy as np
 import pytest
 
 from streamcodec import Tensor, encode_request
-from streamcodec.guard import GUARD_LIMITS, pump
-from streamcodec.guard import relay as relay_module
+from streamcodec.guard import GUARD_LIMITS
 from streamcodec.guard.link import Link
-from streamcodec.guard.pump import Pump, Readiness
-from streamcodec.guard.relay import Relay
-from streamcodec.guard.requests import Request
+from streamcodec.guard.relaying import pump
+from streamcodec.guard.relaying import relay as relay_module
+from streamcodec.guard.relaying.pump import Pump, Readiness
+from streamcodec.guard.relaying.relay import Relay
+from streamcodec.guard.relaying.requests import Request
 from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.server import ServerOptions
-from streamcodec.server.admission import Admission
+from streamcodec.server.connection.admission import Admission
 from streamcodec.service import Ending
-from streamcodec.transports.pipes import Pipes
-from streamcodec.transports.system import send_some
+from streamcodec.transports.sockets.pipes import Pipes
+from streamcodec.transports.sockets.system import send_some
 from tests.client.scripted import Step, hung_up, response, scripted
 from tests.guard.serving import PATIENT, guarding
 from tests.guard.test_observing import Records

@@ -15,15 +15,15 @@ from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.mutations import mutation, names
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import NotApplicableError, Target
-from streamcodec.client.timeouts import Timeout
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.events import NEED_TURN
 from streamcodec.engine.record import replaced
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.answers import Answer, Answers
-from streamcodec.guard.crossing import Crossing
-from streamcodec.guard.fields import response_fields
-from streamcodec.guard.gate import Gate
-from streamcodec.guard.requests import Request, Requests
+from streamcodec.guard.relaying.answers import Answer, Answers
+from streamcodec.guard.relaying.requests import Request, Requests
+from streamcodec.guard.rules.crossing import Crossing
+from streamcodec.guard.rules.fields import response_fields
+from streamcodec.guard.rules.gate import Gate
 from streamcodec.http import ClientConnection, RequestHead, ResponseHead, ServerConnection
 from streamcodec.server import ServerOptions
 from tests.client.scripted import hung_up, scripted

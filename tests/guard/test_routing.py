@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import RemoteProtocolError
-from streamcodec.guard.fields import request_fields, response_fields
-from streamcodec.guard.routing import target_of
+from streamcodec.guard.rules.fields import request_fields, response_fields
+from streamcodec.guard.rules.routing import target_of
 from streamcodec.http.messages import Fields, RequestHead, ResponseHead
 
 

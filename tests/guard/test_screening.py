@@ -12,7 +12,7 @@ from streamcodec import NEED_DATA, EndOfMessage, HeaderReceived, MessageError, T
 from streamcodec.engine.events import NEED_TURN
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.pieces import PIECE_BYTES
-from streamcodec.guard.screening import Screening
+from streamcodec.guard.rules.screening import Screening
 from streamcodec.http import RequestHead, ServerConnection
 from streamcodec.testing.chunkings import bytewise, seeded
 from tests.server.wire import chunked, head

@@ -14,13 +14,13 @@ from contextlib import ExitStack
 import pytest
 
 from streamcodec import Limits
-from streamcodec.client.timeouts import Timeout
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.errors import ErrorCode
 from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.allowing import BodyCheck
-from streamcodec.guard.gate import Gate
+from streamcodec.guard.rules.allowing import BodyCheck
+from streamcodec.guard.rules.gate import Gate
 from streamcodec.http import RequestHead
 from streamcodec.server import ServerOptions
 from streamcodec.service import RequestRecord, Service

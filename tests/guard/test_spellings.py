@@ -19,9 +19,9 @@ import pytest
 
 from streamcodec import RemoteProtocolError
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.allowing import BodyCheck
-from streamcodec.guard.gate import Gate
-from streamcodec.guard.requests import Request, Requests
+from streamcodec.guard.relaying.requests import Request, Requests
+from streamcodec.guard.rules.allowing import BodyCheck
+from streamcodec.guard.rules.gate import Gate
 from streamcodec.http.messages import Fields, RequestHead
 from streamcodec.service.routes import find_route
 

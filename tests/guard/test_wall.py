@@ -10,11 +10,11 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from streamcodec import LocalProtocolError
-from streamcodec.client.timeouts import Timeout
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.guard import Guard
 from streamcodec.server import ServerOptions, open_listener
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.client.scripted import scripted
 from tests.guard.serving import guarding, nobody
 from tests.server.models import models

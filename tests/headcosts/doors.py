@@ -14,22 +14,22 @@ import numpy as np
 from streamcodec import NEED_DATA, Limits, MessageError, Tensor, encode_request
 from streamcodec.client.exchange import Exchange as Call
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.answers import Answers
-from streamcodec.guard.crossing import Crossing
-from streamcodec.guard.fields import response_fields
-from streamcodec.guard.gate import Gate
-from streamcodec.guard.requests import Requests
+from streamcodec.guard.relaying.answers import Answers
+from streamcodec.guard.relaying.requests import Requests
+from streamcodec.guard.rules.crossing import Crossing
+from streamcodec.guard.rules.fields import response_fields
+from streamcodec.guard.rules.gate import Gate
 from streamcodec.http import ClientConnection, RequestHead, ResponseHead, ServerConnection, fed_head
+from streamcodec.runtime.observation import Observers
 from streamcodec.server import ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.observation import Observers
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Service
-from streamcodec.service.budget import Reservation
-from streamcodec.service.demo import demo_models
-from streamcodec.service.exchange import Exchange
+from streamcodec.service.memory.budget import Reservation
+from streamcodec.service.models.demo import demo_models
 from streamcodec.service.observing import Observer, RequestRecord
+from streamcodec.service.request.exchange import Exchange
 
 Read = Callable[[], object]
 Door = Callable[[bytes], Read]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from streamcodec import ErrorCode, RemoteProtocolError
-from streamcodec.engine.inflate import parse_content_encoding
+from streamcodec.engine.compression.inflate import parse_content_encoding
 from streamcodec.http import Collector, RequestHead, ServerConnection, messages
 from tests.http.messages import BODY, GET, IHCL, compress, framed
 

@@ -22,7 +22,7 @@ from streamcodec import (
     encode_request,
     request_decoder,
 )
-from streamcodec.engine.inflate import Inflater
+from streamcodec.engine.compression.inflate import Inflater
 from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import ClientConnection, Collector, Receiver, RequestHead, ResponseHead, ServerConnection
 from tests.http.driver import client, raises_local, refuses, server, triad

@@ -18,7 +18,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.engine.decoder import Decoder
-from streamcodec.engine.placement import Place, new_array
+from streamcodec.engine.memory.placement import Place, new_array
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http import Collector, RequestHead, ServerConnection
 from streamcodec.http.connection import State

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from streamcodec import EndOfMessage, LimitExceededError, Limits, RemoteProtocolError, request_decoder
+from streamcodec.engine.compression.inflate import Inflater
 from streamcodec.engine.events import NEED_DATA
-from streamcodec.engine.inflate import Inflater
 from streamcodec.http import ClientConnection, Collector, RequestHead, ResponseHead, ServerConnection
 from streamcodec.http.chunks import Chunks
 from tests.http.driver import Driver, client, raises_local, server

@@ -15,7 +15,7 @@ import pickle
 from kserve import ModelServer, model_server
 from streamcodec import Limits, LocalProtocolError
 from streamcodec.kserve import install
-from streamcodec.server.memory import default_budget
+from streamcodec.runtime.memory.available import default_budget
 
 
 def intakes():

@@ -202,7 +202,7 @@ def test_the_page_needs_one_process(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_page_needs_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("streamcodec.cli.metrics.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("streamcodec.cli.serving.metrics.importlib.util.find_spec", lambda _: None)
     with pytest.raises(SystemExit) as caught:
         main(["serve", "--metrics"])
     assert caught.value.code == 2

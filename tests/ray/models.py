@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcodec import Windows
-from streamcodec.engine.rows import synchronous
+from streamcodec.engine.memory.rows import synchronous
 from streamcodec.ray import Replica
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
 from tests.benchmarks import models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamcodec.service.budget import Budget
+from streamcodec.service.memory.budget import Budget
 from tests.benchmarks.capacity import (
     MEASURED,
     MIB,

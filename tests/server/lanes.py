@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamcodec import Tensor, encode_request
-from streamcodec.transports.memfd import new_memory, send_descriptors
+from streamcodec.transports.sockets.memfd import new_memory, send_descriptors
 from tests.server.wire import Answer, Wire
 
 MIB = 1 << 20

@@ -25,7 +25,7 @@ from typing import Any, Final
 import anyio
 
 from streamcodec.server import Server, ServerOptions, open_listener
-from streamcodec.server.loops import new_loop
+from streamcodec.server.processes.loops import new_loop
 from streamcodec.service import Model, ModelRegistry, Service, demo_models
 from tests.server.shortage import REQUESTS
 from tests.server.wire import GET_LIVE, infer_request

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata, demo_models
-from streamcodec.service.models import Predict
+from streamcodec.service.models.model import Predict
 
 
 def _sleep(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:

@@ -15,9 +15,9 @@ from collections import Counter
 from streamcodec import NEED_DATA
 from streamcodec.engine.events import NEED_TURN
 from streamcodec.server import ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import ModelRegistry, Service, demo_models
 from tests.server.wire import chunked, head, infer_request, post
 

@@ -15,7 +15,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from streamcodec.server import Server, open_listener
-from streamcodec.server.accepting import accept_connections
+from streamcodec.server.sockets.accepting import accept_connections
 from streamcodec.service import Service
 from tests.server.models import models
 from tests.server.wire import GET_LIVE

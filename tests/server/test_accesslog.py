@@ -189,7 +189,7 @@ def test_serve_writes_it_to_standard_error() -> None:
     assert [line.split()[-4 - 1] for line in logged] == ["200", "200", "400", "500"]
     assert ' identity 1 "a b" 400 ' in logged[2] or " identity 1 - 400 " in logged[2]
     (failure,) = (line for line in lines if "ERROR" in line)
-    assert failure.endswith("streamcodec.server.failures ERROR: model 'break' version '1' failed")
+    assert failure.endswith("streamcodec.runtime.models.failures ERROR: model 'break' version '1' failed")
     frames = [line for line in lines if line.startswith('  File "')]
     assert "tests/server/models.py" in frames[0]
 

@@ -14,12 +14,13 @@ from typing import Any
 import anyio
 import pytest
 
-from streamcodec.server import Server, ServerOptions, admission, lingering, serving
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.session import Session
+from streamcodec.server import Server, ServerOptions, serving
+from streamcodec.server.connection import admission, lingering
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session
 from streamcodec.service import InferenceRequest, Model, Service
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from streamcodec.transports import turns as lane
 from tests.server.models import models
 from tests.server.programs import server_here

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from streamcodec import NEED_DATA, ErrorCode
+from streamcodec.runtime.memory.available import default_budget
 from streamcodec.server import ServerOptions, open_listener
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.memory import default_budget
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Service
-from streamcodec.service.budget import Budget, Reservation
+from streamcodec.service.memory.budget import Budget, Reservation
 from tests.server.models import models
 from tests.server.wire import GET_LIVE, head, infer_request
 

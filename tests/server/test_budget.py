@@ -28,12 +28,12 @@ from streamcodec import (
     encode_request,
 )
 from streamcodec.server import Server, ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, Service
-from streamcodec.service.budget import Budget, Reservation
-from streamcodec.service.models import Outputs
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.models.model import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here, serving
 from tests.server.wire import GET_LIVE, Answer, Wire, chunked, floats, head, infer_request, post

@@ -15,7 +15,7 @@ from streamcodec import EndOfMessage, LocalProtocolError, Rows, Windows, encode_
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server import call_model
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply, Service
-from streamcodec.transports.vectors import async_batches
+from streamcodec.transports.sockets.vectors import async_batches
 from tests.service.requests import answer, head
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from streamcodec import Rows, Tensor, Windows, encode_request
-from streamcodec.engine.rows import Window, synchronous
+from streamcodec.engine.memory.rows import Window, synchronous
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.server import ServerOptions, threads
-from streamcodec.server.calls import is_ending
+from streamcodec.runtime.models import threads
+from streamcodec.runtime.models.calls import is_ending
+from streamcodec.server import ServerOptions
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request
 from tests.waiting import until

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from streamcodec import Tensor, encode_request
-from streamcodec.server.express import Express
+from streamcodec.server.connection.express import Express
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
 from tests.server.test_express import Counting, answers
 from tests.server.wire import Wire, head

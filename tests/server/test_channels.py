@@ -22,14 +22,14 @@ import pytest
 from streamcodec import encode_request
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.http.scratch import SCRATCH_BYTES
+from streamcodec.runtime.patience import Phase, Taking
 from streamcodec.server import ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.channels import ProtocolChannel, SocketChannel
-from streamcodec.server.express import Express
-from streamcodec.server.loops import HAS_UVLOOP, new_loop
-from streamcodec.server.outbox import Outbox
-from streamcodec.server.patience import Phase, Taking
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.channels import ProtocolChannel, SocketChannel
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.session import Session, Step
+from streamcodec.server.processes.loops import HAS_UVLOOP, new_loop
 from streamcodec.service import Inference, Model, ModelRegistry, Reply, Service
 from streamcodec.transports import turns
 from streamcodec.transports.source import READ_BYTES

@@ -20,9 +20,9 @@ import pytest
 
 from streamcodec import NEED_DATA
 from streamcodec.server import ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Service
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import http_parts, service_for

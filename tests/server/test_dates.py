@@ -7,7 +7,7 @@ from email.utils import formatdate, parsedate_to_datetime
 
 import pytest
 
-from streamcodec.server.dates import Dates, http_date
+from streamcodec.server.connection.dates import Dates, http_date
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request

@@ -12,7 +12,8 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.server import Server, ServerOptions, open_listener, patience
+from streamcodec.runtime import patience
+from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import Service
 from tests.server.models import models
 from tests.server.wire import GET_LIVE, Answer, Wire, head, infer_request, post

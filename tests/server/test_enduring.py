@@ -16,10 +16,11 @@ from typing import Any
 import anyio
 import pytest
 
-from streamcodec.server import accepting, open_listener
-from streamcodec.server.accepting import accept_connections
-from streamcodec.server.loops import new_loop
-from streamcodec.server.tasks import open_tasks
+from streamcodec.runtime.tasks import open_tasks
+from streamcodec.server import open_listener
+from streamcodec.server.processes.loops import new_loop
+from streamcodec.server.sockets import accepting
+from streamcodec.server.sockets.accepting import accept_connections
 from streamcodec.service import demo_models
 from tests.server.programs import ROOT, server_here
 from tests.server.wire import GET_LIVE, Wire

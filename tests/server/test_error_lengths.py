@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from streamcodec.server.express import Express
+from streamcodec.server.connection.express import Express
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import request_of, service_for
 from tests.server.test_comparison import answers_of_session

@@ -17,14 +17,14 @@ import pytest
 from streamcodec import DATATYPES, NEED_DATA, NEED_TURN, Limits, Tensor, encode_request
 from streamcodec.http import RequestHead
 from streamcodec.http.plainheads import read_plain_head
+from streamcodec.runtime.observation import Observers
 from streamcodec.server import ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.dates import Dates
-from streamcodec.server.express import Express
-from streamcodec.server.observation import Observers
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.dates import Dates
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Reply, Service, demo_models
-from streamcodec.transports.vectors import batches
+from streamcodec.transports.sockets.vectors import batches
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import request_of, service_for
 from tests.server.wire import GET_LIVE, head, infer_request

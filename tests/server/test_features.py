@@ -14,7 +14,8 @@ import pytest
 
 from streamcodec import EncodedMessage, compress_message
 from streamcodec.server import ServerOptions
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, inference
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
+from streamcodec.service.request import inference
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Answer, Wire, floats, head, infer_request, post

@@ -12,8 +12,8 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from streamcodec.server import Server, open_listener
-from streamcodec.server.handover import WorkerListener, is_listening, receive, received, send
-from streamcodec.server.heartbeat import BEAT_SECONDS, Attention, Heartbeat, beat, beat_seconds
+from streamcodec.server.processes.heartbeat import BEAT_SECONDS, Attention, Heartbeat, beat, beat_seconds
+from streamcodec.server.sockets.handover import WorkerListener, is_listening, receive, received, send
 from streamcodec.service import Service
 from tests.server.models import models
 from tests.server.wire import GET_LIVE, Wire

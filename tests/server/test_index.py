@@ -9,9 +9,9 @@ import pytest
 
 from streamcodec import NEED_DATA
 from streamcodec.server import ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Model, ModelRegistry, Service
 from tests.server.models import models
 from tests.server.programs import server_here

@@ -13,7 +13,7 @@ import pytest
 
 from streamcodec.server import ServerOptions
 from streamcodec.service import Model, ModelRegistry
-from streamcodec.service.models import InferenceRequest, Outputs
+from streamcodec.service.models.model import InferenceRequest, Outputs
 from tests.processes import forget_peak, peak_resident, resident
 from tests.server.programs import Program, server_here, serving
 from tests.server.wire import GET_LIVE, Wire, head

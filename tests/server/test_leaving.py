@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from streamcodec.server import Server, ServerOptions
-from streamcodec.server.leaving import has_left
+from streamcodec.server.connection.leaving import has_left
 from streamcodec.service import InferenceRequest, Model, demo_models
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
 from tests.server.wire import Wire, chunked, floats, infer_request
 from tests.waiting import until

@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 
 from streamcodec import Limits, LocalProtocolError
-from streamcodec.engine.inflate import FREE_BYTES
+from streamcodec.engine.compression.inflate import FREE_BYTES
 from streamcodec.engine.record import field_names
 from streamcodec.server import ServerOptions, open_listener
-from streamcodec.server.outbox import Outbox
+from streamcodec.server.connection.outbox import Outbox
 from streamcodec.service import InferenceRequest, Model, Service
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request, post

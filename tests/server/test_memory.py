@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from streamcodec.runtime.memory.available import default_budget, memory_bytes
 from streamcodec.server import ServerOptions
-from streamcodec.server.memory import default_budget, memory_bytes
 
 GIB = 1 << 30
 MACHINE = {"proc/meminfo": "MemTotal:       16777216 kB\nMemFree:         1 kB\n"}

@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 
 from streamcodec import LocalProtocolError
-from streamcodec.server import Server, ServerOptions, lanes, open_listener, open_unix_listener
+from streamcodec.server import Server, ServerOptions, open_listener, open_unix_listener
+from streamcodec.server.connection import lanes
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
-from streamcodec.transports.memfd import close_all, new_memory, send_descriptors
+from streamcodec.transports.sockets.memfd import close_all, new_memory, send_descriptors
 from tests.processes import announced
 from tests.server.lanes import MIB, OPENING, LaneWire, eventually, head, mapped_bytes, offered, open_descriptors
 from tests.server.programs import server_here

@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pytest
 
 from streamcodec import NEED_TURN, ErrorCode, Rows, Windows
+from streamcodec.embedding.frontend import Frontend
+from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.server import ServerOptions, open_unix_listener
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.frontend import Frontend
-from streamcodec.server.observation import Observers, client_of
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import (
     Ending,
     InferenceRequest,
@@ -380,7 +380,7 @@ def test_an_observation_begins_as_a_record_does() -> None:
 
 def test_the_time_of_day_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     times, days = iter([10.0, 10.0, 10.5, 11.5, 11.5]), iter([1000.0, 5000.0])
-    monkeypatch.setattr("streamcodec.server.observation.time.time", partial(next, days))
+    monkeypatch.setattr("streamcodec.runtime.observation.time.time", partial(next, days))
     observe = Observers([], partial(next, times)).of("client")
     assert [observe(0).started for _ in range(3)] == [1000.0, 1000.5, 5000.0]
 
@@ -390,7 +390,7 @@ def test_clients_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     with left, right:
         if hasattr(socket, "SO_PEERCRED"):
             assert client_of(left) == f"unix:uid={os.getuid()},pid={os.getpid()}"
-        monkeypatch.setattr("streamcodec.server.observation._PEER_CREDENTIALS", None)
+        monkeypatch.setattr("streamcodec.runtime.observation._PEER_CREDENTIALS", None)
         assert client_of(left) == "unix"
     assert client_of(left) == ""
 

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA, Tensor, encode_request
-from streamcodec.server import ServerOptions, pace
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.pace import run
-from streamcodec.server.session import Session, Step
+from streamcodec.runtime.models import pace
+from streamcodec.runtime.models.pace import run
+from streamcodec.server import ServerOptions
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, Service
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from streamcodec.service.observing import RequestRecord
 from tests.effort import places
 from tests.server.programs import server_here

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from streamcodec.runtime.patience import Patience, Phase, Taking
 from streamcodec.server import ServerOptions
-from streamcodec.server.patience import Patience, Phase, Taking
 
 # How requests come
 

@@ -14,12 +14,12 @@ import pytest
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.server import ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.outbox import Outbox
-from streamcodec.server.session import Session
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.session import Session
 from streamcodec.service import InferenceRequest, Model, Service
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request

@@ -16,7 +16,7 @@ from streamcodec.cli import main
 from streamcodec.client import Client
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server import ServerOptions, open_listener, run_workers
-from streamcodec.server.processes import reserve, share_out
+from streamcodec.server.processes.workers import reserve, share_out
 from streamcodec.service import Service
 from tests.server.models import models
 from tests.server.supervised import MODELS, SECONDS, pid_of, pids_of, running_workers, sleep_request

@@ -11,7 +11,7 @@ import pytest
 
 from streamcodec.server import ServerOptions
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
 from tests.server.wire import Wire, chunked, floats, head
 

@@ -15,10 +15,10 @@ from streamcodec import LimitExceededError, MessageError, OutOfMemoryError, Remo
 from streamcodec.asgi import SharedBudget, receive_request
 from streamcodec.asgi.app import AsgiPeer
 from streamcodec.asgi.scope import Message, Scope, head_of
+from streamcodec.embedding.endpoint import SHARED_BUDGET, in_shared_pool, options_of, receive_from
 from streamcodec.engine.limits import DEFAULT_LIMITS
-from streamcodec.server.endpoint import SHARED_BUDGET, in_shared_pool, options_of, receive_from
-from streamcodec.server.options import ServerOptions
-from streamcodec.service.reception import ReceivedRequest, Reception
+from streamcodec.runtime.options import ServerOptions
+from streamcodec.service.request.reception import ReceivedRequest, Reception
 from tests.asgi.client import Exchanged, scope_of
 from tests.asgi.test_app import infer, on_both, run
 

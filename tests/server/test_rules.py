@@ -18,15 +18,16 @@ from anyio.from_thread import start_blocking_portal
 from anyio.lowlevel import checkpoint
 
 from streamcodec import NEED_DATA, NEED_TURN, RemoteProtocolError
-from streamcodec.server import Server, ServerOptions, lingering, open_listener
-from streamcodec.server.accepting import accept_connections
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.lingering import Rest
-from streamcodec.server.outbox import Outbox
-from streamcodec.server.session import Session, Step
+from streamcodec.server import Server, ServerOptions, open_listener
+from streamcodec.server.connection import lingering
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.lingering import Rest
+from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.session import Session, Step
+from streamcodec.server.sockets.accepting import accept_connections
 from streamcodec.service import Service
-from streamcodec.service.budget import Budget, Reservation
+from streamcodec.service.memory.budget import Budget, Reservation
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request

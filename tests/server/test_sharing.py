@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from streamcodec.engine.pool import Pool
-from streamcodec.server.sharing import Hold, SharedBudget, SharedReservation
+from streamcodec.engine.memory.pool import Pool
+from streamcodec.runtime.memory.sharing import Hold, SharedBudget, SharedReservation
 
 MIB = 1 << 20
 

@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA
-from streamcodec.engine import machine, placement
+from streamcodec.engine import machine
+from streamcodec.engine.memory import placement
 from streamcodec.server import Server, ServerOptions
-from streamcodec.server.admission import Admission
-from streamcodec.server.express import Express
-from streamcodec.server.session import Session, Step
+from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
-from streamcodec.service.budget import Budget, Reservation
-from streamcodec.service.models import Outputs
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.models.model import Outputs
 from tests.server.programs import ROOT, server_here
 from tests.server.wire import GET_LIVE, Wire, floats, infer_request, post
 

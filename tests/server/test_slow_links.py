@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from streamcodec.runtime.options import SLOW_LINKS
 from streamcodec.server import ServerOptions
-from streamcodec.server.options import SLOW_LINKS
 from tests.server.slow_links import ATTACKS, Link, honest, seconds_of_attack
 
 SHORT = ServerOptions(read_timeout=0.75, write_timeout=0.75, head_timeout=0.5, min_rate=512_000)

@@ -12,8 +12,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from streamcodec.server import threads
-from streamcodec.server.threads import Mailbox, current_loop, run_in_thread
+from streamcodec.runtime.models import threads
+from streamcodec.runtime.models.threads import Mailbox, current_loop, run_in_thread
 from tests.waiting import until
 
 SECONDS = 60.0
@@ -79,7 +79,7 @@ def test_a_function_that_comes_when_a_thread_is_about_to_end_is_run(monkeypatch:
 def test_a_forked_process_has_threads_of_its_own_and_a_function_that_hangs_keeps_it_from_nothing() -> None:
     code = """
 import os, sys, time, threading
-from streamcodec.server import threads
+from streamcodec.runtime.models import threads
 ran = threading.Event()
 threads.run_in_thread(ran.set)
 ran.wait()

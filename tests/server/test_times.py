@@ -16,7 +16,7 @@ import pytest
 from streamcodec import Tensor, Windows, encode_request
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, TIMEOUT, Answer, Wire, head, infer_request

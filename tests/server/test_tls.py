@@ -19,7 +19,7 @@ import trustme
 from streamcodec.client import Client, ServerError
 from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.server import AccessLog, ServerOptions
-from streamcodec.server.securing import Complaints
+from streamcodec.server.sockets.securing import Complaints
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.tlswire import TlsWire
@@ -177,7 +177,7 @@ def test_plain_http_is_told_to_speak_tls(address: Address, caplog: pytest.LogCap
         answer = wire.send(infer_request()).response()
         assert (answer.status, answer.is_last) == (400, True)
         assert answer.error == "this port speaks TLS: the URL begins with https://"
-    (line,) = [record for record in caplog.records if record.name == "streamcodec.server.securing"]
+    (line,) = [record for record in caplog.records if record.name == "streamcodec.server.sockets.securing"]
     assert "speaks no TLS" in line.message
     with Client(f"http://127.0.0.1:{address[1]}") as client, pytest.raises(ServerError, match="https://"):
         client.infer("identity", {"x": np.ones(1 << 20)})
@@ -191,7 +191,7 @@ def test_tls_is_told_to_speak_plain_http(backend: str, caplog: pytest.LogCapture
             assert (
                 wire.send(_hello()).response().error == "the first line starts with a control character; is this TLS?"
             )
-    lines = [record.message for record in caplog.records if record.name == "streamcodec.server.securing"]
+    lines = [record.message for record in caplog.records if record.name == "streamcodec.server.sockets.securing"]
     assert lines == ["a client speaks TLS; for this port, the URL begins with http://"] * 2
 
 
@@ -219,7 +219,7 @@ def test_certificates_of_clients(reason: str, said: str, backend: str, caplog: p
         assert "client" in str(raised.value)
         with Client(_url(address), ssl_context=good) as client:
             assert client.is_server_live()
-    (line,) = [record.message for record in caplog.records if record.name == "streamcodec.server.securing"]
+    (line,) = [record.message for record in caplog.records if record.name == "streamcodec.server.sockets.securing"]
     assert line.endswith(said)
 
 
@@ -249,8 +249,8 @@ def test_clients_that_do_not_trust_the_server(reason: str, caplog: pytest.LogCap
     ):
         with pytest.raises(ssl.SSLCertVerificationError):
             client.is_server_live()
-        until(lambda: any(record.name == "streamcodec.server.securing" for record in caplog.records))
-    (line,) = [record.message for record in caplog.records if record.name == "streamcodec.server.securing"]
+        until(lambda: any(record.name == "streamcodec.server.sockets.securing" for record in caplog.records))
+    (line,) = [record.message for record in caplog.records if record.name == "streamcodec.server.sockets.securing"]
     assert "the server's certificate" in line
 
 
@@ -265,7 +265,7 @@ def test_what_is_no_handshake(start: bytes, address: Address) -> None:
 
 def test_complaints_do_not_fill_the_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("streamcodec.server.securing.monotonic", lambda: now)
+    monkeypatch.setattr("streamcodec.server.sockets.securing.monotonic", lambda: now)
     complaints = Complaints()
     with caplog.at_level(logging.INFO):
         for _ in range(1000):
@@ -318,7 +318,7 @@ def test_there_is_no_place_for_another_handshake(
     backend: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All are within a request: the new connection is closed, and the operator told why."""
-    monkeypatch.setattr("streamcodec.server.admission.RESERVED_PLACES", 0)
+    monkeypatch.setattr("streamcodec.server.connection.admission.RESERVED_PLACES", 0)
     options = ServerOptions(max_connections=1)
     with (
         caplog.at_level(logging.INFO),

@@ -21,9 +21,10 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.server import Server, ServerOptions, UnixListener, open_unix_listener, run, run_workers, unixsocket
+from streamcodec.server import Server, ServerOptions, UnixListener, open_unix_listener, run, run_workers
+from streamcodec.server.sockets import unixsocket
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, RequestRecord, Service
-from streamcodec.transports.unix import MAX_PATH_BYTES
+from streamcodec.transports.sockets.unix import MAX_PATH_BYTES
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request

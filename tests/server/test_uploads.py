@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from streamcodec import LocalProtocolError, encode_request
+from streamcodec.embedding.frontend import Frontend
 from streamcodec.server import AccessLog, Server, ServerOptions
-from streamcodec.server.frontend import Frontend
-from streamcodec.server.processes import run_workers
+from streamcodec.server.processes.workers import run_workers
 from streamcodec.service import Model, ModelRegistry, Service
 from streamcodec.wsgi import App
 from tests.server.models import models

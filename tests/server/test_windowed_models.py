@@ -16,7 +16,7 @@ from streamcodec import Rows, Tensor, Windows, encode_request
 from streamcodec.engine.message import Values
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
-from streamcodec.service.models import Predict
+from streamcodec.service.models.model import Predict
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, chunked, floats, head, post
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.server import threads
-from streamcodec.server.tasks import open_tasks
-from streamcodec.server.workers import NoThreadError, Work, Workers
-from streamcodec.service.budget import Budget, Reservation
+from streamcodec.runtime.models import threads
+from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
+from streamcodec.runtime.tasks import open_tasks
+from streamcodec.service.memory.budget import Budget, Reservation
 from tests.waiting import until
 
 LONG = 30.0

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from streamcodec import Rows, Windows
-from streamcodec.engine.rows import Window, synchronous
-from streamcodec.server import Server, ServerOptions, threads
+from streamcodec.engine.memory.rows import Window, synchronous
+from streamcodec.runtime.models import threads
+from streamcodec.server import Server, ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, floats, infer_request
 from tests.waiting import until

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamcodec.service import InferenceRequest, Model, Service
-from streamcodec.service.budget import Budget
+from streamcodec.service.memory.budget import Budget
 from tests.embedding.apps import state_of, task_count, watched_service
 
 

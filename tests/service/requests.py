@@ -34,7 +34,7 @@ from streamcodec.service import (
     TensorMetadata,
     error_reply,
 )
-from streamcodec.transports.vectors import batches
+from streamcodec.transports.sockets.vectors import batches
 
 Array = np.ndarray[Any, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import DATATYPES, Pool, TensorSpec
-from streamcodec.service.budget import Budget, Reservation
+from streamcodec.service.memory.budget import Budget, Reservation
 
 KIB = 1 << 10
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamcodec import DATATYPES, Pool, TensorSpec
-from streamcodec.service.budget import Budget, Reservation
+from streamcodec.service.memory.budget import Budget, Reservation
 
 MAX_BYTES = 1 << 20
 TIMEOUT = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamcodec.engine.errors import LimitExceededError
-from streamcodec.service.budget import Budget, Reservation
+from streamcodec.service.memory.budget import Budget, Reservation
 
 RATE = 1000.0
 MOST = 1 << 20

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamcodec import DATATYPES, Limits, LocalProtocolError, RemoteProtocolError, RequestedOutput
 from streamcodec.service import ANY_SIZE, Inference, InferenceRequest, Model, Service, TensorMetadata
-from streamcodec.service.classification import top_classes
+from streamcodec.service.models.classification import top_classes
 from tests.service.requests import Answer, Array, ask, get, head, service_of
 
 SCORES = np.array([1, 5, 10, 4], np.float32)

@@ -18,7 +18,7 @@ from streamcodec.service import (
     TensorMetadata,
     demo_models,
 )
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.service.requests import answer, ask, get, head, post, run, service_of
 
 

@@ -33,9 +33,9 @@ from streamcodec.service import (
     Service,
     TensorMetadata,
 )
-from streamcodec.service.budget import Budget, Reservation
-from streamcodec.service.exchange import Exchange, ExchangeStep
-from streamcodec.service.models import Outputs
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.models.model import Outputs
+from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from tests.service.requests import answer, head
 
 KIB = 1 << 10

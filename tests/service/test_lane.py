@@ -22,9 +22,9 @@ from streamcodec import (
 )
 from streamcodec.formats.v2.lane import parse_places
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Reply, Service
-from streamcodec.service.budget import Budget, Reservation
-from streamcodec.service.exchange import Exchange, ExchangeStep
-from streamcodec.service.lane import LaneInference, SharedMemory
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.memory.lane import LaneInference, SharedMemory
+from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from tests.service.requests import Answer, answer, head
 
 SIZE = 1 << 20

@@ -13,7 +13,7 @@ import pytest
 
 from streamcodec import Elements, Rows
 from streamcodec.service import InferenceRequest, ResolvedHead, Service
-from streamcodec.transports.vectors import batches
+from streamcodec.transports.sockets.vectors import batches
 from tests.service.requests import Array, ask, head, run, service_of
 
 ZEROS = np.zeros(100_000, np.int16)

@@ -16,7 +16,7 @@ from streamcodec import (
     parse_header_length,
 )
 from streamcodec.service import ResolvedHead, Service, TensorMetadata
-from streamcodec.service.plan import Recipe
+from streamcodec.service.request.plan import Recipe
 from tests.service.requests import Answer, answer, head, post, service_of
 
 TARGET = "/v2/models/m/infer"

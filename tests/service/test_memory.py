@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import DATATYPES, HeaderReceived, LocalProtocolError
-from streamcodec.engine.placement import NewArray
+from streamcodec.engine.memory.placement import NewArray
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.http.messages import Fields, RequestHead
 from streamcodec.service import Inference, Model, ModelRegistry, Service, TensorMetadata, demo_models

@@ -18,8 +18,8 @@ from streamcodec import (
     encode_request,
     request_decoder,
 )
-from streamcodec.engine import placement
-from streamcodec.engine.pool import Pool
+from streamcodec.engine.memory import placement
+from streamcodec.engine.memory.pool import Pool
 from streamcodec.service import (
     ANY_SIZE,
     Inference,

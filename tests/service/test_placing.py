@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from streamcodec import DATATYPES, ErrorCode, LocalProtocolError, OutOfMemoryError, RemoteProtocolError
-from streamcodec.engine.placement import NewArray, Placement, Slab
+from streamcodec.engine.memory.placement import NewArray, Placement, Slab
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.service.placing import guarded
+from streamcodec.service.memory.placing import guarded
 
 SPEC = TensorSpec(name="x", datatype=DATATYPES["UINT8"], shape=(3,), nbytes=3)
 LACKS = pytest.mark.parametrize(

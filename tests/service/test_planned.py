@@ -13,10 +13,10 @@ from streamcodec import NEED_DATA, EndOfMessage, LocalProtocolError, MessageErro
 from streamcodec.http.fed import FedBody
 from streamcodec.http.known import KnownBody
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service
-from streamcodec.service.budget import Budget, Reservation
-from streamcodec.service.exchange import Exchange, ExchangeStep
-from streamcodec.service.models import Outputs
-from streamcodec.service.plan import Plan, Recipe
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.models.model import Outputs
+from streamcodec.service.request.exchange import Exchange, ExchangeStep
+from streamcodec.service.request.plan import Plan, Recipe
 from tests.effort import places
 from tests.service.requests import answer, head
 from tests.service.test_exchange import Watch

@@ -19,8 +19,8 @@ from streamcodec import (
     encode_request,
 )
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Predict, Reply, ResolvedHead, Service
-from streamcodec.service.models import Outputs, TensorMetadata
-from streamcodec.service.plan import Recipe, Recipes
+from streamcodec.service.models.model import Outputs, TensorMetadata
+from streamcodec.service.request.plan import Recipe, Recipes
 from tests.service.requests import Array, answer, head, infer
 
 TARGET = "/v2/models/m/infer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamcodec.service.quickness import Quickness
+from streamcodec.service.models.quickness import Quickness
 
 SMALL, LARGE = 100, 1000
 OFTEN = 16

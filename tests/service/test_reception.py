@@ -30,7 +30,7 @@ from streamcodec import (
     new_array,
 )
 from streamcodec.engine.limits import DEFAULT_LIMITS
-from streamcodec.service.reception import ReceivedRequest, Reception
+from streamcodec.service.request.reception import ReceivedRequest, Reception
 from tests.service.requests import answer, head
 
 X = np.arange(6, dtype=np.float32)

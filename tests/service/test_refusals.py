@@ -12,10 +12,10 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.encoder import Tensor
 from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
 from streamcodec.service import Model, ModelRegistry, Reply, TensorMetadata
-from streamcodec.service.classification import check_classes, classify_outputs
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.classification import check_classes, classify_outputs
+from streamcodec.service.models.model import Outputs
 from streamcodec.service.negotiation import accepted_encoding
-from streamcodec.service.raw import raw_tensor
+from streamcodec.service.request.raw import raw_tensor
 from streamcodec.service.routes import find_route
 from tests.service.requests import ask, get, head, service_of
 

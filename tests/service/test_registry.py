@@ -9,7 +9,7 @@ import pytest
 
 from streamcodec import LocalProtocolError, Tensor, encode_request
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Service, demo_models
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.service.requests import answer, get, head, infer, run
 
 MESSAGE = encode_request([Tensor(name="x", array=np.zeros(2))])

@@ -20,12 +20,12 @@ from streamcodec import (
     encode_request,
     new_array,
 )
-from streamcodec.engine.placement import Placement
+from streamcodec.engine.memory.placement import Placement
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service, TensorMetadata
 from streamcodec.service import demo_models as demo
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.service.requests import ask, get, head, infer, raw, service_of
 
 TARGET = "/v2/models/m/infer"

@@ -24,11 +24,11 @@ from streamcodec import (
 from streamcodec.http import RequestHead
 from streamcodec.http.fed import FedBody
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply, Service
-from streamcodec.service.budget import Budget, Reservation
-from streamcodec.service.exchange import Exchange, ExchangeStep
-from streamcodec.service.portion import Portion, UploadService
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from streamcodec.service.routes import without_secret
-from streamcodec.service.uploads import Uploads
+from streamcodec.service.uploads.kept import Uploads
+from streamcodec.service.uploads.portion import Portion, UploadService
 from tests.service.requests import answer, head
 
 KIB = 1 << 10

@@ -22,8 +22,8 @@ from streamcodec import (
 )
 from streamcodec.http.messages import HttpEvent
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Predict, Service, error_reply
-from streamcodec.service.models import Outputs
-from streamcodec.service.windows import check_end
+from streamcodec.service.models.model import Outputs
+from streamcodec.service.request.windows import check_end
 from tests.service.requests import Answer, answer, ask, head, infer, service_of
 
 TARGET = "/v2/models/m/infer"

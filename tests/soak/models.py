@@ -13,9 +13,9 @@ import anyio
 import numpy as np
 
 from streamcodec import Rows, Windows
-from streamcodec.engine.rows import Window, synchronous
+from streamcodec.engine.memory.rows import Window, synchronous
 from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata, demo_models
-from streamcodec.service.models import Outputs
+from streamcodec.service.models.model import Outputs
 from tests.corpus.serving import models as corpus_models
 
 _WINDOWS = Windows(max_window_bytes=256 << 10)

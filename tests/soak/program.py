@@ -25,7 +25,7 @@ import anyio
 
 from streamcodec import Limits, Pool
 from streamcodec.server import Server, ServerOptions, open_listener
-from streamcodec.server.running import collect_seldom
+from streamcodec.server.processes.running import collect_seldom
 from streamcodec.service import Service
 from tests.processes import resident
 from tests.soak.models import models

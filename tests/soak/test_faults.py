@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from streamcodec import MemoryMap, Pool, Rows
-from streamcodec.engine.placement import Placement
+from streamcodec.engine.memory.placement import Placement
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models

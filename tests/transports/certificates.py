@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import trustme
 
-from streamcodec.transports.tls import TlsSocket
+from streamcodec.transports.tls.sockets import TlsSocket
 
 AUTHORITY = trustme.CA()
 

@@ -13,9 +13,10 @@ import anyio
 import pytest
 
 from streamcodec.http import ServerConnection
-from streamcodec.transports import acknowledged, aio
-from streamcodec.transports.acknowledged import SLICES, Silence, unacknowledged_bytes
+from streamcodec.transports import aio
 from streamcodec.transports.duplex import Duplex
+from streamcodec.transports.sockets import acknowledged
+from streamcodec.transports.sockets.acknowledged import SLICES, Silence, unacknowledged_bytes
 
 TIMEOUT = 0.04
 """Seconds; a slice has 5 ms."""

@@ -13,9 +13,9 @@ import pytest
 
 from streamcodec.transports import inlet
 from streamcodec.transports.inlet import LONG_READ_BYTES, WAKING_BYTES, Inlet
+from streamcodec.transports.sockets.system import new_poll
 from streamcodec.transports.source import READ_BYTES
-from streamcodec.transports.system import new_poll
-from streamcodec.transports.tls import POLLIN
+from streamcodec.transports.tls.sockets import POLLIN
 
 MIB = 1 << 20
 _on_linux = pytest.mark.skipif(sys.platform != "linux", reason="no other system does it")

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from streamcodec import LocalProtocolError, RemoteProtocolError
-from streamcodec.transports import memfd
-from streamcodec.transports.memfd import (
+from streamcodec.transports.sockets import memfd
+from streamcodec.transports.sockets.memfd import (
     MIN_MEMORY_BYTES,
     check_memory,
     close_all,

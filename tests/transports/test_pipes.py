@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from streamcodec.transports import pipes as pipes_module
-from streamcodec.transports.pipes import PIPE_BYTES, Pipe, Pipes
+from streamcodec.transports.sockets import pipes as pipes_module
+from streamcodec.transports.sockets.pipes import PIPE_BYTES, Pipe, Pipes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has splice")
 

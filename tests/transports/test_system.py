@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA, LocalProtocolError, TensorReceived, encode_request, request_decoder
-from streamcodec.server import processes, run_workers
+from streamcodec.server import run_workers
+from streamcodec.server.processes import workers as processes
 from streamcodec.service import Service, demo_models
-from streamcodec.transports import sync, system, unix
-from streamcodec.transports.system import SelectPoll
-from streamcodec.transports.tls import POLLIN, POLLOUT
+from streamcodec.transports import sync
+from streamcodec.transports.sockets import system, unix
+from streamcodec.transports.sockets.system import SelectPoll
+from streamcodec.transports.tls.sockets import POLLIN, POLLOUT
 from tests.processes import announced
 
 ROOT = Path(__file__).parents[2]

@@ -29,8 +29,8 @@ from streamcodec import (
 )
 from streamcodec.transports import aio, sync
 from streamcodec.transports.duplex import AsyncDuplex, Duplex
-from streamcodec.transports.tls import TlsSocket, client_context, has_pending
-from streamcodec.transports.vectors import SendQueue
+from streamcodec.transports.sockets.vectors import SendQueue
+from streamcodec.transports.tls.sockets import TlsSocket, client_context, has_pending
 from tests.transports.certificates import AUTHORITY, client_side, server_side, tls_pair, wrapped
 from tests.transports.messages import BODY, Array, check, decoder
 from tests.transports.test_aio import Run, run

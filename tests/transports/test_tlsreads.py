@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from streamcodec.transports.tls import TlsSocket
+from streamcodec.transports.tls.sockets import TlsSocket
 from tests.transports.certificates import client_side, server_side
 from tests.transports.newkeys import Records, forging
 

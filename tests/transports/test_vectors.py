@@ -11,7 +11,7 @@ import pytest
 
 from streamcodec import LocalProtocolError, Rows
 from streamcodec.engine.message import Part
-from streamcodec.transports.vectors import PIECE_BYTES, Parts, SendQueue, async_batches, batches, copied_pieces
+from streamcodec.transports.sockets.vectors import PIECE_BYTES, Parts, SendQueue, async_batches, batches, copied_pieces
 
 Array = np.ndarray[Any, Any]
 

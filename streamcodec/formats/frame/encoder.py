@@ -8,8 +8,8 @@ from zlib import crc32
 import numpy as np
 
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.memory.rows import Rows, Window, synchronous
 from streamcodec.engine.message import Message, Part, buffers_of, message_of
-from streamcodec.engine.rows import Rows, Window, synchronous
 from streamcodec.formats.frame.head import CHECKSUM_BYTES, Checksum, FrameHead, Kind
 from streamcodec.formats.v2.encoder import EncodedMessage
 

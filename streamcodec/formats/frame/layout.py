@@ -20,7 +20,7 @@ from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.machine import Machine
-from streamcodec.engine.placement import Place, new_array, scratch_bytes
+from streamcodec.engine.memory.placement import Place, new_array, scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.frame.head import CHECKSUM_BYTES, HEAD_BYTES, Checksum, Kind, read_head
 from streamcodec.formats.v2.decoder import header_parser

@@ -23,10 +23,10 @@ from streamcodec.engine.decoder import Buffer, Decoder
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, TensorReceived
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.engine.placement import NewArray, Placement
+from streamcodec.engine.memory.placement import NewArray, Placement
+from streamcodec.engine.memory.windows import Discard
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.engine.windows import Discard
 from streamcodec.formats.frame.head import CHECKSUM_BYTES, HEAD_BYTES, Checksum, read_head
 from streamcodec.formats.frame.layout import request_frame_decoder, response_frame_decoder
 from streamcodec.formats.v2.headercache import is_immutable

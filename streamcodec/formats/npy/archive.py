@@ -14,7 +14,7 @@ from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.format import format_decoder
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.engine.placement import Place, new_array, scratch_bytes
+from streamcodec.engine.memory.placement import Place, new_array, scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.npy import zipping
 from streamcodec.formats.npy.order import in_its_order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
-from streamcodec.engine.placement import Place, Placement, Slab
+from streamcodec.engine.memory.placement import Place, Placement, Slab
 from streamcodec.engine.record import record, replaced
 from streamcodec.engine.spec import TensorSpec
 

@@ -14,7 +14,7 @@ from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
 from streamcodec.engine.format import format_decoder
 from streamcodec.engine.limits import check_extent, check_shape
-from streamcodec.engine.placement import Place, new_array
+from streamcodec.engine.memory.placement import Place, new_array
 from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import NOTHING, TensorSpec

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamcodec.engine.datatypes import DATATYPES, Datatype
 from streamcodec.engine.errors import LocalProtocolError, kind_of
+from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Message, Part, binary_form, message_of
-from streamcodec.engine.rows import Rows
 from streamcodec.formats.npy.reading import MAGIC
 from streamcodec.formats.npy.zipping import Entry, directory, local_header
 

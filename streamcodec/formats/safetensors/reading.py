@@ -16,7 +16,7 @@ from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProto
 from streamcodec.engine.format import format_decoder
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
-from streamcodec.engine.placement import scratch_bytes
+from streamcodec.engine.memory.placement import scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec

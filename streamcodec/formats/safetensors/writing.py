@@ -10,8 +10,8 @@ import numpy as np
 
 from streamcodec.engine.datatypes import DATATYPES, datatype_of
 from streamcodec.engine.errors import LocalProtocolError, kind_of, shown
+from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Message, binary_form, message_of
-from streamcodec.engine.rows import Rows
 from streamcodec.formats.safetensors.dtypes import NUMPY_NAMES, find_datatype
 from streamcodec.formats.safetensors.reading import LENGTH_BYTES, METADATA
 

@@ -25,7 +25,7 @@ from streamcodec.engine.json.text import holds_negative_zero, parse_unguarded
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import NOTHING, TensorSpec
-from streamcodec.formats.v2.jsondata import fits_as_json, pack
+from streamcodec.formats.v2.json.data import fits_as_json, pack
 from streamcodec.formats.v2.model import RequestHeader
 
 _tensor_spec: Final = constructor(TensorSpec)

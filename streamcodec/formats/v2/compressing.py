@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Final
 
 from streamcodec.engine.arguments import check_kind
-from streamcodec.engine.deflate import deflate
+from streamcodec.engine.compression.deflate import deflate
+from streamcodec.engine.compression.inflate import checked_encoding
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.engine.inflate import checked_encoding
 from streamcodec.formats.v2.encoder import EncodedMessage
 
 STREAMED_BYTES: Final = 1 << 20

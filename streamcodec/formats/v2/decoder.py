@@ -9,7 +9,7 @@ from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import LocalProtocolError, kind_of
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits, check_element_bytes, check_tensor_bytes, checked_limits
 from streamcodec.engine.machine import Machine
-from streamcodec.engine.placement import Place, new_array
+from streamcodec.engine.memory.placement import Place, new_array
 from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.header import (

@@ -23,6 +23,8 @@ from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.payloads import encode_payloads
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES
 from streamcodec.engine.errors import LocalProtocolError, kind_of, shown
+from streamcodec.engine.memory.placement import ALIGNMENT, byte_view
+from streamcodec.engine.memory.rows import Rows, collect
 from streamcodec.engine.message import (
     Encodable,
     Part,
@@ -31,12 +33,10 @@ from streamcodec.engine.message import (
     buffers_of,
     datatype_of_values,
 )
-from streamcodec.engine.placement import ALIGNMENT, byte_view
 from streamcodec.engine.record import constructor, record
-from streamcodec.engine.rows import Rows, collect
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, HEADER_SIZE_PARAMETER, checked_media_type
-from streamcodec.formats.v2.jsonoutput import NonFiniteOutput, to_json
-from streamcodec.formats.v2.jsonvalues import LargeValues, json_values
+from streamcodec.formats.v2.json.output import NonFiniteOutput, to_json
+from streamcodec.formats.v2.json.values import LargeValues, json_values
 from streamcodec.formats.v2.model import PLAIN_TYPES, RequestedOutput
 
 

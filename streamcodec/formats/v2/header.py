@@ -25,8 +25,8 @@ from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import NOTHING, TensorSpec
 from streamcodec.formats.v2.compactheader import compact_header, compact_object, match_compactly
-from streamcodec.formats.v2.jsonslices import SlicedData
-from streamcodec.formats.v2.jsonstream import ENTRIES_PER_TURN, HeaderStream, Items, Turns
+from streamcodec.formats.v2.json.slices import SlicedData
+from streamcodec.formats.v2.json.stream import ENTRIES_PER_TURN, HeaderStream, Items, Turns
 from streamcodec.formats.v2.members import (
     checked_object,
     optional,

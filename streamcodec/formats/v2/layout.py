@@ -20,7 +20,7 @@ from streamcodec.engine.errors import (
 from streamcodec.engine.json.objectend import WHITE_SPACE, ObjectEnd, goes_on
 from streamcodec.engine.json.scan import LONG_BYTES
 from streamcodec.engine.limits import Limits
-from streamcodec.engine.placement import scratch_bytes
+from streamcodec.engine.memory.placement import scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.formats.v2.header import WHOLE_BYTES, LongHeader

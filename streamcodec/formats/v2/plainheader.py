@@ -24,7 +24,7 @@ from streamcodec.engine.json.text import WHITE_SPACE, holds_negative_zero, parse
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import NOTHING, TensorSpec
-from streamcodec.formats.v2.jsondata import fits_as_json, flatten, pack
+from streamcodec.formats.v2.json.data import fits_as_json, flatten, pack
 from streamcodec.formats.v2.model import PLAIN_TYPES
 
 _tensor_spec: Final = constructor(TensorSpec)

@@ -29,9 +29,9 @@ from streamcodec.engine.limits import (
 )
 from streamcodec.engine.record import replaced
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats.v2.jsondata import check_has_json, decode_data
-from streamcodec.formats.v2.jsonslices import SlicedData
-from streamcodec.formats.v2.jsonstream import ENTRIES_PER_TURN, Turns
+from streamcodec.formats.v2.json.data import check_has_json, decode_data
+from streamcodec.formats.v2.json.slices import SlicedData
+from streamcodec.formats.v2.json.stream import ENTRIES_PER_TURN, Turns
 from streamcodec.formats.v2.members import (
     missing,
     optional,

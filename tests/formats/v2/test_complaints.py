@@ -33,9 +33,9 @@ from streamcodec import (
     parse_request_header,
     request_decoder,
 )
+from streamcodec.engine.compression.inflate import Inflater
 from streamcodec.engine.elements.payloads import check_length
-from streamcodec.engine.inflate import Inflater
-from streamcodec.engine.rows import row_buffers
+from streamcodec.engine.memory.rows import row_buffers
 from tests.formats.v2.messages import binary, request
 
 FLOATS: Final = np.zeros((2, 3), "<f4")

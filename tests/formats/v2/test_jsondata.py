@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamcodec import DATATYPES, DEFAULT_LIMITS, ErrorCode, RemoteProtocolError, parse_request_header
-from streamcodec.formats.v2.jsonoutput import dump_json
+from streamcodec.formats.v2.json.output import dump_json
 from tests.engine.triad import accept, decode, refuse
 from tests.formats.v2.messages import json_message, jsonic, message, request
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from streamcodec.formats.v2 import jsonfloats
-from streamcodec.formats.v2.jsonfloats import floats_as_text
+from streamcodec.formats.v2.json import floats as jsonfloats
+from streamcodec.formats.v2.json.floats import floats_as_text
 
 Floats = npt.NDArray[np.float64]
 

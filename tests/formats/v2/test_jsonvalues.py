@@ -26,9 +26,9 @@ from streamcodec import (
     encode_request,
     encode_response,
 )
-from streamcodec.formats.v2 import jsonvalues
-from streamcodec.formats.v2.jsonintegers import integers_as_text, length_of_integers
-from streamcodec.formats.v2.jsonvalues import SMALL_BYTES
+from streamcodec.formats.v2.json import values as jsonvalues
+from streamcodec.formats.v2.json.integers import integers_as_text, length_of_integers
+from streamcodec.formats.v2.json.values import SMALL_BYTES
 
 Array = np.ndarray[Any, Any]
 

@@ -17,7 +17,7 @@ from streamcodec import (
     RequestHeader,
 )
 from streamcodec.engine.machine import Machine
-from streamcodec.engine.placement import new_array
+from streamcodec.engine.memory.placement import new_array
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.header import long_request_header, parse_request_header
 from streamcodec.formats.v2.lane import (

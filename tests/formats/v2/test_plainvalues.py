@@ -18,9 +18,9 @@ from streamcodec import (
     parse_request_header,
     parse_response_header,
 )
-from streamcodec.engine.placement import ALIGNMENT
+from streamcodec.engine.memory.placement import ALIGNMENT
 from streamcodec.formats.v2 import header as strict_way
-from streamcodec.formats.v2 import jsondata
+from streamcodec.formats.v2.json import data as jsondata
 from streamcodec.formats.v2.plainheader import read_plainly
 from streamcodec.testing import describe_error, describe_header
 from tests.effort import examples

@@ -1,0 +1,1 @@
+"""`streamcodec infer` and `streamcodec encode`."""

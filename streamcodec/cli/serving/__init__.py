@@ -1,0 +1,1 @@
+"""`streamcodec serve` and `streamcodec guard`."""

@@ -1,0 +1,435 @@
+"""`streamcodec serve`: serves models over HTTP.
+
+An option belongs either to the service, or to the server around it. A user who passes a `Service` has already
+configured it. So options of the first kind are then refused, and not silently ignored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import errno
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from functools import partial
+from typing import Any, Final, NoReturn
+from urllib.parse import quote
+
+from streamcodec.cli.arguments import count, permissions, port, size
+from streamcodec.cli.description import describe
+from streamcodec.cli.logs import access_log, add_logging, set_up_logging
+from streamcodec.cli.output import complain, drop, say
+from streamcodec.cli.serving.encryption import add_encryption, context_of
+from streamcodec.cli.serving.hosts import add_allowed_hosts
+from streamcodec.cli.serving.limits import add_limits, flag_of
+from streamcodec.cli.serving.loading import USUAL_NAMES, Loaded, LoadingError, load
+from streamcodec.cli.serving.metrics import add_metrics, check_metrics, counters
+from streamcodec.cli.serving.reloading import Watcher, joined, supervise, wait
+from streamcodec.engine.errors import LocalProtocolError, ProtocolError
+from streamcodec.engine.limits import Limits
+from streamcodec.formats.v2.json.output import NonFiniteOutput
+from streamcodec.server import ServerOptions, run_workers
+from streamcodec.server import run as run_server
+from streamcodec.server.processes.workers import share_out
+from streamcodec.server.sockets.unixsocket import PERMISSIONS
+from streamcodec.service import Observer, Service, demo_models
+from streamcodec.service.cors import CorsPolicy
+
+_MUCH_MEMORY_BYTES: Final = 1 << 30
+"""From this budget on, the 64 MiB that the C library keeps do not matter, but it matters that models reuse them."""
+
+_M_MMAP_THRESHOLD: Final = -3
+"""The name of this parameter in <malloc.h>."""
+
+_UNKNOWN_HOST: Final = {
+    getattr(socket, name, None)
+    for name in ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN", "EAI_FAIL", "EAI_ADDRFAMILY", "EAI_FAMILY")
+} - {None}
+"""The error numbers of `socket.create_server` for a failed look-up of a name."""
+
+_LARGE_BLOCK_BYTES: Final = 1 << 20
+
+_THREADS_SECONDS: Final = 1.0
+"""Time for threads to end after the server; threads that answer requests take a moment."""
+
+_HOST: Final = "127.0.0.1"
+_PORT: Final = 8000
+
+_DESCRIPTION = f"""\
+Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
+
+MODULE:OBJECT names what to serve: a Model, a list of Models, a ModelRegistry, a Service, or a function that returns one
+of these. MODULE alone stands for the first of {", ".join(USUAL_NAMES)} in it. The module is looked for in the current
+directory first; the path of a file, such as models.py, works too. Without it, two demo models are served: 'identity'
+returns its inputs, 'sink' returns the number of tensor bytes that it received.
+
+When the server is ready, it prints its address, "listening on http://HOST:PORT", or https, or http+unix://PATH for a
+Unix socket, and then what it serves. So a program that starts it needs to read only one line.
+"""
+
+_EPILOG = """\
+examples:
+  streamcodec serve
+  streamcodec serve my_models.py --reload
+  streamcodec serve my_models:service --host 0.0.0.0 --port 80
+  streamcodec serve my_models.py --host 0.0.0.0 --workers 4 --drain-delay 5
+  streamcodec serve my_models.py --uds /run/models/serve.sock --uds-permissions 660
+  streamcodec serve my_models.py --host 0.0.0.0 --port 8443 --ssl-certfile server.crt --ssl-keyfile server.key
+  streamcodec serve my_package.models:make_models --max-memory 2G --max-workers 2
+"""
+
+_LIMITS = ("max_header_bytes", "max_message_bytes", "max_tensor_bytes", "max_compression_ratio")
+"""Fields of `Limits` that are options."""
+
+_SERVICE = {
+    "nonfinite": "--nonfinite",
+    "cors_origins": "--cors-origin",
+    "allowed_hosts": "--allowed-host",
+    "compresses": "--compress",
+    "decompresses": "--no-compression",
+    "classifies": "--classification",
+    "allow_headerless": "--no-headerless",
+    "max_pool_bytes": "--pool-memory",
+}
+"""Arguments of `Service` that are options, with their flags. Only options that are given are in the namespace."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Make the command's parser."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
+    parser.add_argument("models", nargs="?", metavar="MODULE[:OBJECT]", help="what to serve (default: the demo models)")
+    parser.add_argument("--host", help=f"address to listen at (default: {_HOST})")
+    parser.add_argument("--port", type=port, help=f"port to listen at; 0 picks one (default: {_PORT})")
+    parser.add_argument(
+        "--uds",
+        metavar="PATH",
+        help="listen at a Unix socket instead, for clients on this machine; its file is removed at the end, and one "
+        "that an ended server has left there is replaced",
+    )
+    parser.add_argument(
+        "--uds-permissions",
+        type=permissions,
+        metavar="MODE",
+        help="permissions of that file, in octal: who may write to it may connect, as 660 for a group (default: "
+        f"{PERMISSIONS:o})",
+    )
+    parser.add_argument(
+        "--memory-lane",
+        dest="max_lane_bytes",
+        type=size,
+        default=argparse.SUPPRESS,
+        metavar="SIZE",
+        help="let clients of that socket share memory with this server, so that tensors are not sent: this much for "
+        "all of them, as a part of --max-memory; Linux only (default: none)",
+    )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="restart when a file that MODULE imports has changed; for development: checks the files three times a "
+        "second, and gives requests in progress three seconds",
+    )
+    parser.add_argument(
+        "--workers",
+        type=count,
+        metavar="N",
+        default=1,
+        help="processes that serve on the port, one for each processor that shall be used; each loads the models, and "
+        "has its part of --max-memory; the other limits hold for each; one that dies is replaced, and so is one that "
+        "is stuck for --worker-timeout (default: %(default)s)",
+    )
+    add_encryption(parser)
+    add_logging(parser)
+    add_metrics(parser)
+    _add_answers(parser)
+    _add_requests(parser)
+    _add_clients(parser)
+    add_limits(parser)
+    parser.set_defaults(run=run, fail=parser.error)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serve until a signal ends it."""
+    _check_place(options)
+    set_up_logging(options)
+    check_metrics(options)
+    if options.workers > 1:
+        _run_workers(options)
+    if options.worker_timeout is not None:
+        options.fail("--worker-timeout: nobody watches a server in one process; add --workers")
+    loaded = _loaded_anew(options) if options.reload else _loaded(options)
+    service = _service(loaded, options)
+    server_options = _server_options(options)
+    ssl_context = context_of(options)
+    if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
+        _give_freed_memory_back()
+
+    def announce(host: str, number: int) -> None:
+        _announce(options, host, number, _description(loaded, service))
+
+    try:
+        with access_log(options) as logs:
+            unfinished = run_server(
+                service,
+                **_place(options),
+                options=server_options,
+                observer=counters(options, service, logs),
+                on_listening=announce,
+                ssl_context=ssl_context,
+            )
+    except OSError as error:
+        raise _cannot_listen(error, options) from None
+    if unfinished:
+        os._exit(0)  # models are still running in threads, and the interpreter would wait for them
+    _leave_threads()
+
+
+def _run_workers(options: argparse.Namespace) -> NoReturn:
+    """Serve in several processes, each of which loads the models."""
+    if options.reload:
+        options.fail("--reload: not together with --workers; leave one of the two out")
+    if options.resumable_uploads:
+        options.fail(
+            "--resumable-uploads: not together with --workers, because an upload lives in one process, and the next "
+            "connection may reach another; leave one of the two out"
+        )
+    server_options = _server_options(options)
+    ssl_context = context_of(options)
+    if share_out(server_options, options.workers).max_memory_bytes < _MUCH_MEMORY_BYTES:
+        _give_freed_memory_back()
+    served: dict[Service, Loaded] = {}
+
+    def make_service() -> Service:
+        try:
+            loaded = _loaded(options)
+            service = _service(loaded, options)
+        except (ProtocolError, OSError) as error:  # in a process of its own
+            complain(str(error))
+            raise SystemExit(1) from None
+        served[service] = loaded
+        return service
+
+    @contextlib.contextmanager
+    def observing(service: Service) -> Iterator[list[Observer]]:
+        with access_log(options) as logs:
+            yield counters(options, service, logs)
+
+    try:
+        status = run_workers(
+            make_service,
+            options.workers,
+            **_place(options),
+            options=server_options,
+            observing=observing,
+            describe=lambda service: _description(served[service], service),
+            on_listening=partial(_announce, options),
+            ssl_context=ssl_context,
+        )
+    except OSError as error:
+        raise _cannot_listen(error, options) from None
+    raise SystemExit(status)
+
+
+def _check_place(options: argparse.Namespace) -> None:
+    """Refuse options about where to listen that contradict each other."""
+    if options.uds is None:
+        if options.uds_permissions is not None:
+            options.fail("--uds-permissions: there is no Unix socket without --uds")
+        if "max_lane_bytes" in options:
+            options.fail("--memory-lane: memory is shared by a Unix socket only; add --uds")
+    elif options.host is not None or options.port is not None:
+        options.fail("--uds: not together with --host and --port")
+    elif options.ssl_certfile is not None:
+        options.fail("--uds: not together with --ssl-certfile: there is no TLS on a Unix socket")
+
+
+def _place(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `run` and `run_workers` that say where to listen."""
+    if options.uds is not None:
+        mode = PERMISSIONS if options.uds_permissions is None else options.uds_permissions
+        return {"uds": options.uds, "uds_permissions": mode}
+    host = _HOST if options.host is None else options.host
+    return {"host": host, "port": _PORT if options.port is None else options.port}
+
+
+def _server_options(options: argparse.Namespace) -> ServerOptions:
+    given = _given(options, [field.name for field in fields(ServerOptions)])
+    return ServerOptions.for_slow_links(**given) if options.slow_links else ServerOptions(**given)
+
+
+def _description(loaded: Loaded, service: Service) -> str:
+    return "\n".join([f"serving {loaded.source}:", *describe(service.models)])
+
+
+def _announce(options: argparse.Namespace, host: str, number: int, description: str) -> None:
+    try:
+        say(f"listening on {_url(options, host, number)}", *description.split("\n"))
+    except BrokenPipeError:  # nobody reads the output, but clients may still use the server
+        drop(sys.stdout)
+
+
+def _url(options: argparse.Namespace, host: str, number: int) -> str:
+    if options.uds is not None:
+        return f"http+unix://{quote(os.fsencode(host), safe='')}"
+    scheme = "http" if options.ssl_certfile is None else "https"
+    return f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
+
+
+def _loaded(options: argparse.Namespace) -> Loaded:
+    return Loaded(served=demo_models(), source="the demo models") if options.models is None else load(options.models)
+
+
+def _loaded_anew(options: argparse.Namespace) -> Loaded:
+    """Load what to serve in a process that is restarted when its files change."""
+    if options.models is None:
+        options.fail("--reload: the demo models do not change; say which MODULE to serve")
+    channel = joined()
+    if channel is None:
+        raise SystemExit(supervise())
+    watcher = Watcher(channel)
+    try:
+        loaded = _loaded(options)
+    except LocalProtocolError as error:
+        watcher.look(error.files if isinstance(error, LoadingError) else ())
+        complain(f"{error}; waiting for a change")
+        wait()
+    watcher.look()
+    return loaded
+
+
+def _service(loaded: Loaded, options: argparse.Namespace) -> Service:
+    """Return the loaded service, or make one with the options."""
+    limits, others = _given(options, _LIMITS), _given(options, _SERVICE)
+    if not isinstance(loaded.served, Service):
+        if "nonfinite" in others:
+            others["nonfinite"] = NonFiniteOutput(others["nonfinite"])
+        return Service(loaded.served, limits=Limits(**limits), **others)
+    if refused := [*(_SERVICE[name] for name in others), *map(flag_of, limits)]:
+        options.fail(f"{', '.join(refused)}: {loaded.source} is a Service; set these where it is made")
+    return loaded.served
+
+
+def _cannot_listen(error: OSError, options: argparse.Namespace) -> OSError:
+    """Return an error that says what to do if the server cannot listen; return other errors unchanged."""
+    if options.uds is not None:
+        return OSError(error.strerror) if error.strerror else error
+    place = _place(options)
+    host, number = place["host"], place["port"]
+    if error.errno in _UNKNOWN_HOST:
+        words = f"there is no host {host!r}; --host takes a name or an address of this machine, as 0.0.0.0 for all"
+    elif error.errno == errno.EADDRINUSE:
+        words = f"port {number} of {host} is in use; stop its user, or choose another with --port (0 picks one)"
+    elif error.errno == errno.EACCES:
+        words = f"you may not listen on port {number}; choose one of 1024 or more with --port"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        words = f"{host} is not an address of this machine; --host takes one that is, or 0.0.0.0 for all"
+    else:
+        return error
+    return OSError(words)
+
+
+def _leave_threads() -> None:
+    """End without waiting for threads that models have started themselves; the interpreter would wait for them."""
+    end = time.monotonic() + _THREADS_SECONDS
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                os._exit(0)
+
+
+def _give_freed_memory_back() -> None:
+    """Allocate large blocks always from the system, and return them to it.
+
+    The GNU C library keeps freed memory for the next allocation. Each freed large block raises the size from which
+    blocks come from the system to its own size, up to 32 MiB. Twice as much may then stay in each of its heaps.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another system, or another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+
+
+def _add_answers(parser: argparse.ArgumentParser) -> None:
+    """Add the options about answers; this and the next two groups are options of the service."""
+    group = parser.add_argument_group("answers")
+    group.add_argument(
+        "--nonfinite",
+        choices=[choice.value for choice in NonFiniteOutput],
+        default=argparse.SUPPRESS,
+        help="how NaN and the infinities are written in JSON outputs, which have no form for them: literal (NaN, as "
+        "Triton writes it), null (valid JSON, as KServe writes it, but the value is lost), or error (status 400; such "
+        "an output must be requested in binary) (default: literal)",
+    )
+    group.add_argument(
+        "--classification",
+        dest="classifies",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help='let requests ask for the K highest values of an output with index and label, by {"classification": K} '
+        "in the parameters of the requested output, as with Triton",
+    )
+    group.add_argument(
+        "--compress",
+        dest="compresses",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="compress answers (gzip, deflate) if a client's Accept-Encoding prefers it; for slow networks only: "
+        "tensors compress at 30 to 130 MB/s, floats by less than a tenth, and some clients ask for it without need",
+    )
+
+
+def _add_requests(parser: argparse.ArgumentParser) -> None:
+    """Add the options about forms of requests that are refused."""
+    group = parser.add_argument_group("requests")
+    group.add_argument(
+        "--no-compression",
+        dest="decompresses",
+        action="store_false",
+        default=argparse.SUPPRESS,
+        help="refuse compressed requests, with status 415: decompression occupies a thread up to a thousand times as "
+        "long as an uncompressed request of the same size",
+    )
+    group.add_argument(
+        "--no-headerless",
+        dest="allow_headerless",
+        action="store_false",
+        default=argparse.SUPPRESS,
+        help="refuse requests with binary tensors and without the field Inference-Header-Content-Length, which says "
+        "where the tensors begin; some clients leave it out, and without this option the server searches for the end "
+        "of their JSON",
+    )
+
+
+def _add_clients(parser: argparse.ArgumentParser) -> None:
+    """Add the options about the permitted clients."""
+    group = parser.add_argument_group("clients")
+    group.add_argument(
+        "--cors-origin",
+        dest="cors_origins",
+        action="append",
+        default=argparse.SUPPRESS,
+        type=_origin,
+        metavar="ORIGIN",
+        help="permit web pages of this origin to call the server from a browser, as https://app.example or "
+        "http://localhost:3000; give one for each, or '*' for every page (default: none)",
+    )
+    add_allowed_hosts(group)
+
+
+def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the options that were given."""
+    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
+
+
+def _origin(text: str) -> str:
+    """Read an origin, or `*`."""
+    try:
+        CorsPolicy.of([text])
+    except LocalProtocolError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

@@ -1,0 +1,1 @@
+"""Reaching a server, and keeping connections to it."""

@@ -1,0 +1,1 @@
+"""What the adapters share: requests that come through the server of a framework."""

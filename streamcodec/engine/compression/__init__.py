@@ -1,0 +1,1 @@
+"""gzip and deflate, in bounded pieces."""

@@ -1,0 +1,1 @@
+"""Requests that are passed on within callbacks, without a task."""

@@ -1,0 +1,1 @@
+"""What may pass, and what is checked on its way."""

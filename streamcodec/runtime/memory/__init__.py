@@ -1,0 +1,1 @@
+"""Waiting for memory, and sharing it between threads."""

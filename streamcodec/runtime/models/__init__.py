@@ -1,0 +1,1 @@
+"""Where models run: threads, the event loop, and how long a call may take."""

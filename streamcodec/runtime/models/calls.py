@@ -1,0 +1,382 @@
+"""Calls: where models run: in worker threads, so that the event loop goes on, or on the event loop if they are async.
+
+A model that takes windows waits for them where it runs: a thread lets the event loop wait for it, an `async def` awaits
+them. No thread starts before the first window has arrived. If a model answers with rows, they are also made where it
+has run.
+
+A model may raise anything at any time, and must never end more than its own request. So exceptions are checked wherever
+a model's code runs on the event loop. An exception that ends the task or the program is passed on; all others belong to
+the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
+from itertools import chain
+from threading import current_thread, main_thread
+from typing import Any, Protocol, TypeVar, cast
+
+import anyio
+
+from streamcodec.engine.errors import LocalProtocolError, MessageError
+from streamcodec.engine.memory.rows import Rows, Window, WindowIterable
+from streamcodec.engine.message import Part
+from streamcodec.engine.record import replaced
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.json.values import LargeValues
+from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.http.messages import HttpEvent
+from streamcodec.runtime.models.pace import late_reply, run
+from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
+from streamcodec.service import Inference, InferenceRequest, Reply, unavailable_reply
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.memory.lane import LaneInference
+from streamcodec.service.models.model import Outputs
+from streamcodec.service.request.windows import check_end, checked
+from streamcodec.transports.limited import current_time
+
+AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]
+"""Waits for the next event of a request."""
+
+
+class Departure(Protocol):
+    """A client that may leave while its model works."""
+
+    has_left: bool
+    """Whether the client has left, so that the model was cancelled."""
+
+    def forget(self) -> None:
+        """Report that the model has returned."""
+        ...
+
+
+Watch = Callable[[anyio.CancelScope], Departure]
+"""Begins to watch a client. If the client leaves, the scope is cancelled."""
+
+_T = TypeVar("_T")
+
+
+class Caller:
+    """Calls models for one connection, and waits for them for a limited time."""
+
+    def __init__(self, workers: Workers, reservation: Reservation, timeout: float) -> None:
+        """Prepare for any number of calls, one at a time.
+
+        Args:
+            workers: the server's threads.
+            reservation: of the memory of the current request. An abandoned thread keeps it.
+            timeout: seconds for an answer, and again for each window of it.
+        """
+        self._workers = workers
+        self._reservation = reservation
+        self._timeout = timeout
+        self._time = _Time(timeout, Work(reservation))
+
+    async def call(self, inference: Inference, pull: AsyncPull, watch: Watch) -> Reply:
+        """Call the model of a request.
+
+        Args:
+            inference: the request.
+            pull: for a model that takes windows; the time that this takes is not the model's.
+            watch: detects that the client leaves while an `async def` model works on a complete request.
+
+        Returns:
+            The model's reply; or 504 if the model has not answered in time: the server is its gateway, and an immediate
+            retry would not help. Or 503 if no thread was free for so long, or none can be started: a retry may help.
+
+        Raises:
+            ConnectionResetError: the client has left, and the model was cancelled.
+        """
+        client: Departure | None = None
+        work = Work(self._reservation)
+        time = _Time(self._timeout, work)
+        pull = partial(time.uncounted, pull)
+        try:
+            with time.limit() as scope:
+                if inference.resolved.is_async:
+                    work.has_begun = True
+                    client = None if inference.is_windowed else watch(scope)
+                    reply = await self._await(inference, pull, client)
+                else:
+                    reply = await self._in_worker(inference, time, pull)
+                self._time = time  # its rows have the same time limit
+                return reply
+        except NoThreadError as error:
+            return unavailable_reply(str(error), retry_after=1)
+        if client is not None and client.has_left:
+            msg = "the client has left while its model worked"
+            raise ConnectionResetError(msg)
+        if not work.has_begun:
+            return unavailable_reply("all threads for models are taken", retry_after=1)
+        return late_reply(inference.resolved, self._timeout)
+
+    def end(self) -> None:
+        """Report that the whole answer has been sent, or never will be."""
+        self._workers.leave(self)
+
+    def sendable(self, parts: list[Part]) -> list[Part]:
+        """Return the parts of an answer, with rows that do not block the event loop: a thread makes them."""
+        return [
+            Rows(part.datatype, part.shape, self._made(part.windows)) if isinstance(part, Rows) else part
+            for part in parts
+        ]
+
+    async def _in_worker(self, inference: Inference, time: _Time, pull: AsyncPull) -> Reply:
+        if inference.is_windowed:
+            self._workers.enter(self)
+            try:
+                pull = _again(await pull(), pull)
+            except MessageError as error:  # as if the model had pulled, and had not caught it
+                return inference.resolved.failure(error, inference.request_id)
+
+        def wait() -> HttpEvent:
+            return self._workers.wait(time.work, pull)
+
+        return await self._workers.run(time.work, partial(_run, inference, wait))
+
+    async def _await(self, inference: Inference, pull: AsyncPull, client: Departure | None) -> Reply:
+        resolved = inference.resolved
+        if isinstance(inference, LaneInference):
+            try:
+                await self._in_thread(inference.gather)
+            except (MessageError, MemoryError) as error:
+                return resolved.failure(error, inference.request_id)
+        request = inference.request(lambda spec, header: _WindowsOf(spec, header, pull))
+        header = request.header
+        try:
+            try:
+                outputs = resolved.checked(await _predicted(inference, request))
+            finally:
+                if client is not None:
+                    client.forget()
+            outputs = {
+                name: await _synchronous(value, name, header) if isinstance(value, Rows) else value
+                for name, value in outputs.items()
+            }
+            if isinstance(inference, LaneInference):
+                return await self._in_thread(partial(inference.reply, outputs, header))
+            if resolved.is_quick(outputs, header):
+                return inference.reply(outputs, header)
+            return await self._in_thread(partial(inference.reply, outputs, header))
+        except NoThreadError:
+            raise
+        except BaseException as error:
+            if is_ending(error):
+                raise
+            return resolved.failure(error, header.id)
+
+    async def _in_thread(self, function: Callable[[], _T]) -> _T:
+        self._time.work = Work(self._reservation)
+        return await self._workers.run(self._time.work, function)
+
+    def _made(self, windows: WindowIterable) -> AsyncIterator[Window]:
+        """Return windows that do not block the event loop."""
+        return self._texts(windows) if isinstance(windows, LargeValues) else self._windows(windows)
+
+    async def _texts(self, values: LargeValues) -> AsyncIterator[Window]:
+        """Yield the text of JSON values. This does not count as the model's time, and takes no thread of the models."""
+        texts = iter(values)
+        while (text := await anyio.to_thread.run_sync(next, texts, None, limiter=self._workers.writing)) is not None:
+            yield text
+
+    async def _windows(self, windows: WindowIterable) -> AsyncIterator[Window]:
+        """Yield the windows of an answer, however the model makes them."""
+        step: Callable[[], Awaitable[Window | None]]
+        if isinstance(windows, AsyncIterable):
+            step = partial(anext, aiter(windows), None)
+        else:
+            step = partial(self._in_thread, partial(next, chain(windows), None))  # `chain` calls `iter` in the thread
+        try:
+            while (window := await self._limited(step)) is not None:
+                yield window
+        finally:
+            if isinstance(windows, AsyncGenerator):  # the garbage collector could not await its end
+                await self._limited(windows.aclose)
+
+    async def _limited(self, step: Callable[[], Awaitable[_T]]) -> _T:
+        """Let a model continue its answer.
+
+        Raises:
+            RemoteProtocolError: the request that the answer is made from breaks a rule.
+            RuntimeError: the model has raised something else, or has taken too long.
+        """
+        with self._time.limit():
+            try:
+                return await step()
+            except MessageError:
+                raise
+            except BaseException as error:
+                if is_ending(error):
+                    raise
+                msg = f"a model failed with {type(error).__name__} in the middle of its answer"
+                raise RuntimeError(msg) from error
+        msg = f"a model has not continued its answer within {self._timeout:g} seconds"
+        raise RuntimeError(msg)
+
+
+async def call_model(inference: Inference, pull: AsyncPull | None = None) -> Reply:
+    """Call the model of a request: an `async def` is awaited, any other model runs in a thread.
+
+    This is for programs that read requests themselves, and set no limits for their models. `Server` and the front ends
+    for frameworks limit the time, the threads and the memory of models.
+
+    Args:
+        inference: the part of its request that the model needs has arrived: all of it, or the JSON header if the model
+            takes windows (`Inference.is_windowed`).
+        pull: waits for the next event of the request, for a model that takes windows.
+
+    Returns:
+        The reply. Its rows do not block the event loop.
+
+    Raises:
+        LocalProtocolError: that part has not arrived, or the model takes windows and there is no `pull`.
+    """
+    if inference.is_windowed and pull is None:
+        inference.request()
+    caller = Caller(Workers(1, 1), Reservation(Budget(1)), math.inf)
+    reply = await caller.call(inference, pull or _no_windows, _unwatched)
+    return replaced(reply, buffers=tuple(caller.sendable([*reply.buffers])))
+
+
+async def _no_windows() -> HttpEvent:
+    raise LocalProtocolError("no model asks for windows of a request that has come")
+
+
+def _unwatched(_: anyio.CancelScope) -> Departure:
+    return _Unwatched()
+
+
+class _Unwatched:
+    has_left = False
+
+    def forget(self) -> None:
+        pass
+
+
+class _Time:
+    """The time limit of a model, for its answer and again for each window of it. Waiting for the client does not count.
+
+    Attributes:
+        work: the work that a thread does for the model now, if any.
+    """
+
+    _scope: anyio.CancelScope
+
+    def __init__(self, timeout: float, work: Work) -> None:
+        self._timeout = timeout
+        self.work = work
+
+    def limit(self) -> anyio.CancelScope:
+        """Return a scope that begins now and is left early when the time is over."""
+        self._scope = anyio.CancelScope(deadline=current_time() + self._timeout)
+        return self._scope
+
+    async def uncounted(self, pull: AsyncPull) -> HttpEvent:
+        """Wait for the client. This time does not count.
+
+        Raises:
+            LocalProtocolError: the time is over; the request of an abandoned thread has ended.
+        """
+        scope = self._scope
+        if scope.cancel_called:
+            msg = "the model has not answered in time; its request is over"
+            raise LocalProtocolError(msg)
+        left, scope.deadline = scope.deadline - anyio.current_time(), math.inf
+        try:
+            return await pull()
+        finally:
+            scope.deadline = anyio.current_time() + left
+
+
+def is_ending(error: BaseException) -> bool:
+    """Whether an exception ends its task or the program. If not, the code of a model has raised it.
+
+    The cancel scopes tell whether a task is cancelled. The exception does not: a model that awaits something that was
+    cancelled elsewhere gets the same exception. If `GeneratorExit` closes a coroutine, no task is running. Ctrl-C is
+    raised in the main thread. If this thread runs the event loop, Ctrl-C looks the same as an exception of the model.
+    """
+    if isinstance(error, GeneratorExit):
+        return not _is_in_task()
+    if isinstance(error, KeyboardInterrupt):
+        return current_thread() is main_thread()
+    return isinstance(error, anyio.get_cancelled_exc_class()) and anyio.current_effective_deadline() == -math.inf
+
+
+def _is_in_task() -> bool:
+    try:
+        anyio.get_current_task()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:
+    """Call a model within a thread."""
+    try:
+        return run(inference, pull)
+    except KeyboardInterrupt as error:  # raised by the model: Ctrl-C is raised in the main thread
+        return inference.resolved.failure(error, inference.request_id)
+
+
+def _again(event: HttpEvent, pull: AsyncPull) -> AsyncPull:
+    """Return a `pull` that first returns an event that was pulled before, and then pulls further events."""
+    events = [event]
+
+    async def pull_again() -> HttpEvent:
+        return events.pop() if events else await pull()
+
+    return pull_again
+
+
+class _WindowsOf:
+    """The windows of one input, as `windows_of` yields them.
+
+    No generator: a model need not take all of them, and an asynchronous generator that is left early would have to be
+    closed by the model.
+    """
+
+    def __init__(self, spec: TensorSpec, header: RequestHeader, pull: AsyncPull) -> None:
+        self._spec = spec
+        self._ends_request = spec is header.tensors[-1]
+        self._pull = pull
+        self._is_last = False
+
+    def __aiter__(self) -> AsyncIterator[Window]:
+        return self
+
+    async def __anext__(self) -> Window:
+        if self._is_last:
+            if self._ends_request:
+                self._ends_request = False
+                check_end(await self._pull())
+            raise StopAsyncIteration
+        event = checked(await self._pull(), self._spec)
+        self._is_last = event.is_last
+        return event.array
+
+
+async def _predicted(inference: Inference, request: InferenceRequest) -> Outputs:
+    """Call a model that is an `async def`."""
+    watch, predict = (
+        inference.watch,
+        cast("Callable[[InferenceRequest], Awaitable[Outputs]]", inference.resolved.model.predict),
+    )
+    if watch is None:
+        return await predict(request)
+    watch.call_begun(request)
+    try:
+        return await predict(request)
+    finally:
+        watch.call_ended()
+
+
+async def _synchronous(value: Rows, name: str, header: RequestHeader) -> Rows:
+    """Wait for all rows of an output that is sent as JSON, which is written at once; return other rows unchanged."""
+    if not value.is_asynchronous:
+        return value
+    requested = next((output for output in header.outputs or () if output.name == name), None)
+    if header.wants_binary(requested):
+        return value
+    return Rows(value.datatype, value.shape, [window.copy() async for window in value.windows])

@@ -1,0 +1,1 @@
+"""One connection of the bundled server, from its first request to its last."""

@@ -1,0 +1,149 @@
+"""Admission: decides which connections are served, and which idle connection makes room for a new one. Sans-IO.
+
+A connection has a *seat* from its first request to its end; there are `max_connections` seats. A few more connections
+may be open without a seat: those that have sent no request yet, and those that are being told that there is no seat.
+These places are a reserve, in which health checks are always answered.
+
+A client that does nothing cannot shut out others. If room is needed, the server closes the connection that has been
+without a request for the longest time. It is between two requests, or has sent nothing, or only a part of a head. It is
+closed without an answer, as after `idle_timeout`; a client must expect this at any time. New connections need no grace
+period: they are the last to be chosen. The first are those whose last answer has been sent, and which stay only until
+their clients have read it. Only if every connection is within a request, a new one is refused and may come back later.
+
+Connections are kept in the order of their last use. So the one to close is the first that is idle. Busy ones that are
+met on the way are moved to the end, where they will be anyway when their request is over.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container, Hashable
+from typing import Final, Protocol
+
+from streamcodec.engine.memory.pool import Pool
+from streamcodec.runtime.options import ServerOptions
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.uploads.portion import UploadService
+
+RESERVED_PLACES: Final = 64
+"""Most connections without a seat. A new connection loses its place only after this many others have come. Its first
+request is read before that."""
+
+
+class Conversation(Hashable, Protocol):
+    """The part of a session that admission needs."""
+
+    reservation: Reservation
+
+    @property
+    def request_count(self) -> int:
+        """How many requests have come, at least their heads."""
+        ...
+
+
+class Guest(Protocol):
+    """An object that serves a connection."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a request and has nothing else to do."""
+        ...
+
+    def leave(self) -> None:
+        """Close the connection, which is idle, as soon as possible."""
+        ...
+
+
+class Admission:
+    """Decides for all connections of a server.
+
+    Attributes:
+        budget: the memory of all their requests.
+        uploads: decides on uploads that can be resumed; None if there are none.
+        is_stopping: whether each connection ends with its current request.
+        is_closed: whether nobody is served any more who has no seat.
+    """
+
+    def __init__(self, options: ServerOptions, pool: Pool | None = None) -> None:
+        """Prepare; the options limit the connections. The budget also counts the idle blocks of the pool."""
+        self._max_connections = options.max_connections
+        self._max_requests = options.max_requests_per_connection
+        self._guests: OrderedDict[Conversation, Guest] = OrderedDict()
+        self._served: set[Conversation] = set()
+        self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
+        self.uploads: UploadService | None = None
+        self.is_stopping = False
+        self.is_closed: bool = False
+
+    @property
+    def free_places(self) -> int:
+        """How many connections may enter before another has to leave."""
+        return self._max_connections + RESERVED_PLACES - len(self._guests)
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self._guests)
+
+    def enter(self, session: Conversation, guest: Guest) -> bool:
+        """Let a new connection in; return whether there was room. An idle connection may be closed for it."""
+        if self.free_places <= 0 and not self._evict(self._guests):
+            return False
+        self._guests[session] = guest
+        return True
+
+    def admits(self, session: Conversation) -> bool:
+        """Whether a connection has a seat, or gets a free one. It keeps the seat until it ends."""
+        if session in self._served:
+            return True
+        has_seat = len(self._served) < self._max_connections and not self.is_closed
+        if has_seat:
+            self._served.add(session)
+        return has_seat
+
+    def makes_room(self, session: Conversation) -> bool:
+        """Give a connection the seat of one that is idle; return whether there was one."""
+        return not self.is_closed and self._evict(self._served) and self.admits(session)
+
+    def close(self) -> None:
+        """Serve only those who are there, and answer health checks."""
+        for session in self._guests:
+            self.admits(session)
+        self.is_closed = True
+
+    def keeps_another(self, session: Conversation) -> bool:
+        """Whether the connection may send another request and one more after it, and needs no other's seat."""
+        return session.request_count + 1 < self._max_requests and not self.is_stopping and self.admits(session)
+
+    def keeps(self, session: Conversation) -> bool:
+        """Whether the connection may send another request."""
+        return not self.is_stopping and session.request_count < self._max_requests and self.admits(session)
+
+    def used(self, session: Conversation, *, is_last: bool = False) -> None:
+        """Report that a request is over, so its connection is idle; after the last one it is the first to be closed."""
+        if session in self._guests:
+            self._guests.move_to_end(session, last=not is_last)
+
+    def dismiss(self, session: Conversation) -> None:
+        """Close a connection as soon as possible: another one goes on with its upload."""
+        if (guest := self._guests.get(session)) is not None:
+            guest.leave()
+
+    def forget(self, session: Conversation) -> None:
+        """Free the place and the memory of a connection that has ended."""
+        self._guests.pop(session, None)
+        self._served.discard(session)
+        session.reservation.release()
+
+    def _evict(self, candidates: Container[Conversation]) -> bool:
+        """Close the candidate that has been idle for the longest time; return whether there was one."""
+        for session in [*self._guests]:
+            guest = self._guests[session]
+            if session not in candidates:
+                continue
+            if guest.is_idle:
+                self.forget(session)
+                guest.leave()
+                return True
+            self._guests.move_to_end(session)
+        return False

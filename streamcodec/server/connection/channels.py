@@ -1,0 +1,465 @@
+"""Channels: the two ways to move a connection's bytes. This room knows nothing of the protocol.
+
+A `SocketChannel` waits for its own socket, under anyio on any event loop. A `ProtocolChannel` is an asyncio transport
+that calls back, on plain asyncio and uvloop. A request that is answered within the callback needs neither a wait nor a
+task that wakes up. Elsewhere these are most of the cost of a small request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import anyio
+
+from streamcodec.engine.events import NEED_DATA
+from streamcodec.engine.memory.rows import Rows
+from streamcodec.runtime.patience import Look, Taking
+from streamcodec.server.connection.leaving import has_ended, has_left, takes_more
+from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.session import Session, Step
+from streamcodec.transports import aio, turns
+from streamcodec.transports.inlet import Inlet
+from streamcodec.transports.protocol import EventProtocol
+from streamcodec.transports.sockets.acknowledged import unacknowledged_bytes
+from streamcodec.transports.sockets.system import send_some
+from streamcodec.transports.sockets.vectors import Parts, async_batches
+from streamcodec.transports.source import EventSource
+from streamcodec.transports.tls.sockets import Socket, TlsSocket
+
+_EventT = TypeVar("_EventT")
+
+_TURN_ANSWERS: Final = 16
+"""Most small requests of one client that are answered in one turn of the event loop. They take 0.2 ms, or 2 ms if each
+has a new head."""
+
+_AT_ONCE_BYTES: Final = 1 << 20
+"""Of an answer that is sent within a callback. To wake a task for a longer one costs little in comparison, and the
+system seldom takes all of it at once."""
+
+_REST_SECONDS: Final = 0.002
+"""How long the rest of a small request is awaited before the request begins without it. Many clients send head and body
+by two calls, so the body comes some microseconds after the head. A request that has come whole takes a third of the
+time. Its answer is not late: it needs the rest in any case."""
+
+_READING_SECONDS: Final = 0.001
+"""In which the event loop reads what it has been told of: any time does, because it reads before its timers."""
+
+
+def _for_ever(_: float) -> float:
+    return math.inf
+
+
+class Channel(Protocol):
+    """A connection to a client."""
+
+    @property
+    def given(self) -> int:
+        """Bytes that the system, or the transport, was given to send."""
+        ...
+
+    async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
+        """Read bytes for a source until it has an event; return the event.
+
+        Args:
+            source: the session, or another source that replaces it for a while.
+            look: called repeatedly while this waits for bytes.
+
+        Raises:
+            TimeoutError: raised by `look`.
+            OSError: the connection is broken.
+        """
+        ...
+
+    def look_again(self) -> None:
+        """Make a waiting `next_event` call `look` at once."""
+        ...
+
+    async def send(self, parts: Parts) -> None:
+        """Send parts of a message.
+
+        Raises:
+            TimeoutError: the client reads too slowly.
+            OSError: the connection is broken.
+        """
+        ...
+
+    async def flush(self) -> None:
+        """Wait until everything has been sent.
+
+        Raises:
+            TimeoutError: the client reads too slowly.
+            OSError: the connection is broken.
+        """
+        ...
+
+    def has_left(self, missing: int | None) -> bool:
+        """Whether the client has left, although `missing` bytes of its request are unread; see `leaving.has_left`."""
+        ...
+
+    def has_ended(self) -> bool:
+        """Whether the client will send nothing more, and may have left."""
+        ...
+
+    def probe(self, data: bytes) -> None:
+        """Send a few bytes if the system takes them at once. If the client has left, they are answered with a reset."""
+        ...
+
+    def end(self) -> None:
+        """Tell the client that nothing more will be sent."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class SocketChannel:
+    """A non-blocking socket."""
+
+    def __init__(self, sock: Socket, taking: Taking) -> None:
+        """Take over the socket; `taking` says how long to wait for the client to read."""
+        self._socket = sock
+        self._limit = _TakingLimit(taking)
+        self._reading = anyio.CancelScope()
+
+    @property
+    def given(self) -> int:
+        """Bytes that the system has taken."""
+        return self._limit.sent
+
+    async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
+        """Read until there is an event."""
+        while True:
+            with anyio.move_on_after(look(anyio.current_time())) as self._reading:
+                return await aio.next_event(self._socket, source)
+
+    def look_again(self) -> None:
+        """End the current wait."""
+        self._reading.cancel()
+
+    async def send(self, parts: Parts) -> None:
+        """Send without copying."""
+        async with aclosing(async_batches(parts)) as coming:
+            async for batch in coming:
+                await aio.send_batch(self._socket, batch, self._limit)
+
+    async def flush(self) -> None:
+        """Do nothing: `send` has waited."""
+
+    def has_left(self, missing: int | None) -> bool:
+        """Ask the system."""
+        return has_left(self._socket, missing)
+
+    def has_ended(self) -> bool:
+        """Ask the system."""
+        return has_ended(self._socket)
+
+    def probe(self, data: bytes) -> None:
+        """Send the bytes if the system has room. It then has room for more than these few."""
+        if takes_more(self._socket):
+            with suppress(OSError):  # the client has left
+                send_some(self._socket, [memoryview(data)])
+
+    def end(self) -> None:
+        """Close one direction."""
+        with suppress(OSError):  # the client has already left
+            self._socket.end() if isinstance(self._socket, TlsSocket) else self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Close the socket. The wait of an abandoned thread for it ends, too: another socket may get its descriptor."""
+        anyio.notify_closing(self._socket)
+        if isinstance(self._socket, TlsSocket):
+            self._socket.end()
+        self._socket.close()
+
+
+class _TakingLimit(aio.ProgressLimit):
+    """A limit for a client that must read its answers."""
+
+    def __init__(self, taking: Taking) -> None:
+        """Begin before the first answer."""
+        super().__init__(None)
+        self._taking = taking
+
+    async def wait(self, ready: Callable[[Socket], Awaitable[None]], sock: Socket) -> None:
+        """Wait for the socket."""
+        taking = self._taking
+        taking.resume(anyio.current_time())
+        while True:
+            taken = self.sent - unacknowledged_bytes(sock)
+            with anyio.move_on_after(taking.look(anyio.current_time(), taken)):
+                await ready(sock)
+                taking.pause(anyio.current_time())
+                return
+
+
+class ProtocolChannel(EventProtocol[Any]):
+    """A session on an asyncio transport; it answers from within the transport's callbacks if possible."""
+
+    source: EventSource[Any]
+    given: int  # of `EventProtocol`; it is assigned here, so type checkers need a declaration here, too
+
+    def __init__(self, session: Session, taking: Taking, outbox: Outbox, max_pipelined_bytes: int) -> None:
+        """Prepare for `connection_made`. The outbox of the event loop sends small answers."""
+        super().__init__(session)
+        self._outbox = outbox
+        self._turns = turns.of_loop()
+        self._session = session
+        self._max_pipelined_bytes = max_pipelined_bytes
+        self._taking = taking
+        self._look: Look = _for_ever
+        self._is_behind = False
+        self._share = turns.Share(self._turns)
+        self._rest: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin. A small request is expected of each client that has come."""
+        super().connection_made(transport)
+        self._inlet = Inlet(self.transport)
+        self._turns.small += 1
+
+    async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:  # type: ignore[override] # a source and a time limit are added
+        """Let asyncio read until there is an event that the callbacks have not handled."""
+        self.source, self._look = source, look
+        event: _EventT = await super().next_event()
+        return event
+
+    def look_again(self) -> None:
+        """Wake a waiting `next_event`, which looks before it waits again."""
+        self._wake()
+
+    async def _read(self) -> None:
+        """Wait for bytes, or until the next look is due. A timer costs a quarter of a cancel scope."""
+        timer = self._loop.call_later(self._look(self._loop.time()), self._wake_to_look)
+        try:
+            await super()._read()
+        finally:
+            timer.cancel()
+            if not self.transport.is_closing():
+                self._inlet.wake_for(1)
+
+    def _wake_to_look(self) -> None:
+        """End the wait, in which more bytes may have come than the system has told; these are read first."""
+        if not self.transport.is_closing() and self._inlet.wake_for(1):
+            self._loop.call_later(_READING_SECONDS, self._wake)
+        else:
+            self._wake()
+
+    async def send(self, parts: Parts) -> None:
+        """Send in slices, so that the transport buffers little; without parts, wait until it has sent its buffer."""
+        self._outbox.flush()
+        if parts == [] or self._sends_parts(parts):
+            await self._drain()
+        else:
+            await super().send(parts)
+
+    async def flush(self) -> None:
+        """Send the answers in the outbox."""
+        self._outbox.flush()
+        await self._drain()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the bytes that have arrived. A large request is read in shares: others have their turn in between."""
+        self.source.buffer_updated(nbytes)
+        if self._session.connection.incoming.is_filling:
+            self._read_on(nbytes)
+        else:
+            self.received()
+        if not self._is_reading:
+            self._pause()
+
+    @property
+    def _is_filling(self) -> bool:
+        """Whether a large tensor is being filled, so that there can be no event yet."""
+        session = self._session
+        return session.connection.incoming.is_filling and not session.reservation.is_short
+
+    def _read_on(self, nbytes: int) -> None:
+        """Read what more has come of a large message than so many bytes, if it has the time and a share left."""
+        # Who has waited for this turn reads in any case: those before it may have taken its time.
+        is_over = nbytes > 0 and (self._share.is_over(nbytes) or self._turns.is_over(turns.LARGE))
+        try:
+            while not is_over and self._is_filling and (nbytes := self._inlet.read(self.source, self._share.left)):
+                is_over = self._share.is_over(nbytes)
+        except OSError:
+            self.transport.abort()
+            return
+        if not self._is_filling:
+            self._end_filling()
+            return
+        self._inlet.wake_for(len(self.source.get_buffer(-1)))
+        if is_over:
+            self._fall_behind(turns.LARGE)
+
+    def _end_filling(self) -> None:
+        """Go on after the last byte of a large tensor. The next turn is that of others, who come by then."""
+        self._inlet.wake_for(1)
+        self._turns.notice_end()
+        self.received()
+
+    def received(self) -> None:
+        """Answer small complete requests at once, and leave all others to the waiting task.
+
+        If a client has sent more requests than are answered in one turn, they are answered in several turns, after
+        other clients that have done the same. So a thousand requests in one write do not delay clients that have sent
+        one.
+        """
+        if self._turns.is_over(self.source):
+            self._fall_behind(self.source)
+        else:
+            self._answer(1 if self._turns.behind else _TURN_ANSWERS)
+
+    def _answer(self, count: int) -> None:
+        """Answer up to `count` requests, and let others have their turn before the rest. A read may contain 1,500."""
+        try:
+            self._answer_some(count)
+        except MemoryError:
+            self._event = self._session.break_off()
+            self._stop_reading()
+
+    def _answer_some(self, count: int) -> None:
+        session, outbox = self._session, self._outbox
+        has_event = self._event is not NEED_DATA  # the waiting task has been woken, and has not taken it yet
+        if has_event or self._is_filling:
+            return
+        if self.source is session:
+            has_waited = self._rest is not None
+            if self._rest is not None:
+                self._rest.cancel()
+                self._rest = None
+            # An answer may be a thousand times as long as its request, and a turn may have many reads.
+            nbytes = outbox.nbytes(self.transport)
+            while self._is_writable and nbytes < self._max_pipelined_bytes and session.answer_at_once():
+                if not session.is_small:
+                    self._event = Step.SEND
+                    self._stop_reading()
+                    return
+                answer = b"".join(cast("list[bytes]", session.outgoing))
+                session.outgoing = []
+                outbox.put(self.transport, answer)
+                self.given += len(answer)
+                nbytes += len(answer)
+                if (observation := session.observation) is not None:
+                    session.observation = None
+                    observation.bytes_out = len(answer)
+                    observation.end()
+                self._turns.small += 1
+                count -= 1
+                if count <= 0 and not session.is_idle:
+                    self._fall_behind()
+                    return
+            if session.is_idle:
+                return
+            if not has_waited and session.lacks_the_rest:
+                self._rest = self._loop.call_later(_REST_SECONDS, self._begin_without_rest)
+                return
+        super().received()
+
+    def _begin_without_rest(self) -> None:
+        """Begin a small request whose rest has not come in time."""
+        if self._is_reading:  # else the waiting task has already continued
+            self.received()
+
+    def _next_event(self) -> Any:  # noqa: ANN401 - the events of any source
+        """Return the next event; send answers of moderate size without waking the task of the connection."""
+        session = self._session
+        while (event := super()._next_event()) is Step.SEND and self.source is session and self._sends_at_once():
+            if session.is_idle:
+                return NEED_DATA
+            if self._turns.is_over(session):
+                self._fall_behind()
+                return NEED_DATA
+        return event
+
+    def _sends_at_once(self) -> bool:
+        """Send an answer of moderate size; return whether the system took all of it, so that the request is over."""
+        session, before = self._session, self.given
+        if not session.outgoing or not self._sends_parts(session.outgoing):
+            return False
+        session.outgoing = []
+        if session.observation is not None:
+            session.observation.bytes_out += self.given - before
+        if self.transport.get_write_buffer_size():  # the task of the connection waits for the client
+            return False
+        session.has_sent()
+        return True
+
+    def _sends_parts(self, parts: Parts) -> bool:
+        """Give parts of moderate size to the transport, if it has none and all of them are there; return whether."""
+        transport = self.transport
+        if not self._is_writable or transport.is_closing() or self._outbox.nbytes(transport):
+            return False
+        if type(parts) is not list or Rows in map(type, parts):
+            return False
+        buffers = cast("list[bytes | memoryview]", parts)
+        nbytes = sum(map(len, buffers))
+        if nbytes > _AT_ONCE_BYTES:
+            return False
+        transport.writelines(buffers)
+        self.given += nbytes
+        return True
+
+    def _fall_behind(self, source: object = None) -> None:
+        """Continue in a later turn, and read nothing before it."""
+        if not self._is_behind:
+            self._is_behind = True
+            self._turns.later(self._catch_up, source)
+        self._pause()
+
+    def _catch_up(self) -> None:
+        self._is_behind = False
+        # Else the waiting task has already continued, or will.
+        if self._is_reading and self._event is NEED_DATA and not self.transport.is_closing():
+            self.transport.resume_reading()  # before the answer, which stops it again: for an event, or for an error
+            if self._session.connection.incoming.is_filling:
+                self._read_on(0)  # to be told by the system that there is more would take longer than the reading
+            else:
+                self._answer(_TURN_ANSWERS)
+
+    async def _drain(self) -> None:
+        """Wait until the client has taken everything that the transport was given.
+
+        Raises:
+            TimeoutError: the client reads too slowly.
+        """
+        if not self._is_writable:
+            await self._wait_for_client()
+        self._check()
+
+    async def _wait_for_client(self) -> None:
+        self._check()
+        self._taking.resume(self._loop.time())
+        sock = self.transport.get_extra_info("socket")
+        while not self._is_writable:
+            taken = self.given - self.transport.get_write_buffer_size() - unacknowledged_bytes(sock)
+            with anyio.move_on_after(self._taking.look(self._loop.time(), taken)):
+                await super()._drain()
+        self._taking.pause(self._loop.time())
+
+    def has_left(self, missing: int | None) -> bool:
+        """Ask the system, unless the transport knows."""
+        return self.transport.is_closing() or has_left(self.transport.get_extra_info("socket"), missing)
+
+    def has_ended(self) -> bool:
+        """Ask the system, unless the transport knows."""
+        return self.transport.is_closing() or has_ended(self.transport.get_extra_info("socket"))
+
+    def probe(self, data: bytes) -> None:
+        """Send the bytes after all other answers."""
+        self._outbox.flush()
+        self.transport.write(data)
+        self.given += len(data)
+
+    def end(self) -> None:
+        """Close one direction."""
+        if not self.transport.is_closing():  # else the client has already left
+            self.transport.write_eof()
+
+    def close(self) -> None:
+        """Close the transport, and drop the bytes in its buffer."""
+        self.transport.abort()

@@ -1,0 +1,1 @@
+"""The server as a program: signals, workers that are watched and replaced, and the access log."""

@@ -1,0 +1,1 @@
+"""Listening, accepting, TLS, and the sockets that processes hand to each other."""

@@ -1,0 +1,153 @@
+"""Securing: the handshake of TLS at the server's end, for each new connection.
+
+A handshake takes a signature, which with a long key is the most that one packet of a client can make the server work:
+0.5 to 5 ms. So there is one step of one handshake in each turn of the event loop, in the order in which clients have
+sent what it needs. Who has a connection already is answered in between.
+
+A handshake has a time limit. Until it has ended, a connection can be made to leave like any other that has sent no
+request, and costs no more memory than OpenSSL's own.
+
+Who speaks plain HTTP is answered in plain HTTP. It is known by the first byte: that of TLS is no letter.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from time import monotonic
+from typing import Final
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from streamcodec.transports.tls.sockets import POLLIN, TlsSocket, is_cut
+
+logger: Final = logging.getLogger(__name__)
+
+_HANDSHAKE: Final = 0x16
+"""The first byte of TLS: the type of a record (RFC 8446, section 5.1)."""
+
+_LINES_PER_SECOND: Final = 5
+"""Lines about clients that have failed: a thousand clients shall not fill the log."""
+
+_CAUSES: Final = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and one is required",
+    "NO_SHARED_CIPHER": "it offers no cipher that the server has",
+    "UNSUPPORTED_PROTOCOL": "it offers no version of TLS that the server allows",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the server's certificate, whose authority it does not know",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not trust the server's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not trust the server's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds the server's certificate expired",
+}
+"""What OpenSSL's reasons mean at this end."""
+
+
+class PlainHttpError(Exception):
+    """A client speaks plain HTTP to a port of TLS."""
+
+
+class HandshakeError(Exception):
+    """There is no connection; the client has been told why, if it listens.
+
+    Attributes:
+        sock: the connection without TLS.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Give the socket back."""
+        super().__init__("the handshake has failed")
+        self.sock = sock
+
+
+class Securing:
+    """The handshakes of one server."""
+
+    def __init__(self, context: ssl.SSLContext, timeout: float, complaints: Complaints) -> None:
+        """Prepare.
+
+        Args:
+            context: of the server.
+            timeout: seconds for a whole handshake.
+            complaints: takes the lines of the log about clients.
+        """
+        self._context = context
+        self._timeout = timeout
+        self._turn = anyio.Lock()
+        self._complaints = complaints
+
+    async def secure(self, sock: socket.socket, client: str) -> TlsSocket:
+        """Do the handshake on a socket that was accepted.
+
+        Args:
+            sock: non-blocking. It stays the caller's in case of `PlainHttpError` and before the first byte.
+            client: its address, for the log.
+
+        Raises:
+            PlainHttpError: the client does not speak TLS.
+            HandshakeError: the handshake has failed.
+            OSError: the client has gone, or says nothing, or goes on too slowly.
+        """
+        with anyio.move_on_after(self._timeout):
+            await anyio.wait_readable(sock)
+            start = sock.recv(1, socket.MSG_PEEK)
+            if not start:
+                msg = "the client has left before its handshake"
+                raise ConnectionResetError(msg)
+            if start[0] != _HANDSHAKE:
+                self._complaints.add(f"{client} speaks no TLS; for this port, the URL begins with https://")
+                raise PlainHttpError
+            return await self._shake(TlsSocket.accepted(sock, self._context), client)
+        self._complaints.add(f"{client} has not ended its TLS handshake within {self._timeout:g} seconds")
+        msg = "the client does not go on with its handshake"
+        raise TimeoutError(msg)
+
+    async def _shake(self, tls: TlsSocket, client: str) -> TlsSocket:
+        try:
+            while awaited := await self._step(tls):
+                await (anyio.wait_readable if awaited == POLLIN else anyio.wait_writable)(tls)
+        except ssl.SSLError as error:
+            if is_cut(error):
+                tls.close()
+                raise
+            self._complaints.add(f"TLS with {client} has failed: {_cause(error)}")
+            raise HandshakeError(tls.detach()) from None
+        except BaseException:
+            tls.close()
+            raise
+        return tls
+
+    async def _step(self, tls: TlsSocket) -> int:
+        """Go on with a handshake, when it is its turn."""
+        async with self._turn:
+            awaited = tls.handshake()
+            await checkpoint()
+        return awaited
+
+
+def _cause(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    return _CAUSES.get(error.reason or "", error.reason or str(error))
+
+
+class Complaints:
+    """Lines of the log about clients: a few in a second, and how many were left out."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._until = 0.0
+        self._count = self._left_out = 0
+
+    def add(self, text: str) -> None:
+        """Log a line, or count it."""
+        now = monotonic()
+        if now >= self._until:
+            self._until, self._count = now + 1.0, 0
+        self._count += 1
+        if self._count > _LINES_PER_SECOND:
+            self._left_out += 1
+            return
+        others = f" ({self._left_out} more such lines were left out)" if self._left_out else ""
+        logger.info("%s%s", text, others)
+        self._left_out = 0

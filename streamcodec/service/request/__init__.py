@@ -1,0 +1,1 @@
+"""One request for inference, from its head to its reply."""

@@ -1,0 +1,221 @@
+"""Plan: answers short requests whose body has come whole, and tells what the body of a longer one will be.
+
+The ordinary way handles bodies of any size in any pieces: a decoder reads the header, checks it, and places one tensor
+after the other. If the whole body is there, or at least its JSON header, all of that is known at once. So the header is
+read and checked by the same functions, each tensor is copied to its array, and the model is called.
+
+A `Recipe` is for all requests whose heads have the same form: model, version, media type and the like. It keeps nothing
+that a number, an id or a value means, but for the JSON headers that it has read lately: the same bytes mean the same.
+
+What is unusual is left to the ordinary way, with nothing changed: bodies that do not fit their header, headers that
+take long, models with a placement of their own. Errors of the JSON header and of the model's metadata are those of the
+ordinary way, because the same functions raise them in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Final
+
+import numpy as np
+
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.errors import MessageError
+from streamcodec.engine.limits import Limits
+from streamcodec.engine.memory.placement import aligned_bytes
+from streamcodec.formats.v2.compactheader import MOST_BYTES, read_compactly
+from streamcodec.formats.v2.header import parse_request_header
+from streamcodec.formats.v2.headercache import is_immutable
+from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.service.answers import NO_ANSWER, Answer, Answers
+from streamcodec.service.models.model import Inputs, Outputs
+from streamcodec.service.observing import CallWatch
+from streamcodec.service.replies import Reply, error_reply
+from streamcodec.service.request.inference import Arrays, ResolvedHead
+from streamcodec.service.request.planned import copied_arrays
+
+MAX_HEADER_BYTES: Final = 4 << 10
+"""Most bytes of any JSON header that is read at once. A longer one may take too long for one turn of an event loop. So
+it is read at once only if it is a compact one."""
+
+_MAX_PLANS: Final = 256
+
+_CHECKED_KINDS: Final = "Ob"
+"""Kinds of datatypes in whose bytes something can be wrong."""
+
+
+class Plan:
+    """What the body of a request is, or will be, and the calls of the model with it.
+
+    Attributes:
+        header: the JSON header.
+        nbytes: of the body.
+        is_fixed: whether any bytes are valid in its tensors, whose places are known.
+        answer: the beginning of the last answer.
+    """
+
+    __slots__ = ("_recipe", "answer", "header", "is_fixed", "nbytes")
+
+    def __init__(self, recipe: Recipe, header: RequestHeader, length: int) -> None:
+        """Make the plan of a body whose header, of so many bytes, has been accepted."""
+        self._recipe = recipe
+        self.header: RequestHeader = header
+        self.answer: Answer = NO_ANSWER
+        is_fixed, nbytes = True, length
+        for spec in header.tensors:
+            nbytes += spec.nbytes
+            if spec.data is not None or spec.datatype.kind in _CHECKED_KINDS:
+                is_fixed = False
+        self.is_fixed: bool = is_fixed
+        self.nbytes: int = nbytes
+
+    def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
+        """Make the reply; see `ResolvedHead.reply`."""
+        reply, self.answer = self._recipe.answers.reply(outputs, header, self.answer)
+        return reply
+
+
+class Recipe:
+    """Answers the requests whose heads have one form.
+
+    Attributes:
+        resolved: what such a head decides. What it says about numbers is not used.
+        answers: writes the answers.
+    """
+
+    __slots__ = ("_plans", "answers", "resolved")
+
+    def __init__(self, resolved: ResolvedHead, plans: Plans | None = None) -> None:
+        """Begin with the first head of the form; `plans` are those of other recipes, too."""
+        self.resolved: ResolvedHead = resolved
+        self._plans: Plans = {} if plans is None else plans
+        self.answers: Answers = Answers(resolved, resolved.model.name, resolved.version)
+
+    def infer(
+        self, header_length: int | None, body: memoryview, watch: CallWatch | None = None, *, may_refuse: bool = True
+    ) -> Reply | None:
+        """Answer a request.
+
+        Args:
+            header_length: of the JSON header; None if it is not declared. Then it has to be the whole body.
+            body: all of it.
+            watch: is told about the call of the model.
+            may_refuse: whether the request may be refused here, for its JSON header.
+
+        Returns:
+            The reply; None if the ordinary way has to make it.
+        """
+        resolved = self.resolved
+        if not resolved.is_inline(len(body)) or (header_length or 0) > len(body):
+            return None
+        try:
+            plan = self._read(bytes(body[:header_length]), len(body), watch)
+        except MessageError as error:  # without a declared length, it may be another one
+            return error_reply(error) if may_refuse and header_length is not None else None
+        if plan is None:
+            return None
+        header = plan.header
+        inputs = copied_arrays(header, body) if plan.is_fixed else _values(header, body, resolved.headers.limits)
+        if inputs is None:
+            return None
+        return resolved.call(resolved.request(header, inputs, {}), plan.reply, watch)
+
+    def plan(self, text: bytes, nbytes: int) -> Plan | None:
+        """Return the plan for a body that has not come whole; None if it cannot be planned.
+
+        Args:
+            text: the JSON header.
+            nbytes: of the body.
+
+        Raises:
+            MessageError: the header is refused.
+        """
+        plan = self._read(text, nbytes)
+        return plan if plan is not None and plan.is_fixed else None
+
+    def _read(self, text: bytes, nbytes: int, watch: CallWatch | None = None) -> Plan | None:
+        """Read a JSON header, and check it; None if the ordinary way has to decide.
+
+        Headers that have been read lately need not be read again: the same bytes mean the same.
+
+        Raises:
+            MessageError: it is refused.
+        """
+        plan = self._plans.get((self, text))
+        if plan is None:
+            limits = self.resolved.headers.limits
+            if (
+                not 0 < len(text) <= min(nbytes, MOST_BYTES, limits.max_header_bytes)
+                or nbytes > limits.max_message_bytes
+            ):
+                return None
+            is_short = len(text) <= MAX_HEADER_BYTES
+            header = parse_request_header(text, limits) if is_short else read_compactly(text, limits)
+            if header is None:
+                return None
+            plan = Plan(self, header, len(text))
+            if plan.nbytes == nbytes:
+                try:
+                    self.resolved.check(plan.header)
+                except MessageError:
+                    if watch is not None:
+                        watch.request_id = plan.header.id
+                    raise
+                if is_short and is_immutable(plan.header):
+                    self._keep(text, plan)
+        return plan if plan.nbytes == nbytes else None
+
+    def _keep(self, text: bytes, plan: Plan) -> None:
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans.clear()  # to choose which to drop would take longer than to read it
+        self._plans[self, text] = plan
+
+
+Plans = dict[tuple[Recipe, bytes], Plan]
+"""What JSON headers mean to the model of a recipe."""
+
+
+class Recipes:
+    """The recipes of a service for one generation of its models. Threads may share them.
+
+    What they remember is bounded for all of them together: some models and versions have recipes, and a client can name
+    each of them in any number of heads.
+    """
+
+    def __init__(self) -> None:
+        """Begin without recipes."""
+        self._recipes: dict[Hashable, Recipe] = {}
+        self._plans: Plans = {}
+
+    def of(self, resolved: ResolvedHead) -> Recipe | None:
+        """Return the recipe for a head; None if its requests have to go the ordinary way."""
+        if not resolved.is_planned or resolved.raw is not None:
+            return None
+        recipe = self._recipes.get(resolved.key)
+        if recipe is None:
+            recipe = self._recipes[resolved.key] = Recipe(resolved, self._plans)
+        return recipe
+
+
+def _values(header: RequestHeader, body: memoryview, limits: Limits) -> Arrays | None:
+    """Return the tensors of a whole body; None if the ordinary way has to refuse one."""
+    values: dict[str, np.ndarray[Any, Any] | Elements] = {}
+    for spec in header.tensors:
+        if spec.data is not None:
+            values[spec.name] = spec.data
+            continue
+        start = spec.offset or 0
+        memory = aligned_bytes(spec.nbytes)
+        memory.data[:] = body[start : start + spec.nbytes]
+        if spec.datatype.is_bytes:
+            try:
+                values[spec.name] = Elements.from_wire(memory, spec.shape)
+            except MessageError:
+                return None
+            if spec.nbytes > limits.max_element_bytes:
+                return None
+        elif spec.datatype.kind == "b" and spec.nbytes and memory.max() > 1:
+            return None
+        else:
+            values[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
+    return Inputs(values)

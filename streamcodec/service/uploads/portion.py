@@ -1,0 +1,284 @@
+"""Portion: what one message brings of an upload, and the decision whether it may. Sans-IO.
+
+The requests are those of draft-ietf-httpbis-resumable-upload: a request for inference with `Upload-Complete` begins an
+upload, `HEAD` tells its offset, `PATCH` appends, and `DELETE` cancels it. The answer to the last portion is that of the
+model.
+
+The length of an upload is known from its beginning, and that of each portion from its head. So memory is asked for as
+for every request, and no portion can bring a byte too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from streamcodec.engine.decoder import Buffer, Decoder
+from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError, shown
+from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, NeedTurn
+from streamcodec.engine.record import replaced
+from streamcodec.formats.v2.model import Event, RequestHeader
+from streamcodec.http.messages import RequestHead
+from streamcodec.service.replies import Reply, failure_reply, unavailable_reply
+from streamcodec.service.request.inference import ResolvedHead
+from streamcodec.service.routes import UPLOADS, Resource, find_route, path_of
+from streamcodec.service.service import Service
+from streamcodec.service.uploads.fields import INTEROP_VERSION, boolean, is_last, is_partial, knows_interim, number
+from streamcodec.service.uploads.kept import Upload, Uploads
+
+_METHODS: Final = ("HEAD", "PATCH", "DELETE")
+_INTERRUPTIONS: Final = frozenset({ErrorCode.TRUNCATED, ErrorCode.CONNECTION_CLOSED, ErrorCode.TOO_SLOW})
+"""Errors of a connection. What has come before is right, and the upload can go on."""
+
+Fields = list[tuple[str, str]]
+
+
+class Portion:
+    """The body of one message: a receiver that passes all bytes on to the decoder of the upload.
+
+    It differs from the decoder in one point: the message of HTTP may end before that of the upload.
+
+    Attributes:
+        upload: what it belongs to.
+        is_last: whether the upload is complete after it.
+        interim: the fields of `104 Upload Resumption Supported`, to be sent before the body if there are any; None if
+            the upload has begun with an earlier message.
+    """
+
+    def __init__(self, upload: Upload, nbytes: int, *, is_last: bool, interim: Fields | None = None) -> None:
+        """Begin with the first of `nbytes` bytes."""
+        self.upload: Upload = upload
+        self.is_last: bool = is_last
+        self.interim: Fields | None = interim
+        self._decoder: Decoder[RequestHeader] = upload.inference.decoder
+        self._reaches_end = upload.offset + nbytes == upload.length
+        self._has_ended = False
+
+    @property
+    def needs_data(self) -> bool:
+        """See `Decoder`, as for all members of a receiver here."""
+        return self._decoder.needs_data
+
+    @property
+    def is_paused(self) -> bool:
+        """See `Decoder`."""
+        return self._decoder.is_paused
+
+    @property
+    def is_complete(self) -> bool:
+        """See `Decoder`."""
+        return self._decoder.is_complete
+
+    @property
+    def offset(self) -> int:
+        """See `Decoder`."""
+        return self._decoder.offset
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """See `Decoder`."""
+        return self._decoder.get_buffer(sizehint)
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """See `Decoder`."""
+        return self._decoder.get_buffers(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See `Decoder`."""
+        self._decoder.buffer_updated(nbytes)
+
+    def work(self) -> None:
+        """See `Decoder`."""
+        self._decoder.work()
+
+    def feed(self, chunk: Buffer) -> int:
+        """See `Decoder`."""
+        return self._decoder.feed(chunk)
+
+    def receive_eof(self) -> None:
+        """Report that the message of HTTP has ended, well or not."""
+        self._has_ended = True
+        if self._reaches_end:
+            self._decoder.receive_eof()
+
+    def next_event(self) -> Event | NeedData | NeedTurn:
+        """Return the next event of the decoder; `EndOfMessage` after the last one of this message."""
+        if self.upload.is_whole:
+            return EndOfMessage(nbytes=self.offset)
+        event = self._decoder.next_event()
+        if isinstance(event, EndOfMessage):
+            self.upload.is_whole = True
+        ends = event is NEED_DATA and self._has_ended and not self._reaches_end
+        return EndOfMessage(nbytes=self.offset) if ends else event
+
+
+class UploadService:
+    """Decides on the requests for uploads of one server.
+
+    Attributes:
+        uploads: those that there are.
+    """
+
+    def __init__(self, service: Service, uploads: Uploads) -> None:
+        """Decide for a service."""
+        self._service = service
+        self.uploads: Uploads = uploads
+
+    def open(self, head: RequestHead) -> Reply | Portion | None:
+        """Decide on a request by its head.
+
+        Returns:
+            A portion that is to be received; or the reply; or None if the request has nothing to do with uploads.
+
+        Raises:
+            MessageError: the request is refused.
+        """
+        try:
+            path = path_of(head.target)
+        except ValueError:  # which the service refuses
+            return None
+        if path.startswith(UPLOADS):
+            self._service.check_host(head)
+            return self._open(head, path.removeprefix(UPLOADS))
+        last = is_last(head)
+        return None if last is None or head.method != "POST" else self._begin(head, last=last)
+
+    def acknowledgement(self, portion: Portion) -> Reply:
+        """Reply to a portion that is not the last one, and has come completely."""
+        upload = portion.upload
+        state = self._state(upload)
+        if portion.interim is None:
+            return Reply(status=204, headers=state)
+        return Reply(status=201, headers=[("Location", UPLOADS + upload.id), *state])
+
+    def may_go_on(self, portion: Portion, refusal: MessageError | None) -> bool:
+        """Whether an upload goes on although this message of it has failed."""
+        return refusal is not None and refusal.code in _INTERRUPTIONS and portion.upload.can_go_on
+
+    def _begin(self, head: RequestHead, *, last: bool) -> Reply | Portion | None:
+        try:
+            is_inference = find_route(head.target).resource is Resource.MODEL_INFER
+        except MessageError:
+            return None
+        if not is_inference:
+            return None
+        length = _length(head, last=last)
+        resolved = self._service.open(replaced(head, content_length=length))
+        if not isinstance(resolved, ResolvedHead):
+            return resolved if isinstance(resolved, Reply) else None
+        _check_model(resolved)
+        upload = self.uploads.begin(resolved.begin(pause_after_header=True, paced=True), length)
+        if upload is None:
+            # RFC 9110 lets a client retry; with the whole body on its way, it does as well without resumption.
+            return None if last else unavailable_reply("the server has the maximum number of uploads", retry_after=1)
+        interim = [("Location", UPLOADS + upload.id), self._limits(upload)]
+        fields = [("Upload-Draft-Interop-Version", INTEROP_VERSION), *interim] if knows_interim(head) else []
+        return Portion(upload, head.content_length or 0, is_last=last, interim=fields)
+
+    def _open(self, head: RequestHead, name: str) -> Reply | Portion:
+        if head.method not in _METHODS:
+            msg = f"an upload answers {', '.join(_METHODS)}, not {shown(head.method)}"
+            error = RemoteProtocolError(msg, code=ErrorCode.METHOD_NOT_ALLOWED, status_hint=405)
+            return _refusal(error, [("Allow", ", ".join(_METHODS))])
+        if head.method == "PATCH":
+            return self._append(head, name)
+        upload = self.uploads.find(name)
+        if head.method == "DELETE":
+            self.uploads.end(upload)
+            return Reply(status=204)
+        return Reply(status=204, headers=[*self._state(upload), ("Cache-Control", "no-store")])
+
+    def _append(self, head: RequestHead, name: str) -> Reply | Portion:
+        last, offset, nbytes = is_last(head), number(head, b"upload-offset"), head.content_length
+        if not is_partial(head):
+            raise _mismatch("the media type of what is appended is application/partial-upload", 415)
+        if head.fields.encoding_of(nbytes) is not None:
+            raise _mismatch("a piece of an upload cannot be compressed", 415)
+        if last is None or offset is None:
+            raise _mismatch("PATCH needs Upload-Offset, a number, and Upload-Complete, which is ?0 or ?1")
+        if nbytes is None:
+            raise _length_required("a piece of an upload needs Content-Length, and cannot come in chunks")
+        upload = self.uploads.find(name)
+        self._check_still_there(upload)
+        if offset != upload.offset:
+            error = _mismatch(f"the upload goes on at byte {upload.offset}, not at {offset}", 409)
+            return _refusal(error, self._state(upload))
+        end = offset + nbytes
+        declared = number(head, b"upload-length")
+        ends_wrong = end > upload.length or (last and end < upload.length)
+        if ends_wrong or declared not in {None, upload.length}:
+            msg = f"the upload has {upload.length} bytes; this piece ends at byte {end}"
+            return _refusal(_mismatch(msg), self._state(upload))
+        return Portion(upload, nbytes, is_last=last)
+
+    def _check_still_there(self, upload: Upload) -> None:
+        """Refuse to go on if the model has been removed or replaced meanwhile.
+
+        Raises:
+            RemoteProtocolError: `not-found`, status 404.
+        """
+        resolved = upload.inference.resolved
+        try:
+            model = self._service.models.find(resolved.model.name, resolved.version)
+        except MessageError:
+            self.uploads.end(upload)
+            raise
+        if model is not resolved.model:
+            self.uploads.end(upload)
+            msg = f"model {shown(model.name)} has been replaced since the upload began; send the request again"
+            raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
+
+    def _state(self, upload: Upload) -> Fields:
+        return [
+            ("Upload-Offset", str(upload.offset)),
+            ("Upload-Complete", boolean(value=False)),
+            ("Upload-Length", str(upload.length)),
+            self._limits(upload),
+        ]
+
+    def _limits(self, upload: Upload) -> tuple[str, str]:
+        return "Upload-Limit", f"max-size={self.uploads.max_bytes}, max-age={self.uploads.seconds_left(upload)}"
+
+
+def _length(head: RequestHead, *, last: bool) -> int:
+    """Return the length of the upload that a request begins.
+
+    Raises:
+        RemoteProtocolError: it is not known, or there are two, or less than what comes at once.
+    """
+    nbytes, length = head.content_length, number(head, b"upload-length")
+    if nbytes is None:
+        raise _length_required("an upload that can be resumed needs Content-Length, and cannot come in chunks")
+    if head.fields.encoding_of(nbytes or None) is not None:
+        raise _mismatch("an upload that can be resumed cannot be compressed", 415)
+    if last and length not in {None, nbytes}:
+        raise _mismatch(f"Upload-Length is {length}, and the whole upload that comes here has {nbytes} bytes")
+    if last:
+        return nbytes
+    if length is None:
+        raise _length_required("an upload that comes in several pieces needs Upload-Length from the beginning")
+    if nbytes > length:
+        raise _mismatch(f"Upload-Length is {length}, and {nbytes} bytes come at once")
+    return length
+
+
+def _check_model(resolved: ResolvedHead) -> None:
+    """Refuse a model that takes its input in windows.
+
+    Raises:
+        RemoteProtocolError: `not-offered`.
+    """
+    if resolved.model.windows is not None:
+        msg = "this model takes its input while it arrives, so an upload to it cannot be resumed"
+        raise RemoteProtocolError(msg, code=ErrorCode.NOT_OFFERED)
+
+
+def _mismatch(message: str, status: int = 400) -> RemoteProtocolError:
+    return RemoteProtocolError(message, code=ErrorCode.UPLOAD_MISMATCH, status_hint=status)
+
+
+def _length_required(message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(message, code=ErrorCode.LENGTH_REQUIRED, status_hint=411)
+
+
+def _refusal(error: RemoteProtocolError, fields: Sequence[tuple[str, str]]) -> Reply:
+    return failure_reply(str(error), status=error.status_hint, headers=fields, refusal=error)

@@ -1,0 +1,1 @@
+"""Sockets, shared memory, and what the system tells about them."""

@@ -1,0 +1,1 @@
+"""TLS for sockets and transports."""
