@@ -26,7 +26,7 @@ from streamcodec import (
 from streamcodec.http import ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session
 from streamcodec.service import Service, demo_models
 from tests.attacks import ATTACKS, KIB, Attack, Decoding, pieces
@@ -132,7 +132,7 @@ def _head_in_cuts(size: int) -> Attack:
         service = Service(demo_models(), limits=Limits(max_head_bytes=1 << 20))
 
         def run() -> None:
-            session = Session(service, Express(service), Admission(ServerOptions()))
+            session = Session(service, RequestCache(service), Admission(ServerOptions()))
             with suppress(RemoteProtocolError):
                 for piece in pieces(data, size):
                     session.get_buffer()[: len(piece)] = piece

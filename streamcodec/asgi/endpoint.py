@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from streamcodec.asgi.app import AsgiPeer, encoded, send_at_once
-from streamcodec.asgi.scope import Message, Receive, Request, Scope, Send, head_of, unread
+from streamcodec.asgi.scope import Message, Receive, Scope, Send, StarletteRequest, head_of, unread
 from streamcodec.embedding.atonce import is_there
 from streamcodec.embedding.endpoint import (
     MIN_RATE,
@@ -25,7 +25,7 @@ from streamcodec.transports.sockets.vectors import PIECE_BYTES, async_copied_pie
 
 
 async def receive_request(
-    scope: Scope | Request,
+    scope: Scope | StarletteRequest,
     receive: Receive | None = None,
     *,
     check: Check | None = None,

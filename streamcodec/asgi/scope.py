@@ -19,7 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-class Request(Protocol):
+class StarletteRequest(Protocol):
     """A request of Starlette or FastAPI."""
 
     @property
@@ -64,7 +64,7 @@ def _target(scope: Scope) -> str:
     return (raw + b"?" * bool(query) + query).decode("latin-1")
 
 
-def unread(scope: Scope | Request, receive: Receive | None) -> tuple[Scope, Receive]:
+def unread(scope: Scope | StarletteRequest, receive: Receive | None) -> tuple[Scope, Receive]:
     """Return scope and `receive` of a request, of which one reader reads the body from now on.
 
     A server that is asked for more of a body than there is waits for the client to leave. Nothing that it gives tells
@@ -79,7 +79,7 @@ def unread(scope: Scope | Request, receive: Receive | None) -> tuple[Scope, Rece
             raise LocalProtocolError(msg)
         if getattr(scope, "_stream_consumed", False) or hasattr(scope, "_body"):
             raise already_read("`request.body()` or the like, or for a parameter that FastAPI takes from it")
-        request = cast("Request", scope)
+        request = cast("StarletteRequest", scope)
         scope, receive = request.scope, request.receive
     scope = cast("Scope", scope)
     source = getattr(receive, "__self__", receive)

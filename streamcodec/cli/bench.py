@@ -14,7 +14,7 @@ import numpy as np
 
 from streamcodec import __version__
 from streamcodec.cli.arguments import count, rate, seconds, seconds_or_0
-from streamcodec.cli.benching.plan import Plan
+from streamcodec.cli.benching.plan import LoadPlan
 from streamcodec.cli.benching.plot import check_plot, draw
 from streamcodec.cli.benching.report import Row, document, heading, remarks, row_line
 from streamcodec.cli.benching.running import Stop, run_plan, stopping
@@ -170,14 +170,14 @@ def _shown_rows(
     return rows
 
 
-def _plans(options: argparse.Namespace, request: WholeRequest) -> Iterator[tuple[int, float | None, Plan]]:
+def _plans(options: argparse.Namespace, request: WholeRequest) -> Iterator[tuple[int, float | None, LoadPlan]]:
     """Yield connections, rate and plan of each run."""
     address = request.address
     whole = b"".join([request.head, *request.body])
     context = (trusted(options) or client_context()) if address.is_secure else None
     for due in options.rates or (None,):
         for concurrency in options.concurrency or (_CLOSED if due is None else _OPEN):
-            plan = Plan(
+            plan = LoadPlan(
                 host=address.host,
                 port=address.port,
                 context=context,

@@ -23,7 +23,7 @@ from streamcodec.client.calls import model_path
 from streamcodec.client.common import Common
 from streamcodec.client.connections.timeouts import SECONDS, Timeout, Times
 from streamcodec.client.errors import ServerError
-from streamcodec.client.exchange import Exchange, InferResult, Placing
+from streamcodec.client.exchange import ClientExchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
 from streamcodec.client.uploads.uploading import Uploading
 from streamcodec.engine.errors import MessageError
@@ -283,7 +283,7 @@ class AsyncClient:
             return False
         return True
 
-    async def _compress(self, exchange: Exchange, times: Times) -> None:
+    async def _compress(self, exchange: ClientExchange, times: Times) -> None:
         if self._common.compresses:  # this may take seconds; the event loop runs meanwhile
             with within(times.limit):
                 await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
@@ -300,7 +300,7 @@ class AsyncClient:
             if uploading.succeeded(exchange):
                 return exchange.infer_result()
 
-    async def _call(self, exchange: Exchange, times: Times) -> Exchange:
+    async def _call(self, exchange: ClientExchange, times: Times) -> ClientExchange:
         async with self._awaiting.exchanging(exchange, times) as events:
             async for event in events:
                 exchange.keep(event)

@@ -17,7 +17,7 @@ from streamcodec.client.connections.address import Address
 from streamcodec.client.connections.connection import Connection
 from streamcodec.client.connections.reaching import reaching, tls_over
 from streamcodec.client.connections.timeouts import Times
-from streamcodec.client.exchange import Exchange
+from streamcodec.client.exchange import ClientExchange
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.messages import HttpEvent
@@ -39,7 +39,7 @@ class Awaiting:
         self._common = common
 
     @asynccontextmanager
-    async def exchanging(self, exchange: Exchange, times: Times) -> AsyncIterator[AsyncIterator[Event]]:
+    async def exchanging(self, exchange: ClientExchange, times: Times) -> AsyncIterator[AsyncIterator[Event]]:
         """Send a request, and yield the events of its answer."""
         async with self.place(times):
             for kept in (self._common.take_kept(), None):
@@ -55,7 +55,7 @@ class Awaiting:
 
     @asynccontextmanager
     async def _duplex(
-        self, connection: Connection, exchange: Exchange, times: Times
+        self, connection: Connection, exchange: ClientExchange, times: Times
     ) -> AsyncIterator[AsyncDuplex[HttpEvent]]:
         """Begin an exchange on a connection, send in the background, and give the connection back at the end."""
         duplex: AsyncDuplex[HttpEvent] | None = None
@@ -74,7 +74,7 @@ class Awaiting:
             self._common.give_back(connection, exchange, is_sent=duplex is not None and duplex.is_sent)
 
     async def _first_event(
-        self, connection: Connection, exchange: Exchange, duplex: AsyncDuplex[HttpEvent], times: Times
+        self, connection: Connection, exchange: ClientExchange, duplex: AsyncDuplex[HttpEvent], times: Times
     ) -> HttpEvent | None:
         """Wait for the first event if the connection may have died, because then the request is sent once more.
 
@@ -94,7 +94,7 @@ class Awaiting:
     async def _events(
         self,
         connection: Connection,
-        exchange: Exchange,
+        exchange: ClientExchange,
         duplex: AsyncDuplex[HttpEvent],
         times: Times,
         first: HttpEvent | None,

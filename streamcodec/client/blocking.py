@@ -16,7 +16,7 @@ from streamcodec.client.connections.connecting import connect
 from streamcodec.client.connections.connection import Connection
 from streamcodec.client.connections.reaching import reaching, tls_over
 from streamcodec.client.connections.timeouts import Times
-from streamcodec.client.exchange import Exchange
+from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.lane.tensors import MemoryLane
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
@@ -35,7 +35,7 @@ class Blocking:
         """Work for one client."""
         self._common = common
 
-    def events(self, exchange: Exchange, times: Times) -> Generator[Event, None, None]:
+    def events(self, exchange: ClientExchange, times: Times) -> Generator[Event, None, None]:
         """Send a request, and yield the events of its answer."""
         with self._place(times):
             for connection in self._connections(times):
@@ -55,7 +55,7 @@ class Blocking:
         exchange.check_status()
 
     @contextmanager
-    def _duplex(self, connection: Connection, exchange: Exchange, times: Times) -> Iterator[Duplex[HttpEvent]]:
+    def _duplex(self, connection: Connection, exchange: ClientExchange, times: Times) -> Iterator[Duplex[HttpEvent]]:
         """Begin an exchange on a connection, and give the connection back at the end."""
         duplex: Duplex[HttpEvent] | None = None
         try:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from streamcodec.client.connections.address import Address
-from streamcodec.client.exchange import Compression, Exchange, Placing
+from streamcodec.client.exchange import ClientExchange, Compression, Placing
 from streamcodec.client.fields import Headers, RequestFields
 from streamcodec.client.uploads.uploading import Record, Uploading
 from streamcodec.engine.elements.elements import Elements
@@ -60,14 +60,14 @@ class Calls:
         self._media_type = media_type
         self._request_id = secrets.token_hex(4)
 
-    def get(self, path: str, headers: Headers | None) -> Exchange:
+    def get(self, path: str, headers: Headers | None) -> ClientExchange:
         """Ask for a document, or only for a status."""
-        return Exchange("GET", self._prefix + path, self._fields.of_call(headers), None, self._limits)
+        return ClientExchange("GET", self._prefix + path, self._fields.of_call(headers), None, self._limits)
 
-    def open_lane(self) -> Exchange:
+    def open_lane(self) -> ClientExchange:
         """Offer memory to the server, with the descriptors that are sent with it."""
         fields = [*self._fields.of_call(None), (LANE_FIELD, LANE_VERSION)]
-        return Exchange("POST", self._prefix + LANE_PATH, fields, None, self._limits)
+        return ClientExchange("POST", self._prefix + LANE_PATH, fields, None, self._limits)
 
     def infer(
         self,
@@ -81,7 +81,7 @@ class Calls:
         is_binary: bool,
         placing: Placing,
         headers: Headers | None,
-    ) -> Exchange:
+    ) -> ClientExchange:
         """Ask for inference; see `Client.infer` for the arguments."""
         message = self._message(
             inputs, outputs=outputs, request_id=request_id, parameters=parameters, is_binary=is_binary
@@ -140,15 +140,15 @@ class Calls:
             record=None if path is None else Record(path),
         )
 
-    def infer_raw(self, model: str, tensor: Values, *, version: str | None, headers: Headers | None) -> Exchange:
+    def infer_raw(self, model: str, tensor: Values, *, version: str | None, headers: Headers | None) -> ClientExchange:
         """Ask for inference with a raw binary request; see `Client.infer_raw` for the arguments."""
         # The server deduces the tensor from the length of the body, so the body is never compressed.
         return self._post(model, version, headers, encode_raw_request(_array(tensor)), Placing())
 
     def _post(
         self, model: str, version: str | None, headers: Headers | None, message: EncodedMessage, placing: Placing
-    ) -> Exchange:
-        return Exchange(
+    ) -> ClientExchange:
+        return ClientExchange(
             "POST",
             f"{self._prefix}{model_path(model, version)}/infer",
             self._fields.of_call(headers),

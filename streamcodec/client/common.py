@@ -10,9 +10,9 @@ from time import monotonic
 from streamcodec.client.calls import Calls
 from streamcodec.client.connections.address import Address
 from streamcodec.client.connections.connection import Connection
-from streamcodec.client.connections.pool import Pool
+from streamcodec.client.connections.pool import ConnectionPool
 from streamcodec.client.connections.timeouts import Timeout, Times
-from streamcodec.client.exchange import Compression, Exchange
+from streamcodec.client.exchange import ClientExchange, Compression
 from streamcodec.client.fields import Auth, Headers, RequestFields
 from streamcodec.client.lane.tensors import MemoryLane
 from streamcodec.engine.errors import LocalProtocolError
@@ -64,7 +64,9 @@ class Common:
         fields = RequestFields(self.address, headers, auth)
         checked = None if media_type is None else checked_media_type(media_type)
         self.calls: Calls = Calls(self.address, fields, limits, compression, checked)
-        self.pool: Pool = Pool(max_connections, math.inf if keepalive_expiry is None else keepalive_expiry)
+        self.pool: ConnectionPool = ConnectionPool(
+            max_connections, math.inf if keepalive_expiry is None else keepalive_expiry
+        )
         self.compresses: bool = request_compression is not None
         if memory_lane is not None and self.address.socket_path is None:
             raise LocalProtocolError("memory_lane: only the server of a Unix socket shares memory: http+unix://PATH")
@@ -95,7 +97,7 @@ class Common:
         self.pool.add(connection)
         return connection
 
-    def give_back(self, connection: Connection, exchange: Exchange, *, is_sent: bool) -> None:
+    def give_back(self, connection: Connection, exchange: ClientExchange, *, is_sent: bool) -> None:
         """Take a connection back after an exchange, which may have ended early."""
         self.pool.give_back(connection, monotonic(), is_good=exchange.is_answered and is_sent)
 

@@ -1,4 +1,4 @@
-"""Exchange: one call to a V2 server: what is sent, and what the answer means. Sans-IO; shared by both clients.
+"""ClientExchange: one call to a V2 server: what is sent, and what the answer means. Sans-IO; shared by both clients.
 
 A client sends what `start` returns. It passes every event of the connection to `receive` until the exchange
 `has_ended`, and then asks for the result. To keep the arrays for the result, it passes the returned events to `keep`.
@@ -16,7 +16,7 @@ from streamcodec.client.documents import MAX_QUICK_BYTES, read_object
 from streamcodec.client.errors import Headers, ServerError
 from streamcodec.client.fields import Field
 from streamcodec.client.lane.tensors import Lane, LaneCall
-from streamcodec.client.uploads.rest import Rest
+from streamcodec.client.uploads.rest import UploadRest
 from streamcodec.engine.compression.inflate import checked_encoding
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import (
@@ -139,7 +139,7 @@ class Placing:
             raise LocalProtocolError(f"the answer has no output {missing[0]!r} that can be received into an array")
 
 
-class Exchange:
+class ClientExchange:
     """One request and its response.
 
     Attributes:
@@ -157,7 +157,7 @@ class Exchange:
         compression: Compression | None = None,
         placing: Placing | None = None,
         media_type: str | None = None,
-        rest: Rest | None = None,
+        rest: UploadRest | None = None,
     ) -> None:
         """Prepare a call; `fields` do not include those of the message. Only the `rest` of it is sent, if given."""
         self._method = method

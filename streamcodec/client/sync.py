@@ -18,7 +18,7 @@ from streamcodec.client.calls import model_path
 from streamcodec.client.common import Common
 from streamcodec.client.connections.timeouts import SECONDS, Timeout, Times
 from streamcodec.client.errors import ServerError
-from streamcodec.client.exchange import Exchange, InferResult, Placing
+from streamcodec.client.exchange import ClientExchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
 from streamcodec.client.lane.tensors import MemoryLane
 from streamcodec.client.uploads.uploading import Uploading
@@ -398,7 +398,7 @@ class Client:
             if uploading.succeeded(exchange):
                 return exchange.infer_result()
 
-    def _call(self, exchange: Exchange, times: Times) -> Exchange:
+    def _call(self, exchange: ClientExchange, times: Times) -> ClientExchange:
         with closing(self._blocking.events(exchange, times)) as events:
             for event in events:
                 exchange.keep(event)

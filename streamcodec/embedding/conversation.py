@@ -24,7 +24,7 @@ from streamcodec.runtime.models.pace import run_inline
 from streamcodec.runtime.models.workers import Workers
 from streamcodec.runtime.observation import BODY, MODEL, Observation
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.patience import Taking
+from streamcodec.runtime.timeouts import WriteTimeout
 from streamcodec.service import Inference, Reply
 from streamcodec.service.replies import complete_headers
 from streamcodec.service.request.exchange import Exchange
@@ -111,7 +111,7 @@ class Conversation:
         await self._peer.start(reply.status, headers)
         if self._request.head is not None and self._request.head.method == "HEAD":
             return
-        taking = Taking(self._options)
+        taking = WriteTimeout(self._options)
         async with aclosing(async_copied_pieces(self._caller.sendable([*reply.buffers]))) as pieces:
             async for piece in pieces:
                 await self._send(piece, taking)
@@ -153,7 +153,7 @@ class Conversation:
         async with beside(departure.watch):
             return await self._caller.call(inference, self._pull, departure.of)
 
-    async def _send(self, data: bytes, taking: Taking) -> None:
+    async def _send(self, data: bytes, taking: WriteTimeout) -> None:
         if turns.is_over():
             await turns.wait()
         taking.resume(current_time())

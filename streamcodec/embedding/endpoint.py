@@ -21,7 +21,7 @@ from streamcodec.runtime.memory.available import default_budget
 from streamcodec.runtime.memory.sharing import SharedBudget
 from streamcodec.runtime.memory.waiting import look_for_memory
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.patience import first_timeout
+from streamcodec.runtime.timeouts import first_timeout
 from streamcodec.service.request.reception import ReceivedRequest, Reception
 from streamcodec.service.service import MAX_POOL_BYTES
 

@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 from anyio.lowlevel import RunVar
 
-from streamcodec.runtime.patience import Look
+from streamcodec.runtime.timeouts import Look
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from streamcodec.formats.v2.model import Event
 from streamcodec.http.fed import FedBody
 from streamcodec.runtime.memory.waiting import wait_for_memory
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.patience import Patience
+from streamcodec.runtime.timeouts import ReadTimeout
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.transports import turns
 from streamcodec.transports.limited import current_time
@@ -46,7 +46,7 @@ class TaskReader:
         self._peer = peer
         self._wait = wait
         self._budget_timeout = options.budget_timeout
-        self._patience = Patience(options, request)
+        self._patience = ReadTimeout(options, request)
         if peer.waited is not None:
             self._patience.has_waited(*peer.waited)
 

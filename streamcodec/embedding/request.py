@@ -6,7 +6,7 @@ own a `Reception`. Memory and time are bounded in the same way. A `FrameworkRequ
 task (`receiving`) or a thread of WSGI does that. They know how to wait, and decide nothing.
 
 No object here may refer back to an object that refers to it: such a cycle would keep a request's memory until the
-garbage collector runs. So whoever waits has the `Patience`, which refers to the request.
+garbage collector runs. So whoever waits has the `ReadTimeout`, which refers to the request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamcodec.http.messages import RequestHead
 from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.runtime.observation import Observation
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.patience import Phase
+from streamcodec.runtime.timeouts import Phase
 from streamcodec.service import Inference, Reply
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.request.exchange import Exchange, ExchangeStep
@@ -50,7 +50,7 @@ _READ, _WORK = Step.READ, Step.WORK
 
 
 class _Waited:
-    """What the client is waited for, as `Patience` wants to know it; the same for both kinds of requests."""
+    """What the client is waited for, as `ReadTimeout` wants to know it; the same for both kinds of requests."""
 
     request_count = 1
     has_header: bool

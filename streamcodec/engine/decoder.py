@@ -28,7 +28,7 @@ their places since before. They go through the machine like bytes that have just
 
 This module knows no transport, no clock and no HTTP. The two lengths that HTTP declares are arguments.
 
-States (`State`)::
+States (`DecoderState`)::
 
                        get_buffer()
     start -> RECEIVING -------------> OFFERED
@@ -79,7 +79,7 @@ LONG_TARGET_BYTES: Final = 64 << 10
 """A target with more room than this is seldom filled by one read, so the next targets are not needed yet."""
 
 
-class State(Enum):
+class DecoderState(Enum):
     """The state of a decoder: what it waits for."""
 
     RECEIVING = auto()
@@ -96,12 +96,12 @@ class State(Enum):
     """It waits for nothing: the message was refused, or a callback raised."""
 
 
-_RECEIVING: Final = State.RECEIVING
-_OFFERED: Final = State.OFFERED
-_PAUSED: Final = State.PAUSED
-_NEEDS_TURN: Final = State.NEEDS_TURN
-_COMPLETE: Final = State.COMPLETE
-_FAILED: Final = State.FAILED
+_RECEIVING: Final = DecoderState.RECEIVING
+_OFFERED: Final = DecoderState.OFFERED
+_PAUSED: Final = DecoderState.PAUSED
+_NEEDS_TURN: Final = DecoderState.NEEDS_TURN
+_COMPLETE: Final = DecoderState.COMPLETE
+_FAILED: Final = DecoderState.FAILED
 """To access a member of an enum takes as long as three calls, and these are needed for each buffer."""
 
 

@@ -22,9 +22,9 @@ from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.link import Link
-from streamcodec.guard.relaying.answers import Answers
+from streamcodec.guard.relaying.answers import PlainAnswers
 from streamcodec.guard.relaying.arrived import PieceChannel
-from streamcodec.guard.relaying.requests import Requests
+from streamcodec.guard.relaying.requests import PlainRequests
 from streamcodec.guard.rules.gate import Gate
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Upstream
@@ -35,7 +35,7 @@ from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.tasks import Tasks, open_tasks
 from streamcodec.server.connection.admission import RESERVED_PLACES, Admission
 from streamcodec.server.connection.dates import Dates
-from streamcodec.server.connection.departures import Departures
+from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.connection.lingering import Refusals
 from streamcodec.server.processes.draining import begin_to_stop
 from streamcodec.server.sockets.accepting import accept_connections
@@ -130,10 +130,10 @@ class Guard:
             limits=limits,
             dates=Dates(),
             complaints=self._complaints,
-            departures=Departures(),
+            departures=DisconnectWatcher(),
             gate=gate,
-            requests=Requests(limits, address.authority, gate),
-            answers=Answers(limits),
+            requests=PlainRequests(limits, address.authority, gate),
+            answers=PlainAnswers(limits),
             pipes=Pipes(),
             pages=dict(pages or {}),
         )

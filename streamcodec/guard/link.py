@@ -32,7 +32,7 @@ from streamcodec.guard.recording import Recording
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Incoming, Passed, catch_up
 from streamcodec.guard.relaying.relay import Relay, can_relay
-from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, Request
+from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, PlainRequest
 from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.guard.rules.fields import has_wrong_length, response_fields
 from streamcodec.guard.rules.gate import Permit, is_health_check
@@ -44,8 +44,8 @@ from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, 
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.observation import Observe
-from streamcodec.runtime.patience import Patience, Phase, Taking
-from streamcodec.server.connection.lingering import Rest
+from streamcodec.runtime.timeouts import Phase, ReadTimeout, WriteTimeout
+from streamcodec.server.connection.lingering import UnreadRest
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.replies import Reply, sendable
 from streamcodec.service.routes import Resource
@@ -82,9 +82,9 @@ class Link:
         self._relay: Relay | None = None
         self.reservation: Reservation = Reservation(shared.admission.budget)
         self._has_room = partial(_has_room, self.reservation)
-        self.taking: Taking = Taking(shared.options)
+        self.taking: WriteTimeout = WriteTimeout(shared.options)
         self._progress = Progress(self._connection)
-        self._patience = Patience(shared.options, self._progress)
+        self._patience = ReadTimeout(shared.options, self._progress)
         self._reading = Reading(self._connection, self._patience)
 
     @property
@@ -136,7 +136,7 @@ class Link:
         channel.end()
         self._is_waiting = True
         with anyio.move_on_after(self._shared.options.linger_timeout), suppress(TimeoutError):
-            await channel.next_event(Rest(), self._look_at_rest)
+            await channel.next_event(UnreadRest(), self._look_at_rest)
 
     async def _serve_one(self, channel: PieceChannel) -> bool:
         """Serve a request; return whether there may be another."""
@@ -357,7 +357,7 @@ class Link:
         """Whether the current request may take so much memory in all."""
         return self._has_room(nbytes)
 
-    def begins(self, request: Request) -> None:
+    def begins(self, request: PlainRequest) -> None:
         """Report that a request is passed on."""
         self._is_waiting = False
         self._progress.request_count += 1
@@ -372,7 +372,7 @@ class Link:
             if self._is_observed:
                 self._recording.answers(status)
 
-    def ends(self, request: Request) -> None:
+    def ends(self, request: PlainRequest) -> None:
         """Report that the answer has been sent."""
         self._connection.incoming.received += request.size
         if self.reservation.nbytes:

@@ -21,11 +21,11 @@ from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.http.connection import State
 from streamcodec.http.messages import HttpEvent
 from streamcodec.http.server import ServerConnection
-from streamcodec.runtime.patience import Patience, Phase
+from streamcodec.runtime.timeouts import Phase, ReadTimeout
 
 
 class Progress:
-    """What `Patience` looks at.
+    """What `ReadTimeout` looks at.
 
     Attributes:
         crossing: the current request, from its head to its end.
@@ -67,7 +67,7 @@ class Reading:
         failure: the client's, if it has ended the current request: its body breaks a rule, or it has left.
     """
 
-    def __init__(self, connection: ServerConnection, patience: Patience) -> None:
+    def __init__(self, connection: ServerConnection, patience: ReadTimeout) -> None:
         """Read from a connection; patience says how long it waits."""
         self._connection = connection
         self._patience = patience

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streamcodec.engine.limits import Limits
-from streamcodec.guard.relaying.answers import Answers
-from streamcodec.guard.relaying.requests import Requests
+from streamcodec.guard.relaying.answers import PlainAnswers
+from streamcodec.guard.relaying.requests import PlainRequests
 from streamcodec.guard.rules.gate import Gate
 from streamcodec.guard.upstream import Upstream
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.dates import Dates
-from streamcodec.server.connection.departures import Departures
+from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.sockets.securing import Complaints
 from streamcodec.service.replies import Reply
 from streamcodec.transports.sockets.pipes import Pipes
@@ -35,13 +35,13 @@ class Shared:
     """Give the `Date` of the guard's own answers."""
     complaints: Complaints
     """Takes the lines of the log about the server behind."""
-    departures: Departures
+    departures: DisconnectWatcher
     """Notices a client that has gone while the server behind works."""
     gate: Gate
     """Decides on heads."""
-    requests: Requests
+    requests: PlainRequests
     """Recognizes those that a relay passes on."""
-    answers: Answers
+    answers: PlainAnswers
     """Recognizes those that it passes back."""
     pipes: Pipes
     """Move bytes that need no check."""

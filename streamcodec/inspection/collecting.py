@@ -27,7 +27,7 @@ _MOST_PICTURES: Final = 16
 _MOST_ALIGNMENT: Final = 4096
 
 
-class Collector:
+class TensorCollector:
     """Collects what is reported about the tensors of a message."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from streamcodec.formats.safetensors import decoder as safetensors_decoder
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder, response_decoder
 from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http.messages import RequestHead, ResponseHead
-from streamcodec.inspection.collecting import Collector
+from streamcodec.inspection.collecting import TensorCollector
 from streamcodec.inspection.forms import Form, body_form, is_inference, recognise
 from streamcodec.inspection.headers import (
     FRAME_HEAD_BYTES,
@@ -111,7 +111,7 @@ class _Examination:
         self._form = form
         self._header_length = header_length
         self._tape = Tape()
-        self._collector = Collector()
+        self._collector = TensorCollector()
         self._chunk = memoryview(self._beginning)
         self._read_bytes = len(self._beginning)
         self._base = self._end = 0  # of the current message; an archive has one for each array

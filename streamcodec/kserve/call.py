@@ -1,4 +1,4 @@
-"""Call: one binary inference request on its way through KServe.
+"""KserveCall: one binary inference request on its way through KServe.
 
 KServe's own endpoint handles the request, with its checks, hooks, metrics and errors. Two things are replaced. Where it
 would read the body, it gets a stand-in. When it calls the model, the call receives the real body, tensor by tensor, in
@@ -29,7 +29,7 @@ from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.messages import RequestHead
-from streamcodec.kserve.intake import ROUTE, Intake, kept
+from streamcodec.kserve.intake import ROUTE, KserveIntake, kept
 from streamcodec.kserve.messages import encode_answer, received_request
 from streamcodec.service import Inference, Reply
 from streamcodec.service.memory.budget import Reservation
@@ -39,7 +39,7 @@ from streamcodec.service.request.exchange import Exchange
 MARK: Final = "streamcodec-answer"
 """The field of an answer that the call sends in the place of KServe."""
 
-CURRENT: Final[ContextVar[Call | None]] = ContextVar("CURRENT", default=None)
+CURRENT: Final[ContextVar[KserveCall | None]] = ContextVar("CURRENT", default=None)
 """The call of the current request; None for requests that are all KServe's."""
 
 _STAND_IN: Final = b'""'
@@ -59,7 +59,7 @@ class BrokenOffError(Exception):
     """The answer could not be sent to its end; the connection has to be closed."""
 
 
-class Call:
+class KserveCall:
     """One request.
 
     Attributes:
@@ -68,7 +68,7 @@ class Call:
 
     _header: RequestHeader
 
-    def __init__(self, intake: Intake, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, intake: KserveIntake, scope: Scope, receive: Receive, send: Send) -> None:
         """Begin before the body."""
         self._intake = intake
         self._scope = scope
@@ -201,7 +201,7 @@ class _Arrival(Conversation):
         exchange: decides.
     """
 
-    def __init__(self, intake: Intake, peer: AsgiPeer) -> None:
+    def __init__(self, intake: KserveIntake, peer: AsgiPeer) -> None:
         """Prepare."""
         frontend = intake.frontend
         self.exchange = Exchange(frontend.service, Reservation(frontend.budget))

@@ -19,8 +19,8 @@ from kserve.protocol.dataplane import DataPlane
 from streamcodec.asgi.scope import Receive, Scope, Send
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
-from streamcodec.kserve.call import CURRENT, MARK, BrokenOffError, Call, RefusedError
-from streamcodec.kserve.intake import Intake
+from streamcodec.kserve.call import CURRENT, MARK, BrokenOffError, KserveCall, RefusedError
+from streamcodec.kserve.intake import KserveIntake
 from streamcodec.runtime.options import ServerOptions
 
 logger: Final = logging.getLogger(__name__)
@@ -54,10 +54,13 @@ class _DataPlane(DataPlane):  # type: ignore[misc]  # KServe has no types
         return call, {}
 
     async def infer(
-        self, model_name: str, request: Call | InferRequest | dict[str, Any], headers: dict[str, str] | None = None
+        self,
+        model_name: str,
+        request: KserveCall | InferRequest | dict[str, Any],
+        headers: dict[str, str] | None = None,
     ) -> tuple[Any, dict[str, str]]:
         """Have a model called, as soon as its request has arrived."""
-        call = request if isinstance(request, Call) else None
+        call = request if isinstance(request, KserveCall) else None
         if call is not None:
             request = await call.arrive(model_name)
         response, fields = await super().infer(model_name, request, headers)
@@ -78,7 +81,7 @@ class _DataPlane(DataPlane):  # type: ignore[misc]  # KServe has no types
 class Middleware:
     """Receives the binary inference requests of KServe's application, and lets everything else pass."""
 
-    def __init__(self, app: _App, intake: Intake) -> None:
+    def __init__(self, app: _App, intake: KserveIntake) -> None:
         """Stand before an application."""
         self._app = app
         self._intake = intake
@@ -88,7 +91,7 @@ class Middleware:
         if not is_binary_inference(scope):
             await self._app(scope, receive, send)
             return
-        call = Call(self._intake, scope, receive, send)
+        call = KserveCall(self._intake, scope, receive, send)
         token = CURRENT.set(call)
         try:
             await self._app(scope, call.receive, call.send)
@@ -113,7 +116,7 @@ def is_binary_inference(scope: Scope) -> bool:
 def install_here(models: ModelRepository, options: ServerOptions, limits: Limits, max_pool_bytes: int) -> DataPlane:
     """Add the middleware to the application of this process; for the arguments see `install`."""
     app = model_server.app
-    app.add_middleware(Middleware, intake=Intake(options, limits, max_pool_bytes))
+    app.add_middleware(Middleware, intake=KserveIntake(options, limits, max_pool_bytes))
     app.add_exception_handler(RefusedError, _refused)
     return _DataPlane(models, options, limits, max_pool_bytes)
 

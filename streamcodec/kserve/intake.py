@@ -1,4 +1,4 @@
-"""Intake: what all requests of one process share: the memory, the limits and the times.
+"""KserveIntake: what all requests of one process share: the memory, the limits and the times.
 
 KServe has its models, and our service needs none of them. So the service has one model that stands for all, and each
 request is received as a request for that one. The model only keeps the request, for the call that has received it.
@@ -22,7 +22,7 @@ ROUTE: Final[dict[str, object]] = {"path": _PATH, "raw_path": _PATH.encode(), "r
 """The members of an ASGI scope that ask for that model."""
 
 
-class Intake:
+class KserveIntake:
     """The shared part of all requests.
 
     Attributes:

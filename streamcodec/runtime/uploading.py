@@ -17,7 +17,7 @@ from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Service
 from streamcodec.service.memory.budget import Budget
 from streamcodec.service.uploads.kept import Uploads
-from streamcodec.service.uploads.portion import UploadService
+from streamcodec.service.uploads.part import UploadService
 
 _ID_BYTES: Final = 24
 """Of chance in an id: more than anybody can guess."""

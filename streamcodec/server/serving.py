@@ -44,12 +44,12 @@ from streamcodec.runtime.uploading import drop_expired, uploads_of
 from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.channels import Channel, ProtocolChannel, SocketChannel
 from streamcodec.server.connection.dates import Dates
-from streamcodec.server.connection.departures import Departures
+from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.connection.driver import Driver
-from streamcodec.server.connection.express import Express
 from streamcodec.server.connection.lanes import Lanes
 from streamcodec.server.connection.lingering import Refusals
 from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session
 from streamcodec.server.processes.draining import begin_to_stop
 from streamcodec.server.sockets.accepting import accept_connections, accept_waiting
@@ -99,11 +99,11 @@ class Server:
         self._dates = Dates()
         self._service = service
         self._options = options = options or ServerOptions()
-        self._express = Express(service, options.model_timeout)
+        self._express = RequestCache(service, options.model_timeout)
         self._admission = Admission(options, service.pool)
         self._uploads = self._admission.uploads = uploads_of(service, options, self._admission.budget)
         self._workers = Workers(options.max_workers, options.max_windowed_requests)
-        self._departures = Departures()
+        self._departures = DisconnectWatcher()
         self._drivers: set[Driver] = set()
         self._accepting: anyio.CancelScope | None = None
         self._accept_at: Callable[[socket.socket], None] | None = None

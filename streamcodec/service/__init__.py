@@ -20,7 +20,7 @@ from streamcodec.service.request.inference import Inference, ResolvedHead
 from streamcodec.service.request.reception import ReceivedRequest, Reception
 from streamcodec.service.service import Service
 from streamcodec.service.uploads.kept import Upload, Uploads
-from streamcodec.service.uploads.portion import Portion, UploadService
+from streamcodec.service.uploads.part import UploadPart, UploadService
 
 __all__ = [
     "ANY_SIZE",
@@ -35,7 +35,6 @@ __all__ = [
     "ModelRegistry",
     "ModelStatistics",
     "Observer",
-    "Portion",
     "Predict",
     "ReceivedRequest",
     "Reception",
@@ -48,6 +47,7 @@ __all__ = [
     "StatisticsObserver",
     "TensorMetadata",
     "Upload",
+    "UploadPart",
     "UploadService",
     "Uploads",
     "demo_models",

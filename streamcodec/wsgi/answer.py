@@ -1,4 +1,4 @@
-"""Answer: a reply in the form of WSGI: an iterable of bytes that is closed in any case.
+"""ResponseBody: a reply in the form of WSGI: an iterable of bytes that is closed in any case.
 
 Servers keep the pieces that they get, so each piece is a copy. Small parts are joined in one piece, so that a short
 answer is sent at once.
@@ -18,7 +18,7 @@ from streamcodec.transports.sockets.vectors import PIECE_BYTES, batches, copied_
 from streamcodec.wsgi.environ import StartResponse
 
 
-class Answer:
+class ResponseBody:
     """The body of an answer. The server closes it, even if it does not take all of it.
 
     Attributes:

@@ -16,7 +16,7 @@ from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.uploading import refuse_uploads
 from streamcodec.service import Observer, Reply, ResolvedHead, Service
 from streamcodec.service.request.exchange import Exchange, finished
-from streamcodec.wsgi.answer import Answer, failure_to_send, pieces_of, start, whole_of
+from streamcodec.wsgi.answer import ResponseBody, failure_to_send, pieces_of, start, whole_of
 from streamcodec.wsgi.conversation import converse
 from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of
 from streamcodec.wsgi.intake import Begun, Readable
@@ -60,7 +60,7 @@ class App:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
         observation = None if self._observers is None else self._observers.of(client_of(environ))(0)
-        ending = Ending(observation)
+        ending = RequestEnd(observation)
         try:
             reply = self._reply(environ, observation, ending)
             if (failure := failure_to_send(reply)) is not None:
@@ -77,9 +77,9 @@ class App:
         if ending.exchange is None and (body := whole_of(reply)) is not None:
             ending.over(len(body), None)
             return [body]
-        return Answer(pieces_of(reply) if ending.wanted else iter(()), ending.over)
+        return ResponseBody(pieces_of(reply) if ending.wanted else iter(()), ending.over)
 
-    def _reply(self, environ: Environ, observation: Observation | None, ending: Ending) -> Reply:
+    def _reply(self, environ: Environ, observation: Observation | None, ending: RequestEnd) -> Reply:
         """Receive a request, and return the reply in the form in which it is sent."""
         opened = None
         head: RequestHead | MessageError
@@ -132,7 +132,7 @@ class App:
         return reply
 
 
-class Ending:
+class RequestEnd:
     """Frees everything when a request is over, for whatever reason.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Intake: reads the bytes of `wsgi.input` into a `FedBody`. It blocks, in the thread of the request.
+"""BodyStream: reads the bytes of `wsgi.input` into a `FedBody`. It blocks, in the thread of the request.
 
 If the server's stream has `readinto`, bytes of long bodies go directly into the receiver's memory. Else they are read
 in pieces. Many streams return only when they have all bytes that were asked for. So a wrong request is refused the
@@ -58,7 +58,7 @@ class Begun:
         return piece
 
 
-class Intake:
+class BodyStream:
     """The stream of one request."""
 
     def __init__(self, stream: Readable) -> None:

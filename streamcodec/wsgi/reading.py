@@ -16,8 +16,8 @@ from streamcodec.formats.v2.model import Event
 from streamcodec.http.fed import FedBody
 from streamcodec.runtime.memory.waiting import block_for_memory
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.patience import Patience
-from streamcodec.wsgi.intake import Begun, Intake, Readable
+from streamcodec.runtime.timeouts import ReadTimeout
+from streamcodec.wsgi.intake import Begun, BodyStream, Readable
 
 _T = TypeVar("_T")
 
@@ -28,9 +28,9 @@ class ThreadReader:
     def __init__(self, request: FrameworkRequest, stream: Readable, options: ServerOptions) -> None:
         """Begin after the head; for the arguments see `TaskReader`."""
         self._request = request
-        self._intake = Intake(stream)
+        self._intake = BodyStream(stream)
         self._budget_timeout = options.budget_timeout
-        self._patience = Patience(options, request)
+        self._patience = ReadTimeout(options, request)
         if isinstance(stream, Begun) and stream.waited is not None:
             self._patience.has_waited(*stream.waited)
 

@@ -23,10 +23,10 @@ import pytest
 
 from streamcodec.cli import main
 from streamcodec.cli.benching import plot, report
-from streamcodec.cli.benching.answers import Answers, InvalidAnswerError
+from streamcodec.cli.benching.answers import AnswerReader, InvalidAnswerError
 from streamcodec.cli.benching.latencies import Latencies
 from streamcodec.cli.benching.load import Load
-from streamcodec.cli.benching.plan import Measured, Plan
+from streamcodec.cli.benching.plan import LoadPlan, Measured
 from streamcodec.cli.benching.schedule import Closed, Open
 from streamcodec.cli.inferring.request import whole_request
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
@@ -95,7 +95,7 @@ def test_open_loop_is_due_at_regular_times_however_late_it_is_asked() -> None:
     assert schedule.left(12) == 3
 
 
-# Answers
+# AnswerReader
 
 _ANSWERS = {
     "length": (OK, False),
@@ -114,7 +114,7 @@ _ANSWERS = {
 def test_the_end_of_an_answer_is_found_in_every_cut(name: str) -> None:
     data, closes = _ANSWERS[name]
     for size in (1, 2, 3, 7, len(data)):
-        answers = Answers()
+        answers = AnswerReader()
         for _ in range(2):  # the second time, the head is known
             pieces = [data[start : start + size] for start in range(0, len(data), size)]
             found = [answers.receive(memoryview(piece)) for piece in pieces]
@@ -141,14 +141,14 @@ def test_the_end_of_an_answer_is_found_in_every_cut(name: str) -> None:
 )
 def test_invalid_answers(data: bytes) -> None:
     with pytest.raises(InvalidAnswerError):
-        Answers().receive(memoryview(data))
+        AnswerReader().receive(memoryview(data))
 
 
 # The loop
 
 
 @contextmanager
-def _answering(answer: Callable[[int, socket.socket], None]) -> Iterator[Plan]:
+def _answering(answer: Callable[[int, socket.socket], None]) -> Iterator[LoadPlan]:
     """Run a server that calls a function with the number of each request; yield a plan for it."""
     numbers = iter(range(1 << 30))
 
@@ -171,7 +171,7 @@ def _answering(answer: Callable[[int, socket.socket], None]) -> Iterator[Plan]:
 
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         threading.Thread(target=accept, daemon=True).start()
-        yield Plan(
+        yield LoadPlan(
             host="127.0.0.1",
             port=listener.getsockname()[1],
             context=None,
@@ -185,7 +185,7 @@ def _answering(answer: Callable[[int, socket.socket], None]) -> Iterator[Plan]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def _run(plan: Plan, **changes: Any) -> Measured:  # noqa: ANN401 - fields of a plan
+def _run(plan: LoadPlan, **changes: Any) -> Measured:  # noqa: ANN401 - fields of a plan
     return Load(replace(plan, **changes), lambda: False).run()
 
 
@@ -288,7 +288,7 @@ def test_large_requests_are_sent_in_pieces(url: str) -> None:
 
 
 def test_plans_are_shared_among_processes() -> None:
-    plan = Plan(
+    plan = LoadPlan(
         host="x",
         port=1,
         context=None,

@@ -26,7 +26,7 @@ from streamcodec import (
     encode_response,
 )
 from streamcodec.client import AsyncClient, Client, ServerError
-from streamcodec.client.exchange import Exchange
+from streamcodec.client.exchange import ClientExchange
 from streamcodec.http import ClientConnection
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import response, scripted
@@ -80,7 +80,7 @@ ENDLESS: dict[str, tuple[bytes, bytes, int]] = {
 """How each begins, what is repeated, and how many bytes may have been read when it is refused."""
 
 
-def _taken(start: bytes, again: bytes, exchange: Exchange) -> tuple[int, Exception]:
+def _taken(start: bytes, again: bytes, exchange: ClientExchange) -> tuple[int, Exception]:
     """Bring an endless answer until it is refused; return the bytes that were read, and why they are no more."""
     connection = ClientConnection(LIMITS)
     exchange.start(connection)
@@ -103,7 +103,7 @@ def _taken(start: bytes, again: bytes, exchange: Exchange) -> tuple[int, Excepti
 @pytest.mark.parametrize("case", ENDLESS)
 def test_an_endless_answer_is_refused_after_so_many_bytes(case: str) -> None:
     start, again, most = ENDLESS[case]
-    taken, _ = _taken(start, again, Exchange("POST", "/v2/models/m/infer", HOST, QUESTION, LIMITS))
+    taken, _ = _taken(start, again, ClientExchange("POST", "/v2/models/m/infer", HOST, QUESTION, LIMITS))
     assert taken <= most
 
 
@@ -122,7 +122,7 @@ MAX_ERROR = (16 << 10) + LIMITS.max_drain_bytes
 @pytest.mark.parametrize("status", ["200 OK", "500 Internal Server Error"])
 def test_an_endless_document_or_error_is_refused_after_so_many_bytes(case: str, status: str) -> None:
     start, again = DOCUMENTS[case]
-    exchange = Exchange("GET", "/v2", HOST, None, LIMITS)
+    exchange = ClientExchange("GET", "/v2", HOST, None, LIMITS)
     taken, error = _taken(start.replace(b"200 OK", status.encode()), again, exchange)
     assert isinstance(error, LimitExceededError)
     most = MAX_DOCUMENT if status == "200 OK" else MAX_ERROR
@@ -136,7 +136,7 @@ def test_an_endless_document_or_error_is_refused_after_so_many_bytes(case: str, 
 def test_a_document_at_the_limit_is_one_and_a_byte_more_is_none() -> None:
     for excess, is_read in ((0, True), (1, False)):
         connection = ClientConnection(LIMITS)
-        exchange = Exchange("GET", "/v2", HOST, None, LIMITS)
+        exchange = ClientExchange("GET", "/v2", HOST, None, LIMITS)
         exchange.start(connection)
         body = b"{}".ljust(MAX_DOCUMENT + excess)
         data = memoryview(response(body))

@@ -18,7 +18,7 @@ import pytest
 from streamcodec import Limits, RemoteProtocolError, Rows
 from streamcodec.client import AsyncClient, Client, Timeout
 from streamcodec.client.connections.connection import Connection
-from streamcodec.client.connections.pool import Pool
+from streamcodec.client.connections.pool import ConnectionPool
 from tests.client.drivers import KINDS, Driver, Kind
 from tests.client.scripted import Step, scripted
 from tests.client.test_answers import GOOD, INPUTS, VALUES
@@ -338,7 +338,7 @@ class _Waiter:
 
 
 def test_places_go_to_those_who_have_waited_longest() -> None:
-    pool = Pool(2, 60)
+    pool = ConnectionPool(2, 60)
     assert pool.enter(_Waiter) is None
     assert pool.enter(_Waiter) is None
     first, second, third = waiters = [_Waiter() for _ in range(3)]
@@ -360,7 +360,7 @@ def _connection() -> tuple[Connection, socket.socket]:
 
 
 def test_the_connection_that_was_used_last_is_taken_first_and_dead_ones_never() -> None:
-    pool = Pool(4, 10)
+    pool = ConnectionPool(4, 10)
     pairs = [_connection() for _ in range(4)]
     for time_, (connection, _) in enumerate(pairs):
         pool.give_back(connection, float(time_), is_good=True)

@@ -32,7 +32,7 @@ from streamcodec import (
     request_decoder,
     response_decoder,
 )
-from streamcodec.client.exchange import Exchange
+from streamcodec.client.exchange import ClientExchange
 from streamcodec.engine.record import field_names
 from streamcodec.http import ClientConnection, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.service import Inference, Listing, Reply, Service, error_reply
@@ -310,7 +310,7 @@ class _Client(_Connected):
     def __init__(self, limits: Limits) -> None:
         self._connection = ClientConnection(limits)
         super().__init__(self._connection)
-        self._exchange = Exchange("POST", "/v2/models/m/infer", [("Host", "x")], _QUESTION, limits)
+        self._exchange = ClientExchange("POST", "/v2/models/m/infer", [("Host", "x")], _QUESTION, limits)
         self._exchange.start(self._connection)
 
     def _own(self, event: Any) -> None:  # noqa: ANN401 - any event

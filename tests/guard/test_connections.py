@@ -26,7 +26,7 @@ from streamcodec.guard.link import Link
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.rules.screening import Screening
 from streamcodec.http.server import ServerConnection
-from streamcodec.runtime.patience import Taking
+from streamcodec.runtime.timeouts import WriteTimeout
 from streamcodec.server import ServerOptions, open_listener, open_unix_listener
 from streamcodec.server.connection.admission import Admission
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
@@ -255,7 +255,7 @@ def test_a_connection_takes_no_memory_while_it_waits() -> None:
     async def wait(sock: socket.socket) -> None:
         connection = ServerConnection()
         connection.get_buffer = borrow
-        await PieceChannel(sock, Taking(ServerOptions())).next_event(connection, look)
+        await PieceChannel(sock, WriteTimeout(ServerOptions())).next_event(connection, look)
 
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -22,7 +22,7 @@ from streamcodec.guard.relaying import pump
 from streamcodec.guard.relaying import relay as relay_module
 from streamcodec.guard.relaying.pump import Pump, Readiness
 from streamcodec.guard.relaying.relay import Relay
-from streamcodec.guard.relaying.requests import Request
+from streamcodec.guard.relaying.requests import PlainRequest
 from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.server import ServerOptions
@@ -53,11 +53,11 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     found = Counts()
     begins, ends = Link.begins, Link.ends
 
-    def counted_begins(link: Link, request: Request) -> None:
+    def counted_begins(link: Link, request: PlainRequest) -> None:
         found.begun += 1
         begins(link, request)
 
-    def counted_ends(link: Link, request: Request) -> None:
+    def counted_ends(link: Link, request: PlainRequest) -> None:
         found.sent += 1
         ends(link, request)
 

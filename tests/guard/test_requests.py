@@ -19,8 +19,8 @@ from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.events import NEED_TURN
 from streamcodec.engine.record import replaced
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.relaying.answers import Answer, Answers
-from streamcodec.guard.relaying.requests import Request, Requests
+from streamcodec.guard.relaying.answers import PlainAnswer, PlainAnswers
+from streamcodec.guard.relaying.requests import PlainRequest, PlainRequests
 from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.guard.rules.fields import response_fields
 from streamcodec.guard.rules.gate import Gate
@@ -82,10 +82,10 @@ def _ordinary(data: bytes) -> bytes | None:
     return b"".join(bytes(part) for part in sent)
 
 
-def _sent(requests: Requests, data: bytes) -> bytes | None:
+def _sent(requests: PlainRequests, data: bytes) -> bytes | None:
     """Return what a relay sends to the server behind for a request that has come whole; None if it sends nothing."""
     found = requests.find(data, CLIENT)
-    if not isinstance(found, Request) or found.size != len(data):
+    if not isinstance(found, PlainRequest) or found.size != len(data):
         return None
     body = data[len(found.text) :]
     try:
@@ -98,7 +98,7 @@ def _sent(requests: Requests, data: bytes) -> bytes | None:
 
 @pytest.mark.slow
 def test_what_is_passed_on_is_what_the_ordinary_way_accepts_and_sends() -> None:
-    requests = Requests(GUARD_LIMITS, HOST, GATE)
+    requests = PlainRequests(GUARD_LIMITS, HOST, GATE)
     count = 0
     for data in _requests():
         for _ in range(2):  # the second time it is known
@@ -116,17 +116,17 @@ def test_what_is_passed_on_is_what_the_ordinary_way_accepts_and_sends() -> None:
 
 def test_requests_in_pieces() -> None:
     data = infer_request()
-    requests = Requests(GUARD_LIMITS, HOST, Gate())
+    requests = PlainRequests(GUARD_LIMITS, HOST, Gate())
     end = data.index(b"\r\n\r\n") + 4
     assert all(requests.find(data[:cut], CLIENT) is None for cut in range(end))
     assert requests.find(data[:end], CLIENT) is NEED_DATA
     found = requests.find(data, CLIENT)
-    assert isinstance(found, Request)
+    assert isinstance(found, PlainRequest)
     header = end + found.known.header_length
     assert all(requests.find(data[:cut], CLIENT) is None for cut in range(end + 1, header))
     for cut in range(header, len(data) + 1):
         found = requests.find(data[:cut], CLIENT)
-        assert isinstance(found, Request)
+        assert isinstance(found, PlainRequest)
         assert (found.text, found.size, found.check) == (data[:end], len(data), None)
     assert requests.find(data + b"x", CLIENT) is None
 
@@ -145,7 +145,7 @@ def test_requests_in_pieces() -> None:
     ],
 )
 def test_requests_that_are_not_short_cut(request_: bytes) -> None:
-    assert _sent(Requests(GUARD_LIMITS, HOST, Gate()), request_) is None
+    assert _sent(PlainRequests(GUARD_LIMITS, HOST, Gate()), request_) is None
 
 
 SHORT = OK + b"Content-Length: 3\r\nKeep-Alive: timeout=5\r\nX: y\r\n\r\nabc"
@@ -156,11 +156,11 @@ def test_plain_answers() -> None:
     for answer in (SHORT, LONG):
         text, end, body = answer.partition(b"\r\n\r\n")
         for come in (answer, text + end, answer + b"x"):
-            found = Answers(GUARD_LIMITS).find(come)
-            assert isinstance(found, Answer)
+            found = PlainAnswers(GUARD_LIMITS).find(come)
+            assert isinstance(found, PlainAnswer)
             assert (found.status, found.text, found.length) == (200, text + end, len(body))
             assert found.outgoing == OK + b"content-length: %d\r\nx: y\r\n\r\n" % len(body)
-        assert not any(Answers(GUARD_LIMITS).find(text[:cut]) for cut in range(len(text)))
+        assert not any(PlainAnswers(GUARD_LIMITS).find(text[:cut]) for cut in range(len(text)))
 
 
 @pytest.mark.slow
@@ -198,7 +198,7 @@ def test_plain_answers_are_what_h11_reads_and_writes() -> None:
     count = 0
     for _ in range(20_000):
         text = b"\r\n".join([random.choice(lines), *random.sample(pieces, random.randrange(4)), b"", b""])
-        if (found := Answers(GUARD_LIMITS).find(text)) is None:
+        if (found := PlainAnswers(GUARD_LIMITS).find(text)) is None:
             continue
         count += 1
         http, server = ClientConnection(GUARD_LIMITS), ServerConnection(GUARD_LIMITS)
@@ -227,13 +227,13 @@ BROKEN = [b"nonsense\r\n\r\n", OK + b"Content-Length: 3\r\nTransfer-Encoding: ch
 
 @pytest.mark.parametrize("answer", [*OTHERS, *BROKEN, OK + b"Padding: " + 70_000 * b"x" + b"\r\n\r\n"])
 def test_answers_that_are_not_plain(answer: bytes) -> None:
-    assert Answers(GUARD_LIMITS).find(answer) is None
+    assert PlainAnswers(GUARD_LIMITS).find(answer) is None
 
 
 def test_limits_of_answers() -> None:
-    assert Answers(replaced(GUARD_LIMITS, max_head_fields=3)).find(SHORT) is not None
-    assert Answers(replaced(GUARD_LIMITS, max_head_fields=2)).find(SHORT) is None
-    assert Answers(replaced(GUARD_LIMITS, max_head_bytes=60)).find(SHORT) is None
+    assert PlainAnswers(replaced(GUARD_LIMITS, max_head_fields=3)).find(SHORT) is not None
+    assert PlainAnswers(replaced(GUARD_LIMITS, max_head_fields=2)).find(SHORT) is None
+    assert PlainAnswers(replaced(GUARD_LIMITS, max_head_bytes=60)).find(SHORT) is None
 
 
 # Between real sockets
@@ -276,7 +276,7 @@ def test_a_whole_request_to_a_server_that_is_slow() -> None:
 
 
 def test_fields_are_passed_on() -> None:
-    requests = Requests(GUARD_LIMITS, HOST, GATE)
+    requests = PlainRequests(GUARD_LIMITS, HOST, GATE)
     for fields in (
         ["Id: 1", "traceparent: 00-a-b"],
         ["Id:1", "id: 2"],
@@ -287,7 +287,7 @@ def test_fields_are_passed_on() -> None:
             assert _sent(requests, data) == _ordinary(data)
     many = [f"X-{number}: y" for number in range(GUARD_LIMITS.max_head_fields)]
     assert _sent(requests, infer_request("identity", *many)) is None
-    small = Requests(replaced(GUARD_LIMITS, max_head_bytes=300), HOST, Gate())
+    small = PlainRequests(replaced(GUARD_LIMITS, max_head_bytes=300), HOST, Gate())
     assert _sent(small, infer_request("identity", "Id: " + "x" * 200)) is None
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from streamcodec import RemoteProtocolError
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.relaying.requests import Request, Requests
+from streamcodec.guard.relaying.requests import PlainRequest, PlainRequests
 from streamcodec.guard.rules.allowing import BodyCheck
 from streamcodec.guard.rules.gate import Gate
 from streamcodec.http.messages import Fields, RequestHead
@@ -143,14 +143,14 @@ def test_no_spelling_of_an_inference_is_passed_unchecked(count: int, allowed: tu
 
 def test_a_head_that_is_known_has_the_same_verdict() -> None:
     gate = Gate(PREFIX)
-    requests = Requests(GUARD_LIMITS, "behind", gate)
+    requests = PlainRequests(GUARD_LIMITS, "behind", gate)
     body = b'{"inputs":[]}'
     found = 0
     for target in (*SEEDS, *mutants(3_000, seed=5)):
         data = b"POST %b HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b" % (target.encode(), len(body), body)
         for _ in range(2):
             request = requests.find(data, "192.0.2.1")
-            if isinstance(request, Request):
+            if isinstance(request, PlainRequest):
                 assert request.known.outgoing.split()[1].decode() == gate.judge(_head(target)).target
                 found += 1
     assert found > 30

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from streamcodec import NEED_DATA, Limits, MessageError, Tensor, encode_request
-from streamcodec.client.exchange import Exchange as Call
+from streamcodec.client.exchange import ClientExchange as Call
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.relaying.answers import Answers
-from streamcodec.guard.relaying.requests import Requests
+from streamcodec.guard.relaying.answers import PlainAnswers
+from streamcodec.guard.relaying.requests import PlainRequests
 from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.guard.rules.fields import response_fields
 from streamcodec.guard.rules.gate import Gate
@@ -23,7 +23,7 @@ from streamcodec.http import ClientConnection, RequestHead, ResponseHead, Server
 from streamcodec.runtime.observation import Observers
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Service
 from streamcodec.service.memory.budget import Reservation
@@ -62,7 +62,7 @@ _OBSERVERS: Final = Observers([_Tracer()])
 def server(head: bytes) -> Read:
     """The bundled server, with its short cuts."""
     admission = Admission(ServerOptions())
-    session = Session(_SERVICE, Express(_SERVICE), admission, None, _OBSERVERS.of("client"))
+    session = Session(_SERVICE, RequestCache(_SERVICE), admission, None, _OBSERVERS.of("client"))
 
     def read() -> None:
         rest = memoryview(head)
@@ -99,7 +99,7 @@ def endpoint(head: bytes) -> Read:
 def guard(head: bytes) -> Read:
     """The guard, which passes a request on."""
     gate = Gate("/prefix", allowed=["all"], hosts=["x"])
-    requests = Requests(GUARD_LIMITS, "h:1", gate)
+    requests = PlainRequests(GUARD_LIMITS, "h:1", gate)
 
     def read() -> None:
         connection = ServerConnection(GUARD_LIMITS, paced=True)
@@ -147,7 +147,7 @@ def guard_answer(head: bytes) -> Read:
         before.next_event()
         behind.feed(head)
         with suppress(MessageError):
-            Answers(GUARD_LIMITS).find(head)
+            PlainAnswers(GUARD_LIMITS).find(head)
             found = behind.next_event()
             if found is not NEED_DATA and isinstance(found, ResponseHead):
                 before.begin_response(found.status, response_fields(found, is_last=False))

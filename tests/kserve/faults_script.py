@@ -25,7 +25,7 @@ from kserve.protocol.rest.server import RESTServer
 from streamcodec import EncodedMessage, Tensor, encode_request
 from streamcodec.asgi.scope import Message
 from streamcodec.kserve import install
-from streamcodec.kserve.intake import Intake
+from streamcodec.kserve.intake import KserveIntake
 from streamcodec.server import ServerOptions
 from tests.asgi.client import Exchanged, scope_of
 from tests.kserve.program import models
@@ -39,7 +39,7 @@ class FaultError(Exception):
     """What a server may raise where it sends to a client that has left."""
 
 
-def application() -> tuple[Any, Intake]:
+def application() -> tuple[Any, KserveIntake]:
     """Make KServe's application, as its server does when it starts."""
     server = ModelServer(enable_grpc=False, enable_latency_logging=False)
     install(server, OPTIONS)
@@ -85,7 +85,7 @@ async def break_off(app: Any, chance: random.Random, bodies: list[tuple[EncodedM
             await ask(app, exchanged, message, f"/v2/models/{model}/infer", send)
 
 
-async def faults(app: Any, intake: Intake, count: int) -> dict[str, int]:  # noqa: ANN401 - of ASGI
+async def faults(app: Any, intake: KserveIntake, count: int) -> dict[str, int]:  # noqa: ANN401 - of ASGI
     """Break off many requests, and say what is left."""
     chance = random.Random(7)  # noqa: S311 - no secret
     messages = [question(16), question(20_000), question(200_000), question(20_000, fail="broken")]

@@ -79,7 +79,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "patience: each look at a head is another request's",
-        "runtime/patience.py",
+        "runtime/timeouts.py",
         "return count == self._count + (self._phase is Phase.HEAD)",
         "return count == self._count",
         "server/test_patience_rules.py",

@@ -16,7 +16,7 @@ from streamcodec import NEED_DATA
 from streamcodec.engine.events import NEED_TURN
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import ModelRegistry, Service, demo_models
 from tests.server.wire import chunked, head, infer_request, post
@@ -46,7 +46,7 @@ class Room:
 
     def __init__(self, registry: ModelRegistry) -> None:
         self.service = Service(registry)
-        self.express = Express(self.service)
+        self.express = RequestCache(self.service)
         self.admission = Admission(ServerOptions(), self.service.pool)
         self.session: Session | None = None
 

@@ -17,7 +17,7 @@ import pytest
 from streamcodec.server import Server, ServerOptions, serving
 from streamcodec.server.connection import admission, lingering
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models.model import Outputs
@@ -53,7 +53,7 @@ class Someone:
 
 def _enter(admission: Admission, count: int) -> list[tuple[Session, Someone]]:
     service = Service(models())
-    guests = [(Session(service, Express(service), admission), Someone()) for _ in range(count)]
+    guests = [(Session(service, RequestCache(service), admission), Someone()) for _ in range(count)]
     assert all(admission.enter(session, guest) for session, guest in guests)
     return guests
 
@@ -80,7 +80,7 @@ def test_only_where_nobody_is_idle_is_there_no_place(monkeypatch: pytest.MonkeyP
     for _, guest in guests:
         guest.is_idle = False
     service = Service(models())
-    late = Session(service, Express(service), desk)
+    late = Session(service, RequestCache(service), desk)
     assert not desk.enter(late, Someone())
     assert not any(guest.has_left for _, guest in guests)
     desk.forget(guests[0][0])

@@ -12,7 +12,7 @@ from streamcodec import NEED_DATA, ErrorCode
 from streamcodec.runtime.memory.available import default_budget
 from streamcodec.server import ServerOptions, open_listener
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Service
 from streamcodec.service.memory.budget import Budget, Reservation
@@ -31,7 +31,7 @@ class Guest:
 
 def _session(admission: Admission) -> Session:
     service = Service(models())
-    session = Session(service, Express(service), admission)
+    session = Session(service, RequestCache(service), admission)
     assert admission.enter(session, Guest())
     return session
 

@@ -29,7 +29,7 @@ from streamcodec import (
 )
 from streamcodec.server import Server, ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.memory.budget import Budget, Reservation
@@ -350,7 +350,7 @@ def test_who_has_waited_in_vain_is_told_to_come_back(gate: Gate, backend: str, i
 
 def test_who_has_waited_in_vain_keeps_nobody_waiting_while_it_is_told_so() -> None:
     service, admission = Service(models()), Admission(ServerOptions(max_memory_bytes=1000))
-    first, second, third = (Session(service, Express(service), admission) for _ in range(3))
+    first, second, third = (Session(service, RequestCache(service), admission) for _ in range(3))
     for session, length, step in ((first, 600, NEED_DATA), (second, 900, Step.WAIT), (third, 300, Step.WAIT)):
         session.connection.feed(head("/v2/models/identity/infer", f"Content-Length: {length}"))
         assert session.next_event() is step

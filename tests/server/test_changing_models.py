@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamcodec import Tensor, encode_request
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
 from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
@@ -76,7 +76,7 @@ def test_a_model_that_is_not_ready_is_not_asked_on_the_quick_way() -> None:
 def test_another_registry_is_another_memory() -> None:
     """What one server remembers is its own."""
     services = [Service(ModelRegistry.of([_model(value)])) for value in (1, 2)]
-    expresses = [Express(service) for service in services]
+    expresses = [RequestCache(service) for service in services]
     for _ in range(2):
         found = [_data(answers(*both, REQUEST)[0])[:4] for both in zip(services, expresses, strict=True)]
         assert found == [b"[1.0", b"[2.0"]

@@ -22,12 +22,12 @@ import pytest
 from streamcodec import encode_request
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.http.scratch import SCRATCH_BYTES
-from streamcodec.runtime.patience import Phase, Taking
+from streamcodec.runtime.timeouts import Phase, WriteTimeout
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.channels import ProtocolChannel, SocketChannel
-from streamcodec.server.connection.express import Express
 from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.server.processes.loops import HAS_UVLOOP, new_loop
 from streamcodec.service import Inference, Model, ModelRegistry, Reply, Service
@@ -90,8 +90,8 @@ class Client:
         options = options or ServerOptions()
         service = Service(registry or models())
         self.outbox = Outbox()
-        self.session = Session(service, Express(service), Admission(options))
-        self.taking = Taking(options)
+        self.session = Session(service, RequestCache(service), Admission(options))
+        self.taking = WriteTimeout(options)
         self.channel = ProtocolChannel(self.session, self.taking, self.outbox, options.max_pipelined_bytes)
         self.transport = Transport()
         self.channel.connection_made(self.transport)
@@ -808,7 +808,7 @@ def test_a_socket_whose_client_takes_its_answer_in_pieces_is_waited_for_each_tim
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         options = ServerOptions(write_timeout=LONG, request_timeout=LONG)
-        with theirs, closing(SocketChannel(ours, Taking(options))) as channel, anyio.fail_after(LONG):
+        with theirs, closing(SocketChannel(ours, WriteTimeout(options))) as channel, anyio.fail_after(LONG):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(take, theirs)
                 await channel.send([bytes(size)])
@@ -821,7 +821,7 @@ def test_a_socket_whose_client_takes_nothing_is_given_up_in_time(backend: str) -
     async def main() -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        with theirs, closing(SocketChannel(ours, Taking(ServerOptions(write_timeout=0.1)))) as channel:
+        with theirs, closing(SocketChannel(ours, WriteTimeout(ServerOptions(write_timeout=0.1)))) as channel:
             with anyio.fail_after(LONG), pytest.raises(TimeoutError, match="does not read"):
                 await channel.send([bytes(16 << 20)])
             theirs.close()
@@ -844,8 +844,8 @@ def test_a_socket_is_read_for_as_long_as_it_is_looked_at(backend: str) -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        session = Session(service, Express(service), Admission(ServerOptions()))
-        with theirs, closing(SocketChannel(ours, Taking(ServerOptions()))) as channel:
+        session = Session(service, RequestCache(service), Admission(ServerOptions()))
+        with theirs, closing(SocketChannel(ours, WriteTimeout(ServerOptions()))) as channel:
             theirs.send(GET_LIVE)
             assert await channel.next_event(session, lambda _: LONG) is Step.SEND
             session.outgoing = []

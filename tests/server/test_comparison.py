@@ -21,7 +21,7 @@ import pytest
 from streamcodec import NEED_DATA
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Service
 from tests.corpus.reading import Case, read_corpus
@@ -80,7 +80,7 @@ def answers(sent: bytes) -> Answers:
     return found
 
 
-def answers_of_session(service: Service, express: Express, pieces: Iterable[bytes]) -> Answers:
+def answers_of_session(service: Service, express: RequestCache, pieces: Iterable[bytes]) -> Answers:
     """Bring the pieces of a message to a session, one after the other, and the end after them."""
     session: Any = Session(service, express, Admission(ServerOptions(max_connections=1)))
     sent = b""
@@ -105,7 +105,7 @@ def answers_of_session(service: Service, express: Express, pieces: Iterable[byte
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_way_of_coming_gets_the_same_answers_of_a_session(case: Case) -> None:
     service = service_for(case, is_inline=True)
-    express, ordinary = Express(service), OrdinaryWay(service)
+    express, ordinary = RequestCache(service), OrdinaryWay(service)
     for head, body in variants(case):
         wanted = answers_of_session(service, ordinary, [head + body])
         for way, pieces in ways(head, body).items():

@@ -12,7 +12,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.runtime import patience
+from streamcodec.runtime import timeouts
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import Service
 from tests.server.models import models
@@ -150,7 +150,7 @@ def _takes_connections(server: Stopping) -> bool:
 
 def test_a_connection_that_was_used_just_now_has_a_moment(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client may have sent the next request already. The moment is a long one here, and not used up."""
-    monkeypatch.setattr(patience, "_LAST_REQUEST_SECONDS", 600.0)
+    monkeypatch.setattr(timeouts, "_LAST_REQUEST_SECONDS", 600.0)
     options = ServerOptions(shutdown_timeout=600)
     with _server(backend, options) as server, Wire(server.address) as kept, Wire(server.address) as fresh:
         kept.send(GET_LIVE).response()

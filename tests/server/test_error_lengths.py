@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import request_of, service_for
 from tests.server.test_comparison import answers_of_session
@@ -93,7 +93,7 @@ def assert_short(case: Case, messages: Iterator[bytes]) -> None:
     """Send messages; no error may be long."""
     limits = {"max_head_bytes": str(1 << 20), "max_drain_bytes": str(1 << 20)}
     service = service_for(replace(case, options=limits | case.options), is_inline=True)
-    express = Express(service)
+    express = RequestCache(service)
     for message in messages:
         for status, body in answers_of_session(service, express, [message]):
             if status >= HTTPStatus.BAD_REQUEST:

@@ -21,7 +21,7 @@ from streamcodec.runtime.observation import Observers
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.dates import Dates
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Reply, Service, demo_models
 from streamcodec.transports.sockets.vectors import batches
@@ -35,14 +35,14 @@ FIXED = Dates(lambda: 0.0)
 CASES = [pytest.param(case, id=str(case)) for case in read_corpus() if case.kind in {"request", "http-request"}]
 
 
-class OrdinaryWay(Express):
+class OrdinaryWay(RequestCache):
     """No short cut."""
 
     def find(self, incoming: object, last: object = None) -> None:
         """Leave everything to the ordinary way."""
 
 
-class Counting(Express):
+class Counting(RequestCache):
     """Counts the requests that took the short cut."""
 
     count = 0
@@ -54,7 +54,7 @@ class Counting(Express):
         return answer
 
 
-def answers(service: Service, express: Express, message: bytes) -> list[bytes]:
+def answers(service: Service, express: RequestCache, message: bytes) -> list[bytes]:
     """Send a request over a connection of its own, and the end after it; return what is sent, step by step."""
     session = Session(service, express, Admission(ServerOptions(max_connections=1)), FIXED)
     sent, taken = [], 0
@@ -98,7 +98,7 @@ def test_every_case_of_the_corpus_is_answered_alike(case: Case, caplog: pytest.L
     caplog.set_level(logging.CRITICAL)
     message = request_of(case)
     service = service_for(case, is_inline=True)
-    ordinary, express = OrdinaryWay(service), Express(service)
+    ordinary, express = OrdinaryWay(service), RequestCache(service)
     wanted = answers(service, ordinary, message)
     assert answers(service, express, message) == wanted
     assert answers(service, express, message) == wanted
@@ -290,7 +290,7 @@ def test_a_request_for_another_host_is_refused_although_the_rest_of_its_head_is_
 @pytest.mark.parametrize("model", ["nobody", "identity/infer", "%"])
 def test_a_refusal_leaves_nothing_to_the_garbage_collector(model: str) -> None:
     service = Service(demo_models())
-    express = Express(service)
+    express = RequestCache(service)
     request = head(f"/v2/models/{model}", method="GET")
     answers(service, express, request)
     gc.collect()
@@ -375,7 +375,7 @@ def test_the_fields_of_a_service_are_in_each_answer(options: dict[str, Any], fie
 def test_a_refused_request_is_counted_for_its_model(wrong: tuple[bytes, bytes]) -> None:
     service = Service(demo_models())
     records = []
-    for express in (Express(service), OrdinaryWay(service)):
+    for express in (RequestCache(service), OrdinaryWay(service)):
         observe = Observers([]).of("")
         session = Session(service, express, Admission(ServerOptions()), FIXED, observe)
         session.connection.feed(infer_request().replace(*wrong))
@@ -412,7 +412,7 @@ def test_a_head_that_is_not_plain_is_read_once_and_by_the_ordinary_way(
 
     monkeypatch.setattr("streamcodec.http.server.read_plain_head", noted)
     service = Service(demo_models())
-    session = Session(service, Express(service), Admission(ServerOptions()), FIXED)
+    session = Session(service, RequestCache(service), Admission(ServerOptions()), FIXED)
     session.connection.feed(UNPLAIN[name])
     for _ in range(3):  # who looks first, who looks next, and the task that has waited
         assert not session.answer_at_once()

@@ -10,7 +10,7 @@ import pytest
 from streamcodec import NEED_DATA
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Model, ModelRegistry, Service
 from tests.server.models import models
@@ -77,7 +77,7 @@ def test_a_bomb_is_given_up(address: Address) -> None:
 
 def test_one_that_does_not_come_is_told_so() -> None:
     service = Service(_models())
-    session = Session(service, Express(service), Admission(ServerOptions()))
+    session = Session(service, RequestCache(service), Admission(ServerOptions()))
     session.connection.feed(_index(f"Content-Length: {len(READY)}", body=READY[:-1]))
     assert session.next_event() is NEED_DATA
     assert not session.is_spare

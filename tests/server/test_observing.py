@@ -25,7 +25,7 @@ from streamcodec.embedding.frontend import Frontend
 from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.server import ServerOptions, open_unix_listener
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import (
     Ending,
@@ -179,7 +179,7 @@ WAYS: dict[str, tuple[bytes, tuple[Any, ...], list[str]]] = {
 }
 
 
-def _serve(service: Service, express: Express, message: bytes, size: int) -> tuple[Recording, bytes]:
+def _serve(service: Service, express: RequestCache, message: bytes, size: int) -> tuple[Recording, bytes]:
     """Bring a message in pieces to a session whose clock goes on by a second whenever it is read."""
     recording = Recording()
     observers = Observers([recording], partial(next, itertools.count()))
@@ -205,10 +205,10 @@ def _serve(service: Service, express: Express, message: bytes, size: int) -> tup
 
 
 @pytest.mark.parametrize("size", [1 << 20, 1, 7])
-@pytest.mark.parametrize("express", [Express, OrdinaryWay])
+@pytest.mark.parametrize("express", [RequestCache, OrdinaryWay])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_has_its_record(
-    way: str, express: type[Express], size: int, caplog: pytest.LogCaptureFixture
+    way: str, express: type[RequestCache], size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     message, expected, told = WAYS[way]
@@ -232,9 +232,9 @@ def test_every_way_has_its_record(
     assert (record.model_seconds > 0) is (told is CALL)
 
 
-@pytest.mark.parametrize("express", [Express, OrdinaryWay])
+@pytest.mark.parametrize("express", [RequestCache, OrdinaryWay])
 @pytest.mark.parametrize("size", [1 << 20, 1])
-def test_requests_of_one_connection_have_a_record_each(express: type[Express], size: int) -> None:
+def test_requests_of_one_connection_have_a_record_each(express: type[RequestCache], size: int) -> None:
     service = Service(_models())
     refused = post(b"x" * 100, model="no")
     messages = [infer_request("quick"), GET_LIVE, refused, _with_id("threaded"), infer_request("quick")]
@@ -251,14 +251,14 @@ def test_requests_of_one_connection_have_a_record_each(express: type[Express], s
 def test_the_record_of_a_known_head_has_its_own_fields() -> None:
     service = Service(_models())
     requests = [infer_request("quick", f"traceparent: 00-{number}") for number in range(3)]
-    recording, _ = _serve(service, Express(service), b"".join(requests), 1 << 20)
+    recording, _ = _serve(service, RequestCache(service), b"".join(requests), 1 << 20)
     assert [record.field(b"traceparent") for record in recording.records] == [[b"00-0"], [b"00-1"], [b"00-2"]]
 
 
 @pytest.mark.parametrize("message", [b"", b"\r\n", GET_LIVE])
 def test_an_end_without_a_request_has_no_record(message: bytes) -> None:
     service = Service(_models())
-    recording, _ = _serve(service, Express(service), message, 1 << 20)
+    recording, _ = _serve(service, RequestCache(service), message, 1 << 20)
     assert len(recording.records) == (message == GET_LIVE)
 
 

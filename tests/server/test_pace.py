@@ -18,7 +18,7 @@ from streamcodec.runtime.models import pace
 from streamcodec.runtime.models.pace import run
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, Service
 from streamcodec.service.models.model import Outputs
@@ -63,7 +63,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "_usage", lambda: (Clock.waits, Clock.cpu_seconds))
 
 
-def _session(service: Service, kind: type[Express] = Express, model_timeout: float = 300.0) -> Session:
+def _session(service: Service, kind: type[RequestCache] = RequestCache, model_timeout: float = 300.0) -> Session:
     return Session(service, kind(service, model_timeout), Admission(ServerOptions()), FIXED)
 
 
@@ -308,7 +308,7 @@ def test_pipelined_requests_of_any_size_are_answered_in_order() -> None:
 def test_a_client_that_ends_in_the_middle_is_told_as_on_the_ordinary_way() -> None:
     service = _service()
     found = []
-    for kind in (OrdinaryWay, Express, Express):
+    for kind in (OrdinaryWay, RequestCache, RequestCache):
         session = _session(service, kind)
         session.connection.feed(MESSAGE[: NBYTES // 2])
         session.next_event()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamcodec.runtime.patience import Patience, Phase, Taking
+from streamcodec.runtime.timeouts import Phase, ReadTimeout, WriteTimeout
 from streamcodec.server import ServerOptions
 
 # How requests come
@@ -33,7 +33,7 @@ OPTIONS = ServerOptions(
 
 def _seconds_until_given_up(options: ServerOptions, client: Client, act: Callable[[float], None]) -> float:
     """Look every second from 0 on; return when it has been enough."""
-    patience = Patience(options, client)
+    patience = ReadTimeout(options, client)
     for second in range(5000):
         act(second)
         try:
@@ -85,7 +85,7 @@ def test_the_rate_is_an_average_and_0_is_none() -> None:
 
 def _pull_windows(client: Client, count: int, *, model_takes: float, client_takes: float) -> None:
     """Wait for windows of 100 bytes, each with one look and no more, and work on them in between."""
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     now = 0.0
     patience.look(now)
     patience.pause(now)
@@ -115,7 +115,7 @@ def test_waits_that_end_before_anybody_looks_again_count() -> None:
 
 def test_waits_that_are_looked_at_count_once() -> None:
     client = Client(Phase.BODY)
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     for second in range(1000):
         patience.look(float(second))
         patience.look(second + 0.5)
@@ -129,7 +129,7 @@ def test_waits_that_are_looked_at_count_once() -> None:
 
 def test_each_request_has_its_own_time() -> None:
     client = Client()
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     now = 0.0
     for number in range(1, 100):
         for client.phase, seconds in ((Phase.HEAD, 9), (Phase.HEADER, 9), (Phase.BODY, 9)):
@@ -143,7 +143,7 @@ def test_each_request_has_its_own_time() -> None:
 
 def test_heads_that_are_answered_between_two_looks_are_not_one_long_head() -> None:
     client = Client(Phase.HEAD)
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     for second in range(1000):
         client.request_count += 1
         client.received += 100
@@ -152,7 +152,7 @@ def test_heads_that_are_answered_between_two_looks_are_not_one_long_head() -> No
 
 def test_a_request_that_begins_between_two_looks_has_its_whole_time() -> None:
     client = Client(Phase.BODY, request_count=1)
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     for second in range(500):
         client.received += 100
         patience.look(float(second))
@@ -199,7 +199,7 @@ LIMITS = ["idle_timeout", "head_timeout", "header_timeout", "read_timeout", "req
 def test_somebody_looks_four_times_within_the_shortest_limit(shortest: str) -> None:
     times: dict[str, Any] = {name: 8.0 if name == shortest else 80.0 for name in LIMITS}
     options = replace(OPTIONS, **times)
-    assert Patience(options, Client()).look(0.0) == 2.0
+    assert ReadTimeout(options, Client()).look(0.0) == 2.0
 
 
 @pytest.mark.parametrize("start", [0.0, 1e6])
@@ -209,7 +209,7 @@ def test_somebody_looks_four_times_within_the_shortest_limit(shortest: str) -> N
 def test_the_next_look_is_no_later_than_the_end(phase: Phase, limit: int, start: float) -> None:
     options = replace(OPTIONS, read_timeout=10 if phase is Phase.BODY else 1000)
     client = Client(phase, request_count=7, received=10_000)
-    patience = Patience(options, client)
+    patience = ReadTimeout(options, client)
     patience.look(start)
     assert patience.look(start + limit - 0.25) == 0.25
     with pytest.raises(TimeoutError):
@@ -218,7 +218,7 @@ def test_the_next_look_is_no_later_than_the_end(phase: Phase, limit: int, start:
 
 def test_a_whole_request_ends_exactly_with_its_time() -> None:
     client = Client(Phase.BODY)
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     for second in range(1000):
         client.received += 1000
         assert patience.look(float(second)) == min(2.5, 1000 - second)
@@ -228,7 +228,7 @@ def test_a_whole_request_ends_exactly_with_its_time() -> None:
 
 def test_every_byte_is_followed_by_the_whole_time_without_one() -> None:
     client = Client(Phase.BODY, received=500)
-    patience = Patience(replace(OPTIONS, min_rate=0), client)
+    patience = ReadTimeout(replace(OPTIONS, min_rate=0), client)
     patience.look(50.0)
     patience.look(57.0)
     client.received += 1
@@ -240,7 +240,7 @@ def test_every_byte_is_followed_by_the_whole_time_without_one() -> None:
 
 def test_who_has_lost_its_memory_is_given_up_at_the_next_look() -> None:
     client = Client(Phase.BODY)
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     patience.look(0.0)
     client.has_lost = True
     with pytest.raises(TimeoutError):
@@ -250,7 +250,7 @@ def test_who_has_lost_its_memory_is_given_up_at_the_next_look() -> None:
 def test_what_came_with_the_header_is_no_merit_of_the_tensors() -> None:
     """Else a long JSON header would pay for tensors that never come."""
     client = Client(Phase.HEADER, received=0)
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     patience.look(0.0)
     client.phase, client.received = Phase.BODY, 100_000
     patience.look(5.0)
@@ -265,7 +265,7 @@ def test_what_came_with_the_header_is_no_merit_of_the_tensors() -> None:
 
 def test_a_wait_that_was_never_looked_at_counts_from_when_it_began() -> None:
     client = Client(Phase.BODY)
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     patience.look(0.0)
     for now in range(1, 10):
         patience.pause(float(now))  # nobody looks, but the client is waited for all the time
@@ -274,7 +274,7 @@ def test_a_wait_that_was_never_looked_at_counts_from_when_it_began() -> None:
 
 
 def test_a_wait_that_ends_gives_the_next_one_the_whole_time_without_a_byte() -> None:
-    patience = Patience(replace(OPTIONS, min_rate=0), Client(Phase.BODY))
+    patience = ReadTimeout(replace(OPTIONS, min_rate=0), Client(Phase.BODY))
     for second in range(0, 900, 9):
         patience.look(float(second))
         patience.resume()
@@ -282,7 +282,7 @@ def test_a_wait_that_ends_gives_the_next_one_the_whole_time_without_a_byte() -> 
 
 def test_work_between_two_looks_is_not_counted_as_waiting() -> None:
     client = Client(Phase.BODY)
-    patience = Patience(OPTIONS, client)
+    patience = ReadTimeout(OPTIONS, client)
     patience.look(0.0)
     patience.look(6.0)
     patience.pause(6.0)
@@ -295,7 +295,7 @@ def test_work_between_two_looks_is_not_counted_as_waiting() -> None:
 # How answers are taken
 
 
-def _taken_until(taking: Taking, rate: float, pause: float = 0.0, answers: float = math.inf) -> float:
+def _taken_until(taking: WriteTimeout, rate: float, pause: float = 0.0, answers: float = math.inf) -> float:
     """Wait for a client that takes so many bytes a second; return when it has been enough, -1 for never.
 
     Args:
@@ -322,20 +322,20 @@ def _taken_until(taking: Taking, rate: float, pause: float = 0.0, answers: float
 
 def test_answers_are_taken_at_a_minimum_rate_and_within_a_time_in_all() -> None:
     options = ServerOptions(write_timeout=10, min_rate=100, request_timeout=1000)
-    assert _taken_until(Taking(options), 0) == 10, "the client takes nothing"
-    assert _taken_until(Taking(options), 2) == 10, "a byte now and then"
-    assert _taken_until(Taking(options), 50) == 20, "half of what is wanted"
-    assert _taken_until(Taking(options), 100) == 1000
-    assert _taken_until(Taking(options), 100, answers=500) == -1
-    assert _taken_until(Taking(options), 50, answers=2) == 20, "what it is late by is summed up over all answers"
-    assert _taken_until(Taking(options), 100, pause=9) == 1000, "time in which nothing was there to be taken"
+    assert _taken_until(WriteTimeout(options), 0) == 10, "the client takes nothing"
+    assert _taken_until(WriteTimeout(options), 2) == 10, "a byte now and then"
+    assert _taken_until(WriteTimeout(options), 50) == 20, "half of what is wanted"
+    assert _taken_until(WriteTimeout(options), 100) == 1000
+    assert _taken_until(WriteTimeout(options), 100, answers=500) == -1
+    assert _taken_until(WriteTimeout(options), 50, answers=2) == 20, "what it is late by is summed up over all answers"
+    assert _taken_until(WriteTimeout(options), 100, pause=9) == 1000, "time in which nothing was there to be taken"
     none = ServerOptions(write_timeout=10, min_rate=0, request_timeout=1000)
-    assert _taken_until(Taking(none), 2) == 1000
+    assert _taken_until(WriteTimeout(none), 2) == 1000
 
 
-def _taking(**changes: Any) -> Taking:  # noqa: ANN401 - of the options
+def _taking(**changes: Any) -> WriteTimeout:  # noqa: ANN401 - of the options
     options = ServerOptions(write_timeout=10, min_rate=100, request_timeout=1000)
-    return Taking(replace(options, **changes))
+    return WriteTimeout(replace(options, **changes))
 
 
 @pytest.mark.parametrize(("write_timeout", "request_timeout"), [(8.0, 80.0), (80.0, 8.0)])

@@ -15,8 +15,8 @@ import pytest
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
 from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models.model import Outputs
@@ -202,7 +202,7 @@ def test_a_session_takes_so_many_events_at_once() -> None:
     registry = models()
     registry.add(Model(name="takes", predict=lambda request: dict(request.inputs)))
     service = Service(registry)
-    session = Session(service, Express(service), Admission(ServerOptions()))
+    session = Session(service, RequestCache(service), Admission(ServerOptions()))
     request = head("/v2/models/takes/infer", f"Content-Length: {len(body)}") + body
     turns = 0
     while request or (event := session.next_event()) in {NEED_DATA, NEED_TURN}:

@@ -21,9 +21,9 @@ from streamcodec import NEED_DATA, NEED_TURN, RemoteProtocolError
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.server.connection import lingering
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
-from streamcodec.server.connection.lingering import Rest
+from streamcodec.server.connection.lingering import UnreadRest
 from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.server.sockets.accepting import accept_connections
 from streamcodec.service import Service
@@ -58,7 +58,7 @@ def test_a_refused_client_that_dawdles_is_cut_off_in_time(backend: str) -> None:
 
 
 def test_what_is_left_of_a_refused_request_ends_once() -> None:
-    rest = Rest()
+    rest = UnreadRest()
     assert rest.next_event() is not True
     rest.receive_eof()
     assert rest.next_event() is True
@@ -228,7 +228,7 @@ def test_a_request_that_waits_for_its_tensors_has_what_its_header_has_taken() ->
     desk = Admission(ServerOptions(max_memory_bytes=budget_bytes))
     assert Reservation(desk.budget).ask(40 * MIB)
     service = Service(models())
-    session = Session(service, Express(service), desk)
+    session = Session(service, RequestCache(service), desk)
     count, nbytes = 300_000, 30 * MIB
     written = {"name": "x", "shape": [count], "datatype": "FP32", "data": [0] * count}
     sent = {"name": "y", "shape": [nbytes], "datatype": "UINT8", "parameters": {"binary_data_size": nbytes}}
@@ -259,7 +259,7 @@ def test_who_waits_for_a_turn_does_not_lose_its_memory_to_others() -> None:
     """The client has sent all; that its body is decompressed late, beside others, is not its fault."""
     desk = Admission(ServerOptions(max_memory_bytes=4 * MIB))
     service = Service(models())
-    session = Session(service, Express(service), desk)
+    session = Session(service, RequestCache(service), desk)
     text = json.dumps({"inputs": [{"name": "x", "shape": [3 * MIB], "datatype": "UINT8", "data": []}]}).encode()
     text = text.replace(b'"data": []', b'"parameters": {"binary_data_size": %d}' % (3 * MIB))
     body = gzip.compress(text + bytes(3 * MIB), mtime=0)
@@ -307,7 +307,7 @@ def test_where_all_seats_are_taken_that_is_told_in_words() -> None:
     options = ServerOptions(max_connections=1)
     service = Service(models())
     desk = Admission(options)
-    first, second = (Session(service, Express(service), desk) for _ in range(2))
+    first, second = (Session(service, RequestCache(service), desk) for _ in range(2))
     for session in (first, second):
         session.connection.feed(infer_request()[:-1])
         session.next_event()
@@ -334,7 +334,7 @@ def test_that_a_client_has_gone_is_no_news_but_for_who_debugs(caplog: pytest.Log
 
 def _session() -> Session:
     service = Service(models())
-    return Session(service, Express(service), Admission(ServerOptions()))
+    return Session(service, RequestCache(service), Admission(ServerOptions()))
 
 
 def _sent(session: Session) -> bytes:

@@ -18,7 +18,7 @@ from streamcodec.engine import machine
 from streamcodec.engine.memory import placement
 from streamcodec.server import Server, ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.express import Express
+from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
 from streamcodec.service.memory.budget import Budget, Reservation
@@ -156,7 +156,7 @@ def _failing(*_: object) -> Any:  # noqa: ANN401 - never returns
 
 def _session() -> Session:
     service = Service(_registry())
-    return Session(service, Express(service), Admission(ServerOptions()))
+    return Session(service, RequestCache(service), Admission(ServerOptions()))
 
 
 def test_a_request_is_refused_where_its_session_has_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from streamcodec.service.routes import without_secret
 from streamcodec.service.uploads.kept import Uploads
-from streamcodec.service.uploads.portion import Portion, UploadService
+from streamcodec.service.uploads.part import UploadPart, UploadService
 from tests.service.requests import answer, head
 
 KIB = 1 << 10
@@ -173,7 +173,7 @@ def test_no_byte_is_copied_or_received_twice() -> None:
     visit.append(5000, len(BODY) - 5000)
     assert visit.exchange.inference is first
     target = memoryview(first.decoder.get_buffer())
-    assert isinstance(visit.exchange.decoder, Portion)
+    assert isinstance(visit.exchange.decoder, UploadPart)
     assert visit.exchange.decoder.get_buffers()[0] == target
     assert visit.body is not None
     visit.body.get_buffer()[:10] = BODY[5000:5010]

@@ -1,4 +1,4 @@
-"""Answers: finds the end of each answer on a connection, and reads no more of it than that takes.
+"""AnswerReader: finds the end of each answer on a connection, and reads no more of it than that takes.
 
 A load generator must not be slower than the server. So the body is only counted, and a head is parsed only if it
 differs from the one before. The heads of a server usually change once a second, with their date. The answers are not
@@ -31,7 +31,7 @@ class InvalidAnswerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class AnswerHead:
     """What a head says about its answer."""
 
     status: int
@@ -44,10 +44,10 @@ class Head:
     """Whether the server closes the connection."""
 
 
-_NO_HEAD: Final = Head(0, 0, is_chunked=False, closes=False)
+_NO_HEAD: Final = AnswerHead(0, 0, is_chunked=False, closes=False)
 
 
-class Answers:
+class AnswerReader:
     """Reads the answers of one connection, one after the other.
 
     Attributes:
@@ -56,7 +56,7 @@ class Answers:
 
     def __init__(self) -> None:
         """Begin before the first answer."""
-        self.head: Head = _NO_HEAD
+        self.head: AnswerHead = _NO_HEAD
         self._known = b""
         self._usual_bytes = -1
         self._is_between = True
@@ -152,17 +152,17 @@ class Answers:
         return True
 
 
-def _parsed(head: bytes) -> Head:
+def _parsed(head: bytes) -> AnswerHead:
     first = _STATUS.match(head)
     if first is None:
         raise InvalidAnswerError
     status = int(first[2])
     closes = _CLOSES.search(head) is not None or (first[1] == b"0" and _STAYS.search(head) is None)
     if status in _INTERIM or status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
-        return Head(status, 0, is_chunked=False, closes=closes)
+        return AnswerHead(status, 0, is_chunked=False, closes=closes)
     if _CHUNKED.search(head) is not None:
-        return Head(status, None, is_chunked=True, closes=closes)
+        return AnswerHead(status, None, is_chunked=True, closes=closes)
     length = _LENGTH.search(head)
     if length is None:
-        return Head(status, None, is_chunked=False, closes=True)
-    return Head(status, int(length[1]), is_chunked=False, closes=closes)
+        return AnswerHead(status, None, is_chunked=False, closes=True)
+    return AnswerHead(status, int(length[1]), is_chunked=False, closes=closes)

@@ -10,8 +10,8 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from streamcodec.cli.benching.answers import Answers
-from streamcodec.cli.benching.plan import Plan
+from streamcodec.cli.benching.answers import AnswerReader
+from streamcodec.cli.benching.plan import LoadPlan
 
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _SCRATCH: Final = memoryview(bytearray(256 << 10))
@@ -20,7 +20,7 @@ _SCRATCH: Final = memoryview(bytearray(256 << 10))
 _NOTHING: Final = memoryview(b"")
 
 
-class Connection:
+class LoadConnection:
     """A connection, with at most one request at a time.
 
     Attributes:
@@ -33,7 +33,7 @@ class Connection:
         received_bytes: how much has arrived.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LoadPlan) -> None:
         """Prepare; `open` connects."""
         self._plan = plan
         self._request = memoryview(plan.request)
@@ -45,7 +45,7 @@ class Connection:
         self.is_busy: bool = False
         self.due: float = 0.0
         self.begun: float = 0.0
-        self.answers: Answers = Answers()
+        self.answers: AnswerReader = AnswerReader()
         self.sent_bytes: int = 0
         self.received_bytes: int = 0
 
@@ -66,7 +66,7 @@ class Connection:
             raise
         self._socket, self._send, self._receive = sock, sock.send, sock.recv_into
         self.number = sock.fileno()
-        self.answers = Answers()
+        self.answers = AnswerReader()
         self._unsent = _NOTHING
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class Connection:
         return True
 
 
-def _connected(plan: Plan) -> socket.socket:
+def _connected(plan: LoadPlan) -> socket.socket:
     if plan.socket_path is not None:
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(plan.timeout)

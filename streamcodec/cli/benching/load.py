@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from streamcodec.cli.benching.answers import InvalidAnswerError
-from streamcodec.cli.benching.connections import Connection
-from streamcodec.cli.benching.plan import Measured, Plan
+from streamcodec.cli.benching.connections import LoadConnection
+from streamcodec.cli.benching.plan import LoadPlan, Measured
 from streamcodec.cli.benching.schedule import Closed, Open, Schedule
 
 _OK: Final = 200
@@ -31,7 +31,7 @@ _TICK: Final = 0.1
 class Load:
     """The connections of one process."""
 
-    def __init__(self, plan: Plan, is_stopped: Callable[[], bool]) -> None:
+    def __init__(self, plan: LoadPlan, is_stopped: Callable[[], bool]) -> None:
         """Prepare; `run` connects.
 
         Args:
@@ -41,10 +41,10 @@ class Load:
         self._plan = plan
         self._is_stopped = is_stopped
         self._poller = _Poller(is_exact=plan.rate is not None)
-        self._connections = [Connection(plan) for _ in range(plan.concurrency)]
-        self._by_number: dict[int, Connection] = {}
-        self._idle: list[Connection] = []
-        self._broken: list[Connection] = []
+        self._connections = [LoadConnection(plan) for _ in range(plan.concurrency)]
+        self._by_number: dict[int, LoadConnection] = {}
+        self._idle: list[LoadConnection] = []
+        self._broken: list[LoadConnection] = []
         self._measured = Measured()
 
     def run(self) -> Measured:
@@ -106,14 +106,14 @@ class Load:
         while self._idle and (due := schedule.due(now)) is not None:
             self._begin(self._idle.pop(), due, now)
 
-    def _begin(self, connection: Connection, due: float, now: float) -> None:
+    def _begin(self, connection: LoadConnection, due: float, now: float) -> None:
         try:
             if not connection.begin(due, now):
                 self._poller.watch_sending(connection.number, is_sending=True)
         except OSError as error:
             self._fail(connection, _cause(error))
 
-    def _go_on(self, connection: Connection, schedule: Schedule) -> None:
+    def _go_on(self, connection: LoadConnection, schedule: Schedule) -> None:
         """Do what can be done on a connection that is ready; if its answer is complete, begin the next request."""
         if not connection.is_busy:
             self._reopen_idle(connection)
@@ -132,7 +132,7 @@ class Load:
         if is_complete:
             self._complete(connection, schedule)
 
-    def _complete(self, connection: Connection, schedule: Schedule) -> None:
+    def _complete(self, connection: LoadConnection, schedule: Schedule) -> None:
         now = time.perf_counter()
         measured, head = self._measured, connection.answers.head
         connection.is_busy = False
@@ -157,30 +157,30 @@ class Load:
         for connection in broken:
             self._reopen(connection)
 
-    def _fail(self, connection: Connection, cause: str) -> None:
+    def _fail(self, connection: LoadConnection, cause: str) -> None:
         self._measured.errors[cause] += 1
         self._drop(connection)
         self._broken.append(connection)
 
-    def _reopen_idle(self, connection: Connection) -> None:
+    def _reopen_idle(self, connection: LoadConnection) -> None:
         self._idle.remove(connection)
         self._drop(connection)
         self._reopen(connection)
 
-    def _reopen(self, connection: Connection) -> None:
+    def _reopen(self, connection: LoadConnection) -> None:
         try:
             self._open(connection)
         except OSError as error:
             self._measured.errors[_cause(error)] += 1
             self._broken.append(connection)
 
-    def _open(self, connection: Connection) -> None:
+    def _open(self, connection: LoadConnection) -> None:
         connection.open()
         self._by_number[connection.number] = connection
         self._poller.watch(connection.number)
         self._idle.append(connection)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: LoadConnection) -> None:
         del self._by_number[connection.number]
         self._poller.forget(connection.number)
         connection.close()

@@ -1,4 +1,4 @@
-"""Plan: what a run does, and what it has measured."""
+"""LoadPlan: what a run does, and what it has measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SATURATED: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """What a run sends, and how."""
 
     host: str
@@ -38,7 +38,7 @@ class Plan:
     socket_path: str | None = None
     """Of a Unix socket, in place of host and port; None for TCP."""
 
-    def shared(self, processes: int) -> list[Plan]:
+    def shared(self, processes: int) -> list[LoadPlan]:
         """Return the plans of several processes, which together do what this one says."""
         shares = [self.concurrency // processes + (each < self.concurrency % processes) for each in range(processes)]
         return [

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from streamcodec.cli.benching.load import Load
-from streamcodec.cli.benching.plan import Measured, Plan
+from streamcodec.cli.benching.plan import LoadPlan, Measured
 
 
 class Stop:
@@ -64,7 +64,7 @@ def stopping() -> Iterator[Stop]:
             signal.signal(signal.SIGINT, before)
 
 
-def run_plan(plan: Plan, processes: int, stop: Stop) -> Measured:
+def run_plan(plan: LoadPlan, processes: int, stop: Stop) -> Measured:
     """Run a plan.
 
     Args:
@@ -91,7 +91,7 @@ def run_plan(plan: Plan, processes: int, stop: Stop) -> Measured:
     return whole
 
 
-def _fork(plan: Plan, stop: Stop) -> int:
+def _fork(plan: LoadPlan, stop: Stop) -> int:
     """Start a process; return the end of the pipe that it writes to."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -103,7 +103,7 @@ def _fork(plan: Plan, stop: Stop) -> int:
     return reading
 
 
-def _work(plan: Plan, stop: Stop, writing: int) -> NoReturn:
+def _work(plan: LoadPlan, stop: Stop, writing: int) -> NoReturn:
     """Measure in a process of its own, send the result, and end it. The terminal may send Ctrl-C here, too."""
     stop.children = []
     status = 1

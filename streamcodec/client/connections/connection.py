@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from streamcodec.client.exchange import Exchange
+from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.lane.tensors import Lane
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
@@ -71,7 +71,7 @@ class Connection:
         self._received = 0
         self._sent = 0
 
-    def start(self, exchange: Exchange) -> list[Part]:
+    def start(self, exchange: ClientExchange) -> list[Part]:
         """Begin an exchange; return the parts to send."""
         self._received = self.http.incoming.received
         return exchange.start(self.http, paced=self._is_paced, lane=self.lane)
@@ -81,11 +81,11 @@ class Connection:
         """Whether the next exchange can begin, as far as is visible. Ask only between two exchanges."""
         return self.http.is_reusable and not has_input(self.socket)
 
-    def may_have_died(self, exchange: Exchange) -> bool:
+    def may_have_died(self, exchange: ClientExchange) -> bool:
         """Tell whether an exchange that has failed here can be repeated on another connection."""
         return self.is_kept and exchange.is_repeatable and self._is_silent
 
-    def failure(self, exchange: Exchange, error: Exception, lost: ConnectionError | None) -> Exception:
+    def failure(self, exchange: ClientExchange, error: Exception, lost: ConnectionError | None) -> Exception:
         """Return what to raise for an error that has ended an exchange early.
 
         Args:

@@ -34,7 +34,7 @@ class Waiter(Protocol):
 WaiterT = TypeVar("WaiterT", bound=Waiter)
 
 
-class Pool:
+class ConnectionPool:
     """The connections of one client. Several threads may call its methods."""
 
     def __init__(self, max_connections: int, keepalive_expiry: float) -> None:

@@ -37,7 +37,7 @@ class Arena:
             self._collect()
             return sum(map(len, self._free))
 
-    def take(self, nbytes: int) -> Block | None:
+    def take(self, nbytes: int) -> ArenaBlock | None:
         """Return a block of so many bytes, at a multiple of 64; None if there is no room in one piece."""
         size = max(-(-nbytes // LANE_ALIGNMENT), 1) * LANE_ALIGNMENT
         with self._lock:
@@ -48,7 +48,7 @@ class Arena:
                     return self._block(free[:size], nbytes)
         return None
 
-    def take_largest(self) -> Block | None:
+    def take_largest(self) -> ArenaBlock | None:
         """Return the largest free block; None if there is none."""
         with self._lock:
             self._collect()
@@ -63,8 +63,8 @@ class Arena:
         offset = int(octets.ctypes.data) - self._address
         return offset if 0 <= offset <= len(self._octets) - octets.nbytes else None
 
-    def _block(self, place: range, nbytes: int) -> Block:
-        return Block(self._octets, place, nbytes, self._returned)
+    def _block(self, place: range, nbytes: int) -> ArenaBlock:
+        return ArenaBlock(self._octets, place, nbytes, self._returned)
 
     def _collect(self) -> None:
         """Add the blocks that have been given back, and join those that touch."""
@@ -79,7 +79,7 @@ class Arena:
         self._free = joined
 
 
-class Block:
+class ArenaBlock:
     """A part of an arena, as long as this object or an array of it exists.
 
     Attributes:
@@ -90,7 +90,7 @@ class Block:
     def __init__(self, memory: Octets, place: range, nbytes: int, returned: deque[range]) -> None:
         """Take a part that is free."""
         self.offset: int = place.start
-        self._lease = _Lease(memory, place, nbytes, returned)
+        self._lease = _ArenaLease(memory, place, nbytes, returned)
         self.octets: Octets = np.asarray(self._lease)
 
     def keep(self, nbytes: int) -> None:
@@ -98,7 +98,7 @@ class Block:
         self._lease.keep(-(-nbytes // LANE_ALIGNMENT) * LANE_ALIGNMENT)
 
 
-class _Lease:
+class _ArenaLease:
     """Owns a part of an arena as long as arrays of it exist."""
 
     __slots__ = ("__array_interface__", "_memory", "_place", "_returned")

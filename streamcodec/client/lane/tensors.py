@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from streamcodec.client.lane.arena import Arena, Block, Octets
+from streamcodec.client.lane.arena import Arena, ArenaBlock, Octets
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, EndOfMessage, TensorReceived
 from streamcodec.engine.limits import Limits
@@ -172,7 +172,7 @@ class LaneCall:
         message: the request without its tensors.
     """
 
-    def __init__(self, message: EncodedMessage, sent: list[tuple[int, Octets]], room: Block | None) -> None:
+    def __init__(self, message: EncodedMessage, sent: list[tuple[int, Octets]], room: ArenaBlock | None) -> None:
         """Begin with tensors that are in the memory, and with room for the answer."""
         self.message: EncodedMessage = replaced(message, parts=message.parts[:1], body_length=message.header_length)
         self._sent = sent

@@ -1,4 +1,4 @@
-"""Rest: a message from a byte on, as the body of `PATCH` (draft-ietf-httpbis-resumable-upload)."""
+"""UploadRest: a message from a byte on, as the body of `PATCH` (draft-ietf-httpbis-resumable-upload)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamcodec.engine.message import Part
 from streamcodec.formats.v2.encoder import EncodedMessage
 
 
-class Rest:
+class UploadRest:
     """The bytes of a message that the server does not have."""
 
     def __init__(self, message: EncodedMessage, offset: int) -> None:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from streamcodec.client.errors import ServerError
-from streamcodec.client.exchange import Exchange, Placing
+from streamcodec.client.exchange import ClientExchange, Placing
 from streamcodec.client.fields import Field
-from streamcodec.client.uploads.rest import Rest
+from streamcodec.client.uploads.rest import UploadRest
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.encoder import EncodedMessage
@@ -115,7 +115,7 @@ class Uploading:
         Raises:
             LocalProtocolError: some parts of the message can be made only once.
         """
-        if not Exchange("POST", target, fields, message, limits).is_repeatable:
+        if not ClientExchange("POST", target, fields, message, limits).is_repeatable:
             raise LocalProtocolError(
                 "windows of a resumable request are made again after a break; give Rows an iterable, not an iterator"
             )
@@ -135,7 +135,7 @@ class Uploading:
         self._reached = 0
         self._failures = 0
 
-    def next_exchange(self) -> Exchange:
+    def next_exchange(self) -> ClientExchange:
         """Return the exchange to be done next."""
         if self._location is None:
             fields = [
@@ -146,14 +146,16 @@ class Uploading:
                 ("Upload-Length", str(self._message.body_length)),
                 ("Content-Length", "0"),
             ]
-            return Exchange("POST", self._target, fields, None, self._limits)
+            return ClientExchange("POST", self._target, fields, None, self._limits)
         if self._offset is None:
-            return Exchange("HEAD", self._location, [*self._fields, _INTEROP], None, self._limits)
-        rest = Rest(self._message, self._offset)
+            return ClientExchange("HEAD", self._location, [*self._fields, _INTEROP], None, self._limits)
+        rest = UploadRest(self._message, self._offset)
         fields = [*self._fields, _INTEROP]
-        return Exchange("PATCH", self._location, fields, self._message, self._limits, placing=self._placing, rest=rest)
+        return ClientExchange(
+            "PATCH", self._location, fields, self._message, self._limits, placing=self._placing, rest=rest
+        )
 
-    def succeeded(self, exchange: Exchange) -> bool:
+    def succeeded(self, exchange: ClientExchange) -> bool:
         """Take an exchange that has succeeded; return whether it has the answer of the model.
 
         Raises:
@@ -173,7 +175,7 @@ class Uploading:
                 self._reached, self._failures = self._offset, 0
         return False
 
-    def failed(self, exchange: Exchange, error: OSError | MessageError, *, is_over: bool) -> float:
+    def failed(self, exchange: ClientExchange, error: OSError | MessageError, *, is_over: bool) -> float:
         """Take an exchange that has failed; return the seconds before the next one.
 
         Args:
@@ -215,14 +217,14 @@ class Uploading:
         kind = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
         return kind(f"{error}; gave up after {self._failures} failures without progress, {reached}")
 
-    def _location_of(self, exchange: Exchange) -> str:
+    def _location_of(self, exchange: ClientExchange) -> str:
         location = (exchange.field(b"location") or "").removeprefix(self._origin)
         if exchange.status != _CREATED or not location.startswith("/") or location.startswith("//"):
             msg = "the server has not begun an upload; does it offer uploads that can be resumed?"
             raise RemoteProtocolError(msg, code=ErrorCode.UPLOAD_MISMATCH, status_hint=502)
         return location
 
-    def _offset_of(self, exchange: Exchange) -> int:
+    def _offset_of(self, exchange: ClientExchange) -> int:
         text = exchange.field(b"upload-offset") or ""
         if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
             msg = "the server does not say where the upload goes on (Upload-Offset)"

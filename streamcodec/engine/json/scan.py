@@ -1,7 +1,7 @@
 """JSON scan: the structure of a text, found while it comes in.
 
-A `Block` is a block of text with its `marks`. It says which values begin and end there, how many there are, and whether
-the block begins or ends within a string. A text of numbers costs little more than a search for its commas.
+A `TextBlock` is a block of text with its `marks`. It says which values begin and end there, how many there are, and
+whether the block begins or ends within a string. A text of numbers costs little more than a search for its commas.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAIN: Final = tuple(bytes([byte]) for byte in b'"[]{}\\')
 
 
 @record()
-class Block:
+class TextBlock:
     """A part of a text, with its commas and brackets, but not those in strings. All arrays have the shape [count]."""
 
     text: bytes
@@ -96,7 +96,7 @@ class Scanner:
         self.offset += len(block)
         return True
 
-    def scan(self, block: bytes) -> Block:
+    def scan(self, block: bytes) -> TextBlock:
         """Read a block, and return it with its marks.
 
         Raises:
@@ -119,7 +119,7 @@ class Scanner:
         if len(depths) and int(depths.max()) > self._limits.max_json_depth:
             place = int(places[int(np.argmax(depths > self._limits.max_json_depth))])
             raise too_deep(start + place, self._limits)
-        return Block(
+        return TextBlock(
             text=block,
             offset=start,
             places=places,

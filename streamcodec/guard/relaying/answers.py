@@ -1,4 +1,4 @@
-"""Answers: reads the heads of plain answers, for relays. Sans-IO.
+"""PlainAnswers: reads the heads of plain answers, for relays. Sans-IO.
 
 A plain answer has a body of a known length, and another answer may follow it. Its head has a form in which nothing can
 be read in two ways: each field on one line, with one space after the colon. One expression reads it. Every other answer
@@ -26,7 +26,7 @@ _PLAIN_HOPS: Final = {b"connection", b"keep-alive"}
 """Fields about the connection that say nothing about the answer. With the others, it goes the ordinary way."""
 
 
-class Answer:
+class PlainAnswer:
     """The head of a plain answer.
 
     Attributes:
@@ -46,7 +46,7 @@ class Answer:
         self.length: int = length
 
 
-class Answers:
+class PlainAnswers:
     """Reads the heads of answers; one for all connections of a guard.
 
     Servers send the same head for a second, until its date changes. So heads are remembered by their exact bytes.
@@ -55,9 +55,9 @@ class Answers:
     def __init__(self, limits: Limits) -> None:
         """Begin with none; the limits bound heads."""
         self._limits = limits
-        self._known: Cache[bytes, Answer] = Cache(MAX_ENTRIES, MAX_HEAD_BYTES)
+        self._known: Cache[bytes, PlainAnswer] = Cache(MAX_ENTRIES, MAX_HEAD_BYTES)
 
-    def find(self, data: bytes) -> Answer | None:
+    def find(self, data: bytes) -> PlainAnswer | None:
         """Read the head with which some bytes begin.
 
         Args:
@@ -76,7 +76,7 @@ class Answers:
         return known
 
 
-def _read(text: bytes, limits: Limits) -> Answer | None:
+def _read(text: bytes, limits: Limits) -> PlainAnswer | None:
     """Read a head."""
     found = _HEAD.fullmatch(text)
     if found is None or len(text) > min(limits.max_head_bytes, limits.max_field_bytes):
@@ -100,4 +100,4 @@ def _read(text: bytes, limits: Limits) -> Answer | None:
         sent.append(b"%b: %b" % (name, value))
     if length is None or status in _WITHOUT_CONTENT:
         return None
-    return Answer(status, text, b"\r\n".join((*sent, b"", b"")), length)
+    return PlainAnswer(status, text, b"\r\n".join((*sent, b"", b"")), length)

@@ -19,7 +19,7 @@ from typing import TypeVar
 import anyio
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
-from streamcodec.runtime.patience import Look
+from streamcodec.runtime.timeouts import Look
 from streamcodec.server.connection.channels import SocketChannel
 from streamcodec.transports import aio, turns
 from streamcodec.transports.source import READ_BYTES, EventSource

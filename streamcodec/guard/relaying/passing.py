@@ -8,22 +8,22 @@ from typing import ClassVar, Protocol
 
 from streamcodec.engine.events import NeedData, NeedTurn
 from streamcodec.guard.pieces import Pieces
-from streamcodec.guard.relaying.answers import Answer
+from streamcodec.guard.relaying.answers import PlainAnswer
 from streamcodec.guard.relaying.pump import PUMP_BYTES
-from streamcodec.guard.relaying.requests import Request
+from streamcodec.guard.relaying.requests import PlainRequest
 from streamcodec.guard.upstream import Held
 from streamcodec.http.connection import State
 from streamcodec.http.messages import HttpEvent
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.server import ServerConnection
-from streamcodec.server.connection.express import is_urgent
+from streamcodec.server.connection.requestcache import is_urgent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
     """A request that a relay has begun to pass on; the task goes on, at these bytes."""
 
-    request: Request
+    request: PlainRequest
     """Its head and its JSON header have been sent, or are the first of the `unsent`."""
     held: Held | None
     """The connection on which it was sent; None if the request was refused, or its client has gone."""
@@ -33,7 +33,7 @@ class Passed:
     """Bytes of its body that have not come."""
     come: bytes
     """Of the answer: what has come, or its head if the relay has begun to pass it back."""
-    answer: Answer | None
+    answer: PlainAnswer | None
     """What has been passed back in part; then the next two matter."""
     answer_unsent: list[memoryview]
     """Bytes of the answer that have come and were not sent."""
@@ -105,7 +105,7 @@ class Passage(Protocol):
         """Whether the current request may take so much memory in all."""
         ...
 
-    def begins(self, request: Request) -> None:
+    def begins(self, request: PlainRequest) -> None:
         """Report that a request is passed on."""
         ...
 
@@ -113,7 +113,7 @@ class Passage(Protocol):
         """Report that an answer is sent."""
         ...
 
-    def ends(self, request: Request) -> None:
+    def ends(self, request: PlainRequest) -> None:
         """Report that the answer has been sent."""
         ...
 

@@ -25,16 +25,16 @@ from typing import Any, Final, cast
 
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import NEED_DATA
-from streamcodec.guard.relaying.answers import Answer
+from streamcodec.guard.relaying.answers import PlainAnswer
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Incoming, Passage, Passed
 from streamcodec.guard.relaying.pump import PUMP_BYTES, Pump, Readiness
-from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, Request
+from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, PlainRequest
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.http.messages import HttpEvent
 from streamcodec.http.scratch import SCRATCH_BYTES
-from streamcodec.runtime.patience import Look, first_timeout
+from streamcodec.runtime.timeouts import Look, first_timeout
 from streamcodec.server.sockets.accepting import brings_health_check
 from streamcodec.transports import turns
 from streamcodec.transports.sync import input_poll, received
@@ -88,10 +88,10 @@ class Relay:
         self._down = Pump(self._from_server, self._answer_drained, shared.pipes)
         self._is_fresh = True
         self._data = b""
-        self._coming: Request | None = None
-        self._request: Request | None = None
+        self._coming: PlainRequest | None = None
+        self._request: PlainRequest | None = None
         self._come = b""
-        self._answer: Answer | None = None
+        self._answer: PlainAnswer | None = None
         self._held: Held | None = None
         self._server = self._socket
         self._server_poll: Any  # while there is `_held`
@@ -192,12 +192,12 @@ class Relay:
         found = self._coming or self._requests.find(self._data, self._client) if come else None
         if found is NEED_DATA:
             return
-        if isinstance(found, Request) and len(self._data) < found.size <= SCRATCH_BYTES:
+        if isinstance(found, PlainRequest) and len(self._data) < found.size <= SCRATCH_BYTES:
             self._coming = found
-        elif not (isinstance(found, Request) and self._passes_on(found)):
+        elif not (isinstance(found, PlainRequest) and self._passes_on(found)):
             self._event = self._given_up()
 
-    def _passes_on(self, request: Request) -> bool:
+    def _passes_on(self, request: PlainRequest) -> bool:
         """Send what has come of a request to the server behind; return whether it may have got something."""
         left = request.size - len(self._data)
         body = memoryview(self._data)[len(request.text) :]
@@ -294,7 +294,7 @@ class Relay:
             self._hand_over()
             self._leave_to_task()
         elif self._down.is_over:
-            request, self._request, self._answer = cast("Request", self._request), None, None
+            request, self._request, self._answer = cast("PlainRequest", self._request), None, None
             self._channel.count(self._down.sent)
             self._passage.ends(request)
             self._from_client.start(self._socket)
@@ -331,7 +331,7 @@ class Relay:
         if self._answer is not None:
             self._channel.count(self._down.sent)
         self._event = Passed(
-            request=cast("Request", self._request),
+            request=cast("PlainRequest", self._request),
             held=self._held if failure is None else None,
             unsent=self._up.unsent(),
             left=self._up.left,

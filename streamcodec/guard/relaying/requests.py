@@ -1,4 +1,4 @@
-"""Requests: recognizes the requests that a relay passes on. Sans-IO.
+"""PlainRequests: recognizes the requests that a relay passes on. Sans-IO.
 
 These are inferences with a JSON header, and questions without a body, as health checks are, if their heads are plain
 (`read_plain_head`). Head and JSON header have come in one read, or the head in one and the body's beginning in the
@@ -68,7 +68,7 @@ class Known:
         self.outgoing: bytes = b"%b %b HTTP/1.1\r\n%b\r\n" % (head.method.encode(), permit.target.encode(), lines)
 
 
-class Request:
+class PlainRequest:
     """A request that was accepted by its head and its JSON header.
 
     Attributes:
@@ -97,7 +97,7 @@ _Header = tuple[int | None, int, bool, bytes]
 """The key of a JSON header: its declared length and that of the body, whether `null` may be NaN, and its bytes."""
 
 
-class Requests:
+class PlainRequests:
     """Recognizes requests; one for all connections of a guard."""
 
     def __init__(self, limits: Limits, authority: str, gate: Gate) -> None:
@@ -114,7 +114,7 @@ class Requests:
         self._heads: Cache[tuple[str, bytes], Known] = Cache(MAX_ENTRIES, MAX_HEAD_BYTES + _MAX_CLIENT_BYTES)
         self._headers: Cache[_Header, Sequence[TensorSpec]] = Cache(MAX_ENTRIES, _MAX_HEADER_BYTES + 64)
 
-    def find(self, data: bytes, client: str) -> Request | NeedData | None:
+    def find(self, data: bytes, client: str) -> PlainRequest | NeedData | None:
         """Recognize a request by its head and its JSON header.
 
         Args:
@@ -139,7 +139,7 @@ class Requests:
         try:
             key = known.declared, known.length, known.permit.null_is_nan, header
             tensors = self._headers.get(key) if header else ()
-            return Request(known, text, self._tensors(key) if tensors is None else tensors, self._limits)
+            return PlainRequest(known, text, self._tensors(key) if tensors is None else tensors, self._limits)
         except MessageError:
             return None
 

@@ -77,7 +77,7 @@ class MethodError(RemoteProtocolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class AllowedRoute:
     """What may pass on a route."""
 
     methods: tuple[str, ...]
@@ -89,7 +89,7 @@ class Passage:
 
 
 _EXTENSIONS: Final = [
-    (name, re.compile(pattern), Passage(methods, check))
+    (name, re.compile(pattern), AllowedRoute(methods, check))
     for name, pattern, methods, check in (
         ("generate", f"{_MODEL}/generate(?:_stream)?", _WRITE, BodyCheck.INPUTS),
         ("repository", f"{_REPOSITORY}/index", _WRITE, BodyCheck.DOCUMENT),
@@ -111,7 +111,7 @@ _EXTENSIONS: Final = [
 """Routes of extensions, by the names that allow them."""
 
 _PROTOCOL: Final = {
-    resource: Passage(
+    resource: AllowedRoute(
         resource.methods, BodyCheck.MESSAGE if resource is Resource.MODEL_INFER else BodyCheck.NOTHING, resource
     )
     for resource in Resource
@@ -119,7 +119,7 @@ _PROTOCOL: Final = {
 }
 """Routes of the V2 protocol. The index of the repository is part of an extension here."""
 
-_ANY: Final = Passage((), BodyCheck.NOTHING)
+_ANY: Final = AllowedRoute((), BodyCheck.NOTHING)
 
 
 class Routes:
@@ -139,7 +139,7 @@ class Routes:
             msg = f"{name!r} cannot be allowed; what can is {', '.join(ALLOWANCES)}"
             raise LocalProtocolError(msg)
 
-    def find(self, method: str, path: str, *, has_body: bool) -> Passage:
+    def find(self, method: str, path: str, *, has_body: bool) -> AllowedRoute:
         """Return what may pass.
 
         Args:
@@ -161,7 +161,7 @@ class Routes:
             raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
         return passage
 
-    def _passage(self, path: str) -> Passage:
+    def _passage(self, path: str) -> AllowedRoute:
         """Return what may pass on a path."""
         resource = _resource(path)
         if resource in _PROTOCOL:

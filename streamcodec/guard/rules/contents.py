@@ -26,7 +26,7 @@ _ELEMENTS_BYTES: Final = 128 << 10
 _unpack: Final = struct.Struct("<I").unpack_from
 
 
-class _Check(Protocol):
+class _ContentCheck(Protocol):
     """Checks one tensor."""
 
     def take(self, part: memoryview, left: int) -> None:
@@ -55,7 +55,7 @@ class Contents:
             header_length: bytes before the first tensor, for the offsets of errors.
             limits: `max_element_bytes` applies.
         """
-        self._tensors: deque[tuple[int, _Check | None]] = deque()
+        self._tensors: deque[tuple[int, _ContentCheck | None]] = deque()
         self._left = 0
         offset = header_length
         for spec in tensors:
@@ -88,7 +88,7 @@ class Contents:
                 self._tensors.popleft()
 
 
-def _check_of(spec: TensorSpec, offset: int, limits: Limits) -> _Check | None:
+def _check_of(spec: TensorSpec, offset: int, limits: Limits) -> _ContentCheck | None:
     """Return the check of a tensor; None if there is nothing to check, as for JSON tensors."""
     if not spec.is_binary:
         return None

@@ -41,7 +41,7 @@ AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]
 """Waits for the next event of a request."""
 
 
-class Departure(Protocol):
+class ClientWatch(Protocol):
     """A client that may leave while its model works."""
 
     has_left: bool
@@ -52,7 +52,7 @@ class Departure(Protocol):
         ...
 
 
-Watch = Callable[[anyio.CancelScope], Departure]
+Watch = Callable[[anyio.CancelScope], ClientWatch]
 """Begins to watch a client. If the client leaves, the scope is cancelled."""
 
 _T = TypeVar("_T")
@@ -89,7 +89,7 @@ class Caller:
         Raises:
             ConnectionResetError: the client has left, and the model was cancelled.
         """
-        client: Departure | None = None
+        client: ClientWatch | None = None
         work = Work(self._reservation)
         time = _Time(self._timeout, work)
         pull = partial(time.uncounted, pull)
@@ -136,7 +136,7 @@ class Caller:
 
         return await self._workers.run(time.work, partial(_run, inference, wait))
 
-    async def _await(self, inference: Inference, pull: AsyncPull, client: Departure | None) -> Reply:
+    async def _await(self, inference: Inference, pull: AsyncPull, client: ClientWatch | None) -> Reply:
         resolved = inference.resolved
         if isinstance(inference, LaneInference):
             try:
@@ -244,7 +244,7 @@ async def _no_windows() -> HttpEvent:
     raise LocalProtocolError("no model asks for windows of a request that has come")
 
 
-def _unwatched(_: anyio.CancelScope) -> Departure:
+def _unwatched(_: anyio.CancelScope) -> ClientWatch:
     return _Unwatched()
 
 

@@ -23,14 +23,14 @@ from typing import Final, Protocol
 from streamcodec.engine.memory.pool import Pool
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.service.memory.budget import Budget, Reservation
-from streamcodec.service.uploads.portion import UploadService
+from streamcodec.service.uploads.part import UploadService
 
 RESERVED_PLACES: Final = 64
 """Most connections without a seat. A new connection loses its place only after this many others have come. Its first
 request is read before that."""
 
 
-class Conversation(Hashable, Protocol):
+class Admitted(Hashable, Protocol):
     """The part of a session that admission needs."""
 
     reservation: Reservation
@@ -68,8 +68,8 @@ class Admission:
         """Prepare; the options limit the connections. The budget also counts the idle blocks of the pool."""
         self._max_connections = options.max_connections
         self._max_requests = options.max_requests_per_connection
-        self._guests: OrderedDict[Conversation, Guest] = OrderedDict()
-        self._served: set[Conversation] = set()
+        self._guests: OrderedDict[Admitted, Guest] = OrderedDict()
+        self._served: set[Admitted] = set()
         self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
         self.uploads: UploadService | None = None
         self.is_stopping = False
@@ -85,14 +85,14 @@ class Admission:
         """How many connections there are."""
         return len(self._guests)
 
-    def enter(self, session: Conversation, guest: Guest) -> bool:
+    def enter(self, session: Admitted, guest: Guest) -> bool:
         """Let a new connection in; return whether there was room. An idle connection may be closed for it."""
         if self.free_places <= 0 and not self._evict(self._guests):
             return False
         self._guests[session] = guest
         return True
 
-    def admits(self, session: Conversation) -> bool:
+    def admits(self, session: Admitted) -> bool:
         """Whether a connection has a seat, or gets a free one. It keeps the seat until it ends."""
         if session in self._served:
             return True
@@ -101,7 +101,7 @@ class Admission:
             self._served.add(session)
         return has_seat
 
-    def makes_room(self, session: Conversation) -> bool:
+    def makes_room(self, session: Admitted) -> bool:
         """Give a connection the seat of one that is idle; return whether there was one."""
         return not self.is_closed and self._evict(self._served) and self.admits(session)
 
@@ -111,31 +111,31 @@ class Admission:
             self.admits(session)
         self.is_closed = True
 
-    def keeps_another(self, session: Conversation) -> bool:
+    def keeps_another(self, session: Admitted) -> bool:
         """Whether the connection may send another request and one more after it, and needs no other's seat."""
         return session.request_count + 1 < self._max_requests and not self.is_stopping and self.admits(session)
 
-    def keeps(self, session: Conversation) -> bool:
+    def keeps(self, session: Admitted) -> bool:
         """Whether the connection may send another request."""
         return not self.is_stopping and session.request_count < self._max_requests and self.admits(session)
 
-    def used(self, session: Conversation, *, is_last: bool = False) -> None:
+    def used(self, session: Admitted, *, is_last: bool = False) -> None:
         """Report that a request is over, so its connection is idle; after the last one it is the first to be closed."""
         if session in self._guests:
             self._guests.move_to_end(session, last=not is_last)
 
-    def dismiss(self, session: Conversation) -> None:
+    def dismiss(self, session: Admitted) -> None:
         """Close a connection as soon as possible: another one goes on with its upload."""
         if (guest := self._guests.get(session)) is not None:
             guest.leave()
 
-    def forget(self, session: Conversation) -> None:
+    def forget(self, session: Admitted) -> None:
         """Free the place and the memory of a connection that has ended."""
         self._guests.pop(session, None)
         self._served.discard(session)
         session.reservation.release()
 
-    def _evict(self, candidates: Container[Conversation]) -> bool:
+    def _evict(self, candidates: Container[Admitted]) -> bool:
         """Close the candidate that has been idle for the longest time; return whether there was one."""
         for session in [*self._guests]:
             guest = self._guests[session]

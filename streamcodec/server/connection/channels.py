@@ -18,7 +18,7 @@ import anyio
 
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.engine.memory.rows import Rows
-from streamcodec.runtime.patience import Look, Taking
+from streamcodec.runtime.timeouts import Look, WriteTimeout
 from streamcodec.server.connection.leaving import has_ended, has_left, takes_more
 from streamcodec.server.connection.outbox import Outbox
 from streamcodec.server.connection.session import Session, Step
@@ -121,7 +121,7 @@ class Channel(Protocol):
 class SocketChannel:
     """A non-blocking socket."""
 
-    def __init__(self, sock: Socket, taking: Taking) -> None:
+    def __init__(self, sock: Socket, taking: WriteTimeout) -> None:
         """Take over the socket; `taking` says how long to wait for the client to read."""
         self._socket = sock
         self._limit = _TakingLimit(taking)
@@ -181,7 +181,7 @@ class SocketChannel:
 class _TakingLimit(aio.ProgressLimit):
     """A limit for a client that must read its answers."""
 
-    def __init__(self, taking: Taking) -> None:
+    def __init__(self, taking: WriteTimeout) -> None:
         """Begin before the first answer."""
         super().__init__(None)
         self._taking = taking
@@ -204,7 +204,7 @@ class ProtocolChannel(EventProtocol[Any]):
     source: EventSource[Any]
     given: int  # of `EventProtocol`; it is assigned here, so type checkers need a declaration here, too
 
-    def __init__(self, session: Session, taking: Taking, outbox: Outbox, max_pipelined_bytes: int) -> None:
+    def __init__(self, session: Session, taking: WriteTimeout, outbox: Outbox, max_pipelined_bytes: int) -> None:
         """Prepare for `connection_made`. The outbox of the event loop sends small answers."""
         super().__init__(session)
         self._outbox = outbox

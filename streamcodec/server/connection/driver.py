@@ -20,10 +20,10 @@ from streamcodec.runtime.models.calls import Caller
 from streamcodec.runtime.models.workers import Workers
 from streamcodec.runtime.observation import BODY, MODEL
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.patience import Patience, Taking
+from streamcodec.runtime.timeouts import ReadTimeout, WriteTimeout
 from streamcodec.server.connection.channels import Channel
-from streamcodec.server.connection.departures import Departures
-from streamcodec.server.connection.lingering import Rest
+from streamcodec.server.connection.disconnects import DisconnectWatcher
+from streamcodec.server.connection.lingering import UnreadRest
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service.observing import RequestRecord
 from streamcodec.transports.sockets.vectors import Parts
@@ -43,14 +43,16 @@ class Driver:
         taking: says how long its channel waits for the client to read.
     """
 
-    def __init__(self, session: Session, workers: Workers, departures: Departures, options: ServerOptions) -> None:
+    def __init__(
+        self, session: Session, workers: Workers, departures: DisconnectWatcher, options: ServerOptions
+    ) -> None:
         """Prepare to serve."""
         self._departures = departures
         self.session = session
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
-        self._patience = Patience(options, session)
-        self.taking: Taking = Taking(options)
+        self._patience = ReadTimeout(options, session)
+        self.taking: WriteTimeout = WriteTimeout(options)
         self._channel: Channel | None = None
         self._is_waiting = True
         self._is_stopping = False
@@ -207,7 +209,7 @@ class Driver:
         """Let the client read the response before the connection is closed, although it is still sending."""
         self._is_waiting = True
         with anyio.move_on_after(self._options.linger_timeout), suppress(TimeoutError):
-            await channel.next_event(Rest(), self._look_at_rest)
+            await channel.next_event(UnreadRest(), self._look_at_rest)
 
 
 async def _counted(channel: Channel, parts: Parts, record: RequestRecord) -> None:

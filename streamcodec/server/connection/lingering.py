@@ -31,7 +31,7 @@ _LINGERING_AT_ONCE: Final = 64
 """Most refused connections that stay open until their clients have read the refusal."""
 
 
-class Rest:
+class UnreadRest:
     """Drops bytes until the input ends, or there are too many. An event source whose only event is this end."""
 
     def __init__(self) -> None:
@@ -115,4 +115,4 @@ async def refuse(sock: socket.socket, refusal: bytes, seconds: float) -> None:
         with suppress(BlockingIOError):  # bytes that have arrived are read in any case
             sock.recv(_BUFFER_BYTES)
         with anyio.move_on_after(seconds):
-            await aio.next_event(sock, Rest())
+            await aio.next_event(sock, UnreadRest())

@@ -29,10 +29,10 @@ from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.models.pace import run_inline
 from streamcodec.runtime.observation import Observation, Observe
-from streamcodec.runtime.patience import Phase
+from streamcodec.runtime.timeouts import Phase
 from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.dates import Dates
-from streamcodec.server.connection.express import Express, Recognized, is_urgent
+from streamcodec.server.connection.requestcache import Recognized, RequestCache, is_urgent
 from streamcodec.service import Inference, Reply, ResolvedHead, Service, unavailable_reply
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.memory.lane import SharedMemory
@@ -93,7 +93,7 @@ class Session:
     def __init__(
         self,
         service: Service,
-        express: Express,
+        express: RequestCache,
         admission: Admission,
         dates: Dates | None = None,
         observe: Observe | None = None,

@@ -69,7 +69,7 @@ def _do_nothing() -> None:
     pass
 
 
-class _Worker:
+class _WorkerProcess:
     """A process, from its start to its end."""
 
     def __init__(self, pid: int, channel: socket.socket, begin_heartbeat: Callable[[], Heartbeat]) -> None:
@@ -132,12 +132,12 @@ class _Place:
     """
 
     def __init__(self) -> None:
-        self.worker: _Worker | None = None
+        self.worker: _WorkerProcess | None = None
         self.due = math.inf
         self._short_lives = 0
         self._false_starts = 0
 
-    def lost(self, worker: _Worker) -> bool:
+    def lost(self, worker: _WorkerProcess) -> bool:
         """Plan for the next worker; return whether there is any sense in it."""
         self.worker = None
         now = time.monotonic()
@@ -218,7 +218,7 @@ class _Supervisor:
         self._kill_at = math.inf
 
     @property
-    def _workers(self) -> list[_Worker]:
+    def _workers(self) -> list[_WorkerProcess]:
         return [place.worker for place in self._places if place.worker is not None]
 
     def run(self) -> int:
@@ -328,7 +328,7 @@ class _Supervisor:
             listener.close()
         self._left_behind.clear()
 
-    def _give_up(self, worker: _Worker) -> None:
+    def _give_up(self, worker: _WorkerProcess) -> None:
         if worker.is_given_up:
             return
         worker.is_given_up = True
@@ -342,7 +342,7 @@ class _Supervisor:
 
     # Starting and ending
 
-    def _replace(self, place: _Place, worker: _Worker, status: int) -> None:
+    def _replace(self, place: _Place, worker: _WorkerProcess, status: int) -> None:
         makes_sense = place.lost(worker)
         is_first = len(self._places) == 1 and not worker.is_ready
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
@@ -385,7 +385,7 @@ class _Supervisor:
             _work(self._work, theirs)
         theirs.close()
         ours.setblocking(False)
-        place.worker = _Worker(pid, ours, lambda: Heartbeat(self._attention, self._beat_seconds))
+        place.worker = _WorkerProcess(pid, ours, lambda: Heartbeat(self._attention, self._beat_seconds))
 
 
 def _work(work: Work, channel: socket.socket) -> NoReturn:

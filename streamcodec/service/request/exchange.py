@@ -40,7 +40,7 @@ from streamcodec.service.request.inference import Inference, ResolvedHead
 from streamcodec.service.request.plan import Plan
 from streamcodec.service.routes import find_route
 from streamcodec.service.service import Service
-from streamcodec.service.uploads.portion import Portion, UploadService
+from streamcodec.service.uploads.part import UploadPart, UploadService
 
 _NO_REPLY: Final = Reply(status=500)
 _OK: Final = 200
@@ -143,11 +143,11 @@ class Exchange:
         self.arrival: Arrival | None = None
         self.watch: RequestWatch | None = None
         self.memory: SharedMemory | None = None
-        self.portion: Portion | None = None
+        self.portion: UploadPart | None = None
         self.on_give_way: Callable[[], object] | None = None
 
     @property
-    def decoder(self) -> Decoder[RequestHeader] | Collector | Portion:
+    def decoder(self) -> Decoder[RequestHeader] | Collector | UploadPart:
         """The receiver of the body, after `ExchangeStep.RECEIVE`.
 
         Raises:
@@ -315,7 +315,7 @@ class Exchange:
             raise LocalProtocolError(msg)
         return self._request
 
-    def _carry(self, portion: Portion, uploads: UploadService) -> ExchangeStep:
+    def _carry(self, portion: UploadPart, uploads: UploadService) -> ExchangeStep:
         """Receive a message of an upload.
 
         Raises:
@@ -333,7 +333,7 @@ class Exchange:
         self.reservation.is_short = True
         return self._with_little_memory(inference)
 
-    def _end(self, portion: Portion, uploads: UploadService) -> ExchangeStep | None:
+    def _end(self, portion: UploadPart, uploads: UploadService) -> ExchangeStep | None:
         """Answer a message of an upload that is not its last one; None if the model answers."""
         if not portion.is_last:
             reply = uploads.acknowledgement(portion)

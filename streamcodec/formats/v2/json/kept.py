@@ -16,7 +16,7 @@ import numpy as np
 from streamcodec.engine.errors import LimitExceededError, MessageError
 from streamcodec.engine.json.marks import OPEN_ARRAY
 from streamcodec.engine.json.objectend import WHITE_SPACE
-from streamcodec.engine.json.scan import DIGITS_PER_VALUE, LONG_BYTES, Block
+from streamcodec.engine.json.scan import DIGITS_PER_VALUE, LONG_BYTES, TextBlock
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 
@@ -49,7 +49,7 @@ class KeptText:
         """Leave out text up to an offset of the header."""
         self._end = offset
 
-    def add(self, block: Block, start: int, end: int) -> None:
+    def add(self, block: TextBlock, start: int, end: int) -> None:
         """Add a part of a block."""
         part, offset = block.text[start:end], block.offset + start
         if not part:
@@ -68,7 +68,7 @@ class KeptText:
         self._value_count += sum(len(match[0]) // DIGITS_PER_VALUE for match in _LONG_NUMBER.finditer(part))
 
     def find(
-        self, resolved: re.Pattern[bytes], depth: int, block: Block, start: int, end: int
+        self, resolved: re.Pattern[bytes], depth: int, block: TextBlock, start: int, end: int
     ) -> tuple[str, int] | None:
         """Search for the beginning of a member in the part that is added next.
 

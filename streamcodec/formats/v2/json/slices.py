@@ -25,7 +25,7 @@ from streamcodec.engine.datatypes import Datatype
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, MessageError, RemoteProtocolError
 from streamcodec.engine.json.longtext import LongText
 from streamcodec.engine.json.marks import COMMA, OPEN_OBJECT
-from streamcodec.engine.json.scan import LONG_BYTES, Block
+from streamcodec.engine.json.scan import LONG_BYTES, TextBlock
 from streamcodec.engine.json.text import parse_slice
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.memory.placement import aligned_bytes
@@ -156,7 +156,7 @@ class Cutter:
         self._rest = [block[comma + 1 :]]
         return part
 
-    def cut(self, block: Block, position: int) -> tuple[Slice | None, int | None]:
+    def cut(self, block: TextBlock, position: int) -> tuple[Slice | None, int | None]:
         """Cut a block from a position on.
 
         Returns:
@@ -188,7 +188,7 @@ class Cutter:
         self._keep(block.text[position:], block.string_offset)
         return part, None
 
-    def _end(self, block: Block, close: int | None) -> int | None:
+    def _end(self, block: TextBlock, close: int | None) -> int | None:
         return None if close is None else int(block.places[close])
 
     def cut_end(self) -> Slice:
@@ -213,7 +213,7 @@ class Cutter:
             msg = f"a value that is no string has {size} bytes or more, {self._limits.max_json_text_bytes} are allowed"
             raise LimitExceededError(msg, limit="max_json_text_bytes", path=self._path)
 
-    def _take_long(self, long: LongText, block: Block) -> int:
+    def _take_long(self, long: LongText, block: TextBlock) -> int:
         """Read a block of a long string; return how far it was read."""
         end = len(block.text) if block.string_end is None else block.string_end
         long.take(block.text[:end], is_last=block.string_end is not None)
@@ -227,7 +227,7 @@ class Cutter:
         missing = long.sent_bytes - len(long.stand_in)
         self._taken_out = TakenOut(place=self._rest_bytes - 1, missing_bytes=missing, value=value)
 
-    def _cut_curly(self, block: Block, position: int, index: int) -> Slice:
+    def _cut_curly(self, block: TextBlock, position: int, index: int) -> Slice:
         """Cut after a curly bracket. The object that it opens is closed, so that it is a value, which is refused."""
         self.is_foreign = True
         opens = block.kinds[index] == OPEN_OBJECT

@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn, Protocol
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
 from streamcodec.engine.json.marks import COMMA
 from streamcodec.engine.json.objectend import WHITE_SPACE
-from streamcodec.engine.json.scan import Block, Scanner
+from streamcodec.engine.json.scan import Scanner, TextBlock
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.json.kept import KeptText, opening_of
 from streamcodec.formats.v2.json.slices import DATA_DEPTH, Cutter, Slice, SlicedData
@@ -190,7 +190,7 @@ class HeaderStream:
                 array.values.cutter.cut_end().parse(self._limits, is_cut=True)
         self._parse_entries(array, array.entry or KeptText(self._scanner.offset), b"")
 
-    def _read_root(self, block: Block, position: int) -> int:
+    def _read_root(self, block: TextBlock, position: int) -> int:
         """Keep text of the root up to the next array of entries; return how far it goes."""
         text, root = block.text, self._root
         if self._has_ended or not root.nbytes:
@@ -232,7 +232,7 @@ class HeaderStream:
         self._seen.add(key)
         self._array = _Array(key, self._items[key])
 
-    def _read_array(self, array: _Array, block: Block, position: int) -> Generator[None, None, int]:
+    def _read_array(self, array: _Array, block: TextBlock, position: int) -> Generator[None, None, int]:
         """Read entries up to the end of the array or of the block, or to the values of the last; return how far."""
         close = block.first(block.depths < _ARRAY_DEPTH, position)
         first, last = block.index(position), len(block.places) if close is None else close
@@ -264,7 +264,7 @@ class HeaderStream:
         self._array = None
         return end
 
-    def _find_values(self, array: _Array, entry: KeptText, block: Block, position: int, stop: int) -> int | None:
+    def _find_values(self, array: _Array, entry: KeptText, block: TextBlock, position: int, stop: int) -> int | None:
         """Search for the values of an entry that is kept; return where they begin, or None if not in this block."""
         found = entry.find(_DATA_OPENING, DATA_DEPTH, block, position, stop) if array.items.has_data else None
         if found is None:
@@ -279,7 +279,7 @@ class HeaderStream:
         array.values = _Values(array.items.begin(members), Cutter(block.offset + start, f"{path}.data", self._limits))
         return start
 
-    def _read_values(self, values: _Values, block: Block, position: int) -> int:
+    def _read_values(self, values: _Values, block: TextBlock, position: int) -> int:
         """Read values up to the end of the array or of the block; return how far."""
         part, end = values.cutter.cut(block, position)
         values.take(part)

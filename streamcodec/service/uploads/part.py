@@ -1,4 +1,4 @@
-"""Portion: what one message brings of an upload, and the decision whether it may. Sans-IO.
+"""UploadPart: what one message brings of an upload, and the decision whether it may. Sans-IO.
 
 The requests are those of draft-ietf-httpbis-resumable-upload: a request for inference with `Upload-Complete` begins an
 upload, `HEAD` tells its offset, `PATCH` appends, and `DELETE` cancels it. The answer to the last portion is that of the
@@ -33,7 +33,7 @@ _INTERRUPTIONS: Final = frozenset({ErrorCode.TRUNCATED, ErrorCode.CONNECTION_CLO
 Fields = list[tuple[str, str]]
 
 
-class Portion:
+class UploadPart:
     """The body of one message: a receiver that passes all bytes on to the decoder of the upload.
 
     It differs from the decoder in one point: the message of HTTP may end before that of the upload.
@@ -123,7 +123,7 @@ class UploadService:
         self._service = service
         self.uploads: Uploads = uploads
 
-    def open(self, head: RequestHead) -> Reply | Portion | None:
+    def open(self, head: RequestHead) -> Reply | UploadPart | None:
         """Decide on a request by its head.
 
         Returns:
@@ -142,7 +142,7 @@ class UploadService:
         last = is_last(head)
         return None if last is None or head.method != "POST" else self._begin(head, last=last)
 
-    def acknowledgement(self, portion: Portion) -> Reply:
+    def acknowledgement(self, portion: UploadPart) -> Reply:
         """Reply to a portion that is not the last one, and has come completely."""
         upload = portion.upload
         state = self._state(upload)
@@ -150,11 +150,11 @@ class UploadService:
             return Reply(status=204, headers=state)
         return Reply(status=201, headers=[("Location", UPLOADS + upload.id), *state])
 
-    def may_go_on(self, portion: Portion, refusal: MessageError | None) -> bool:
+    def may_go_on(self, portion: UploadPart, refusal: MessageError | None) -> bool:
         """Whether an upload goes on although this message of it has failed."""
         return refusal is not None and refusal.code in _INTERRUPTIONS and portion.upload.can_go_on
 
-    def _begin(self, head: RequestHead, *, last: bool) -> Reply | Portion | None:
+    def _begin(self, head: RequestHead, *, last: bool) -> Reply | UploadPart | None:
         try:
             is_inference = find_route(head.target).resource is Resource.MODEL_INFER
         except MessageError:
@@ -172,9 +172,9 @@ class UploadService:
             return None if last else unavailable_reply("the server has the maximum number of uploads", retry_after=1)
         interim = [("Location", UPLOADS + upload.id), self._limits(upload)]
         fields = [("Upload-Draft-Interop-Version", INTEROP_VERSION), *interim] if knows_interim(head) else []
-        return Portion(upload, head.content_length or 0, is_last=last, interim=fields)
+        return UploadPart(upload, head.content_length or 0, is_last=last, interim=fields)
 
-    def _open(self, head: RequestHead, name: str) -> Reply | Portion:
+    def _open(self, head: RequestHead, name: str) -> Reply | UploadPart:
         if head.method not in _METHODS:
             msg = f"an upload answers {', '.join(_METHODS)}, not {shown(head.method)}"
             error = RemoteProtocolError(msg, code=ErrorCode.METHOD_NOT_ALLOWED, status_hint=405)
@@ -187,7 +187,7 @@ class UploadService:
             return Reply(status=204)
         return Reply(status=204, headers=[*self._state(upload), ("Cache-Control", "no-store")])
 
-    def _append(self, head: RequestHead, name: str) -> Reply | Portion:
+    def _append(self, head: RequestHead, name: str) -> Reply | UploadPart:
         last, offset, nbytes = is_last(head), number(head, b"upload-offset"), head.content_length
         if not is_partial(head):
             raise _mismatch("the media type of what is appended is application/partial-upload", 415)
@@ -208,7 +208,7 @@ class UploadService:
         if ends_wrong or declared not in {None, upload.length}:
             msg = f"the upload has {upload.length} bytes; this piece ends at byte {end}"
             return _refusal(_mismatch(msg), self._state(upload))
-        return Portion(upload, nbytes, is_last=last)
+        return UploadPart(upload, nbytes, is_last=last)
 
     def _check_still_there(self, upload: Upload) -> None:
         """Refuse to go on if the model has been removed or replaced meanwhile.

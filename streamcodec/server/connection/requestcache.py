@@ -1,4 +1,4 @@
-"""Express: recognizes the heads of usual requests, and answers small ones that have come whole in one step.
+"""RequestCache: recognizes the heads of usual requests, and answers small ones that have come whole in one step.
 
 The ordinary way of a request handles bodies of any size in any pieces. A small request arrives as a whole, in one read,
 and its model may run at once. Then nothing must be kept between two steps, which saves most of the cost. A larger one
@@ -137,7 +137,7 @@ class Recognized:
         return RequestHead(method=method, target=target, fields=fields, content_length=self.length)
 
 
-class Express:
+class RequestCache:
     """Answers whole small requests; one for all connections of a service."""
 
     def __init__(self, service: Service, model_timeout: float = math.inf) -> None:

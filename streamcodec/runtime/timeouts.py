@@ -1,4 +1,4 @@
-"""Patience: how long a server waits for a client, in every phase of a request. Time is an argument: no clock here.
+"""ReadTimeout: how long a server waits for a client, in every phase of a request. Time is an argument: no clock here.
 
 Whoever waits *looks* from time to time, at least four times within the shortest limit. A look needs no timer of its
 own. It finds out how far the request has come, and so when its phase began; the code that answers need not report it.
@@ -83,7 +83,7 @@ def first_timeout(options: ServerOptions) -> float:
     return min(options.read_timeout, options.header_timeout, options.request_timeout)
 
 
-class Patience:
+class ReadTimeout:
     """The time limits for what one client sends."""
 
     def __init__(self, options: ServerOptions, session: Waited) -> None:
@@ -180,7 +180,7 @@ class Patience:
         return min(end, now + enough - self._waited)
 
 
-class Taking:
+class WriteTimeout:
     """The time limits for how one client reads its answers."""
 
     def __init__(self, options: ServerOptions) -> None:

@@ -1,4 +1,4 @@
-"""Departures: cancels a model on the event loop if its client has left.
+"""DisconnectWatcher: cancels a model on the event loop if its client has left.
 
 Two cases look the same from here: a client that closes its connection, and a client that closes only its own direction
 and still wants its answer. The system reports in both cases that nothing more will come. They differ when they receive
@@ -24,7 +24,7 @@ _LOOK_SECONDS: Final = 0.25
 """Interval between two checks. A shorter model is never cancelled, and 1,000 checks take a few milliseconds."""
 
 
-class Call:
+class WatchedCall:
     """A call of a model whose client is checked.
 
     Attributes:
@@ -33,7 +33,7 @@ class Call:
     """
 
     def __init__(
-        self, calls: set[Call], channel: Channel, connection: ServerConnection, scope: anyio.CancelScope
+        self, calls: set[WatchedCall], channel: Channel, connection: ServerConnection, scope: anyio.CancelScope
     ) -> None:
         """Add this call to the calls whose clients are checked."""
         self._calls = calls
@@ -59,7 +59,7 @@ class Call:
                 self._channel.probe(interim)
 
 
-class Departures:
+class DisconnectWatcher:
     """Checks the clients of all running calls.
 
     Attributes:
@@ -68,13 +68,13 @@ class Departures:
 
     def __init__(self) -> None:
         """Begin without calls."""
-        self._calls: set[Call] = set()
+        self._calls: set[WatchedCall] = set()
         self._is_looking = False
         self.tasks: Tasks | None = None
 
-    def watch(self, channel: Channel, connection: ServerConnection, scope: anyio.CancelScope) -> Call:
+    def watch(self, channel: Channel, connection: ServerConnection, scope: anyio.CancelScope) -> WatchedCall:
         """Check the client of a call until `forget`. The whole request must have been received."""
-        call = Call(self._calls, channel, connection, scope)
+        call = WatchedCall(self._calls, channel, connection, scope)
         if not self._is_looking and self.tasks is not None:
             self._is_looking = True
             self.tasks.start_soon(self._look)
