@@ -144,3 +144,42 @@ def test_each_public_member_of_a_class_is_documented(name: str) -> None:
 
 def test_version() -> None:
     assert streamcodec.__version__.count(".") == 2
+
+
+FACES = {
+    "server": {
+        "AccessLog",
+        "ClientCertificates",
+        "Server",
+        "ServerOptions",
+        "UnixListener",
+        "call_model",
+        "open_listener",
+        "open_unix_listener",
+        "run",
+        "run_workers",
+        "server_context",
+        "to_descriptor",
+        "to_logger",
+    },
+    "asgi": {"App", "SharedBudget", "pieces", "receive_request", "send_response"},
+    "wsgi": {"App", "SharedBudget", "pieces", "receive_request", "send_response"},
+    "aiohttp": {"App", "SharedBudget", "leave_expectation", "receive_request", "send_response"},
+}
+"""What users import to serve; the apps and endpoints have the same names everywhere."""
+
+
+@pytest.mark.parametrize("room", FACES)
+def test_names_of_the_servers(room: str) -> None:
+    module = importlib.import_module(f"streamcodec.{room}")
+    assert set(module.__all__) == FACES[room]
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+@pytest.mark.parametrize(("room", "old", "new"), [("aiohttp", "Handler", "App"), ("wsgi", "pieces_of", "pieces")])
+def test_a_name_that_goes_says_what_to_use(room: str, old: str, new: str) -> None:
+    module = importlib.import_module(f"streamcodec.{room}")
+    with pytest.warns(DeprecationWarning, match=f"{old} is {new} now, and goes in 0.4.0"):
+        assert getattr(module, old) is getattr(module, new)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = module.nonsense

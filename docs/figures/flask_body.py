@@ -33,7 +33,7 @@ def before() -> dict[str, float]:
 def after() -> flask.Response:
     received = wsgi.receive_request(flask.request.environ)
     reply = received.reply({"mean": np.mean(received.inputs["x"], keepdims=True)}, model_name="mean")
-    return flask.Response(wsgi.pieces_of(reply), reply.status, list(reply.headers))
+    return flask.Response(wsgi.pieces(reply), reply.status, list(reply.headers))
 
 
 def call(path: str) -> str:

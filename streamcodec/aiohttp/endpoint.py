@@ -51,7 +51,7 @@ async def receive_request(
         budget: the memory of all requests that have the same; by default all endpoints of this process share one, of
             half of the memory. A request counts as long as its `ReceivedRequest` exists. One that has to wait for
             memory for more than 10 seconds is refused.
-        auto_decompress: the value of the same argument of aiohttp; see `Handler`.
+        auto_decompress: the value of the same argument of aiohttp; see `App`.
 
     Raises:
         RemoteProtocolError: the request is refused; `status_hint` is the status to answer with. Its code is

@@ -82,7 +82,7 @@ def send_response(start_response: StartResponse, reply: Reply) -> Iterable[bytes
     reply = lawful(reply)
     start(start_response, reply)
     whole = whole_of(reply)
-    return pieces_of(reply) if whole is None else [whole]
+    return pieces(reply) if whole is None else [whole]
 
 
 def start(start_response: StartResponse, reply: Reply) -> None:
@@ -90,7 +90,7 @@ def start(start_response: StartResponse, reply: Reply) -> None:
     start_response(line_of(reply.status), complete_headers(reply))
 
 
-def pieces_of(reply: Reply) -> Iterator[bytes]:
+def pieces(reply: Reply) -> Iterator[bytes]:
     """Yield the body of a reply, in pieces of at most `PIECE_BYTES`.
 
     Raises:

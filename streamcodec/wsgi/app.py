@@ -16,7 +16,7 @@ from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.uploading import refuse_uploads
 from streamcodec.service import Observer, Reply, ResolvedHead, Service
 from streamcodec.service.request.exchange import Exchange, finished
-from streamcodec.wsgi.answer import ResponseBody, failure_to_send, pieces_of, start, whole_of
+from streamcodec.wsgi.answer import ResponseBody, failure_to_send, pieces, start, whole_of
 from streamcodec.wsgi.conversation import converse
 from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of
 from streamcodec.wsgi.intake import Begun, Readable
@@ -77,7 +77,7 @@ class App:
         if ending.exchange is None and (body := whole_of(reply)) is not None:
             ending.over(len(body), None)
             return [body]
-        return ResponseBody(pieces_of(reply) if ending.wanted else iter(()), ending.over)
+        return ResponseBody(pieces(reply) if ending.wanted else iter(()), ending.over)
 
     def _reply(self, environ: Environ, observation: Observation | None, ending: RequestEnd) -> Reply:
         """Receive a request, and return the reply in the form in which it is sent."""

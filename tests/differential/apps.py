@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 from aiohttp import web
 
 from streamcodec import asgi, wsgi
-from streamcodec.aiohttp import Handler
+from streamcodec.aiohttp import App
 from streamcodec.aiohttp.peer import leave_expectation
 from streamcodec.asgi.scope import Receive, Scope, Send
 from streamcodec.server import ServerOptions
@@ -97,12 +97,12 @@ class WsgiHost(Host[wsgi.App]):
         return [body]
 
 
-class AiohttpHost(Host[Handler]):
+class AiohttpHost(Host[App]):
     """For aiohttp."""
 
     def __init__(self, *, auto_decompress: bool) -> None:
-        def make(service: Service, limits: ServerOptions, observer: Observer) -> Handler:
-            return Handler(service, limits, observer=observer, auto_decompress=auto_decompress)
+        def make(service: Service, limits: ServerOptions, observer: Observer) -> App:
+            return App(service, limits, observer=observer, auto_decompress=auto_decompress)
 
         super().__init__(make, has_loop=True)
 

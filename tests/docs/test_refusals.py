@@ -19,7 +19,7 @@ from streamcodec.embedding import endpoint
 from streamcodec.embedding.endpoint import SHARED_BUDGET
 from streamcodec.runtime.memory.sharing import SharedReservation
 from streamcodec.wsgi import reading as wsgi_reading
-from tests.aiohttp.test_handler import serving
+from tests.aiohttp.test_app import serving
 from tests.asgi.client import Exchanged, scope_of
 
 _DOCS: Final = Path(__file__).parents[2] / "docs"

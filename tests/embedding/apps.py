@@ -21,7 +21,7 @@ import trio
 from aiohttp import web
 
 from streamcodec import Rows, Windows, asgi, wsgi
-from streamcodec.aiohttp import Handler
+from streamcodec.aiohttp import App
 from streamcodec.aiohttp.peer import leave_expectation
 from streamcodec.asgi.scope import Receive, Scope, Send
 from streamcodec.engine.memory.pool import _Lease
@@ -91,12 +91,12 @@ chosen_wsgi = ChosenWsgi()
 
 def chosen_aiohttp(*, auto_decompress: bool) -> web.Application:
     """Make an application with the services that the corpus needs, one at a time."""
-    handler = Handler(service_of(0), auto_decompress=auto_decompress)
+    handler = App(service_of(0), auto_decompress=auto_decompress)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         nonlocal handler
         if (choice := CHOICE.fullmatch(request.path)) is not None:
-            handler = Handler(service_of(int(choice[1])), auto_decompress=auto_decompress)
+            handler = App(service_of(int(choice[1])), auto_decompress=auto_decompress)
             return web.Response()
         return await handler.handle(request)
 
@@ -228,7 +228,7 @@ watched_wsgi = WatchedWsgi()
 
 def watched_aiohttp(*, auto_decompress: bool) -> web.Application:
     """Make a service that tells what it has in use."""
-    handler = Handler(watched_service(has_loop=True), auto_decompress=auto_decompress)
+    handler = App(watched_service(has_loop=True), auto_decompress=auto_decompress)
 
     async def state(request: web.Request) -> web.Response:
         if "collector" in request.query:
@@ -250,5 +250,5 @@ hurried_asgi = asgi.App(watched_service(has_loop=True), HURRIED)
 def hurried_aiohttp(*, auto_decompress: bool) -> web.Application:
     """Make a service that looks at the time often."""
     app = web.Application()
-    Handler(watched_service(has_loop=True), HURRIED, auto_decompress=auto_decompress).add_routes(app)
+    App(watched_service(has_loop=True), HURRIED, auto_decompress=auto_decompress).add_routes(app)
     return app

@@ -20,7 +20,7 @@ import numpy as np
 from aiohttp import web
 
 from streamcodec import MessageError, Rows, Windows, asgi, wsgi
-from streamcodec.aiohttp import Handler, receive_request, send_response
+from streamcodec.aiohttp import App, receive_request, send_response
 from streamcodec.asgi.scope import Receive, Scope, Send
 from streamcodec.service import InferenceRequest, Model, Reply, Service, demo_models
 from streamcodec.service.memory.budget import Budget
@@ -146,7 +146,7 @@ def dropping_wsgi(environ: Environ, start_response: StartResponse) -> Iterable[b
 def ours_aiohttp(*, auto_decompress: bool) -> web.Application:
     """Make an application with our handler."""
     app = web.Application()
-    Handler(service(), auto_decompress=auto_decompress).add_routes(app)
+    App(service(), auto_decompress=auto_decompress).add_routes(app)
     return app
 
 
@@ -325,7 +325,7 @@ def _told_aiohttp(app: web.Application, in_use: InUse) -> web.Application:
 def told_ours_aiohttp(*, auto_decompress: bool) -> web.Application:
     """Make an application with our handler that tells."""
     app = web.Application()
-    handler = Handler(service(), auto_decompress=auto_decompress)
+    handler = App(service(), auto_decompress=auto_decompress)
     handler.add_routes(app)
     frontend = handler._frontend  # noqa: SLF001 - told to nobody
     return _told_aiohttp(app, _in_use(frontend.service, frontend.budget))

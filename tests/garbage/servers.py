@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from streamcodec import asgi, wsgi
-from streamcodec.aiohttp import Handler
+from streamcodec.aiohttp import App
 from streamcodec.client import Timeout
 from streamcodec.metrics.otel import Telemetry
 from streamcodec.metrics.prometheus import PrometheusMetrics
@@ -99,7 +99,7 @@ def _in_uvicorn(http: str, *, is_observed: bool) -> Iterator[Served]:
 @contextmanager
 def _in_aiohttp(*, is_observed: bool) -> Iterator[Served]:
     service = Service(models())
-    handler = Handler(service, OPTIONS, observer=_observers(service) if is_observed else [])
+    handler = App(service, OPTIONS, observer=_observers(service) if is_observed else [])
     app = web.Application()
     handler.add_routes(app)
     with in_aiohttp(app) as address:

@@ -26,7 +26,7 @@ from streamcodec import (
     encode_request,
 )
 from streamcodec.service import error_reply
-from streamcodec.wsgi import SharedBudget, pieces_of, reading, receive_request, send_response
+from streamcodec.wsgi import SharedBudget, pieces, reading, receive_request, send_response
 from tests.wsgi.requests import Pieces, body_of, environ_of, message_of
 
 X = np.arange(1 << 18, dtype=np.float32)
@@ -107,7 +107,7 @@ def test_a_view_of_flask() -> None:
             reply = received.reply({"y": 2 * np.asarray(received.inputs["x"])}, model_name="double")
         except RemoteProtocolError as error:
             reply = error_reply(error)
-        return flask.Response(pieces_of(reply), reply.status, [*reply.headers])
+        return flask.Response(pieces(reply), reply.status, [*reply.headers])
 
     message = message_of(X)
     fields = dict(message.headers)

@@ -1,4 +1,4 @@
-"""Handler: the V2 service as a handler of aiohttp."""
+"""App: the V2 service for applications of aiohttp."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Observer, Service
 
 
-class Handler:
+class App:
     """The V2 service for applications of aiohttp.
 
     Requests are received, answered, bounded and refused as by the bundled server. aiohttp's `client_max_size` has no

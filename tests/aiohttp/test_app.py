@@ -1,4 +1,4 @@
-"""Handler: the service in aiohttp's own server, and requests and answers in handlers of one's own."""
+"""App: the service in aiohttp's own server, and requests and answers in handlers of one's own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from streamcodec import (
     Tensor,
     encode_request,
 )
-from streamcodec.aiohttp import Handler, receive_request, send_response
+from streamcodec.aiohttp import App, receive_request, send_response
 from streamcodec.aiohttp.peer import leave_expectation
 from streamcodec.service import Ending, InferenceRequest, Model, ModelRegistry, Observer, Predict, Service, error_reply
 from streamcodec.service.observing import RequestRecord
@@ -71,7 +71,7 @@ async def serving(app: web.Application, **options: Any) -> AsyncIterator[int]:  
         await runner.cleanup()
 
 
-def app_of(handler: Handler, prefix: str = "") -> web.Application:
+def app_of(handler: App, prefix: str = "") -> web.Application:
     app = web.Application(client_max_size=100)
     handler.add_routes(app, prefix)
     return app
@@ -93,7 +93,7 @@ async def ask(port: int, message: EncodedMessage, path: str = "/v2/models/m/infe
 @pytest.mark.parametrize("x", [SMALL, LARGE], ids=["small", "large"])
 def test_a_request_is_answered_again_and_again(x: np.ndarray[Any, Any], is_inline: bool) -> None:
     async def main() -> None:
-        async with serving(app_of(Handler(service_of(identity, is_inline=is_inline)))) as port:
+        async with serving(app_of(App(service_of(identity, is_inline=is_inline)))) as port:
             for _ in range(3):
                 answer = await ask(port, message_of(x, parameters=BINARY))
                 assert answer.status == 200
@@ -105,7 +105,7 @@ def test_a_request_is_answered_again_and_again(x: np.ndarray[Any, Any], is_inlin
 def test_it_is_mounted_below_a_path_and_in_another_application() -> None:
     async def main() -> None:
         outer = web.Application()
-        outer.add_subapp("/outer", app_of(Handler(service_of(identity, is_inline=True)), "/in/ner"))
+        outer.add_subapp("/outer", app_of(App(service_of(identity, is_inline=True)), "/in/ner"))
         async with serving(outer) as port:
             for _ in range(2):
                 answer = await ask(port, message_of(SMALL), "/outer/in/ner/v2/models/m/infer?query")
@@ -118,7 +118,7 @@ def test_it_is_mounted_below_a_path_and_in_another_application() -> None:
 @pytest.mark.parametrize("auto_decompress", [False, True])
 def test_compressed_bodies_are_decompressed_once(auto_decompress: bool) -> None:
     async def main() -> None:
-        handler = Handler(service_of(identity), auto_decompress=auto_decompress)
+        handler = App(service_of(identity), auto_decompress=auto_decompress)
         async with serving(app_of(handler), auto_decompress=auto_decompress) as port:
             fields = {"Content-Encoding": "gzip"}
             answer = await ask(port, message_of(LARGE, parameters=BINARY), **fields)
@@ -131,7 +131,7 @@ def test_compressed_bodies_are_decompressed_once(auto_decompress: bool) -> None:
 def test_a_body_that_decompresses_to_too_much_is_refused(auto_decompress: bool) -> None:
     async def main() -> None:
         service = service_of(identity, Limits(max_compression_ratio=10))
-        handler = Handler(service, auto_decompress=auto_decompress)
+        handler = App(service, auto_decompress=auto_decompress)
         async with serving(app_of(handler), auto_decompress=auto_decompress) as port:
             fields = {"Content-Encoding": "gzip"}
             answer = await ask(port, message_of(np.zeros(1 << 20, np.float32)), **fields)
@@ -142,7 +142,7 @@ def test_a_body_that_decompresses_to_too_much_is_refused(auto_decompress: bool) 
 
 def test_a_damaged_body_is_refused() -> None:
     async def main() -> None:
-        async with serving(app_of(Handler(service_of(identity)))) as port:
+        async with serving(app_of(App(service_of(identity)))) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             fields = b"Content-Encoding: gzip\r\nContent-Length: 100\r\n"
             writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n" + bytes(100))
@@ -158,7 +158,7 @@ HEAD = b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\
 def test_a_refusal_comes_before_the_client_is_told_to_go_on() -> None:
     async def main() -> None:
         message = message_of(SMALL)
-        async with serving(app_of(Handler(service_of(identity)))) as port:
+        async with serving(app_of(App(service_of(identity)))) as port:
             for name, start in ((b"none", b"HTTP/1.1 404 "), (b"m", b"HTTP/1.1 100 Continue\r\n\r\n")):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(HEAD % (name, message.body_length))
@@ -184,7 +184,7 @@ def test_observers_get_the_head_of_each_request(is_inline: bool) -> None:
     records = Records()
 
     async def main() -> None:
-        handler = Handler(service_of(identity, is_inline=is_inline), observer=records)
+        handler = App(service_of(identity, is_inline=is_inline), observer=records)
         async with serving(app_of(handler)) as port:
             for number in range(3):
                 path = f"/v2/models/m/infer?a={number % 2}"
@@ -218,7 +218,7 @@ def test_a_model_is_cancelled_when_its_client_leaves() -> None:
 
     async def main() -> None:
         records = Records()
-        async with serving(app_of(Handler(service_of(wait), observer=records))) as port:
+        async with serving(app_of(App(service_of(wait), observer=records))) as port:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             message = message_of(SMALL)
             fields = "".join(f"{name}: {value}\r\n" for name, value in message.headers)
@@ -236,7 +236,7 @@ def test_a_model_is_cancelled_when_its_client_leaves() -> None:
 
 def test_a_client_that_leaves_amid_its_body_leaves_nothing_behind() -> None:
     async def main() -> None:
-        handler = Handler(service_of(identity), observer=Records())
+        handler = App(service_of(identity), observer=Records())
         budget = handler._frontend.budget  # noqa: SLF001 - it is told to nobody
         async with serving(app_of(handler)) as port:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -267,7 +267,7 @@ def test_rows_share_their_memory_and_wait_for_the_client() -> None:
         return {"y": Rows("UINT8", (64, 1 << 20), windows())}
 
     async def main() -> None:
-        async with serving(app_of(Handler(service_of(predict)))) as port:
+        async with serving(app_of(App(service_of(predict)))) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             message = message_of(SMALL, parameters=BINARY)
             fields = "".join(f"{name}: {value}\r\n" for name, value in message.headers)
@@ -296,7 +296,7 @@ def test_a_model_that_fails_amid_its_answer_closes_the_connection() -> None:
         return {"y": Rows("UINT8", (2, 8), windows())}
 
     async def main() -> None:
-        async with serving(app_of(Handler(service_of(predict)))) as port:
+        async with serving(app_of(App(service_of(predict)))) as port:
             with pytest.raises(Exception, match=r"(?i)payload|disconnected|closed"):
                 await ask(port, message_of(SMALL, parameters=BINARY))
 
@@ -306,7 +306,7 @@ def test_a_model_that_fails_amid_its_answer_closes_the_connection() -> None:
 def test_readiness_ends_with_the_application() -> None:
     async def main() -> None:
         service = service_of(identity)
-        async with serving(app_of(Handler(service))):
+        async with serving(app_of(App(service))):
             assert service.is_ready
         assert not service.is_ready
 
@@ -393,7 +393,7 @@ def test_who_has_read_a_body_before_is_told(
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     seen: list[str] = []
-    handler = Handler(service_of(identity))
+    handler = App(service_of(identity))
 
     async def handle(request: web.Request) -> web.StreamResponse:
         await read(request)
@@ -433,7 +433,7 @@ def test_nothing_of_a_request_waits_for_the_garbage_collector_if_its_answer_brea
         return {"y": Rows("FP32", (2,), windows(x))}
 
     async def main() -> None:
-        async with serving(app_of(Handler(service_of(predict)))) as port:
+        async with serving(app_of(App(service_of(predict)))) as port:
             with suppress(ClientError):
                 await ask(port, message_of(SMALL, parameters=BINARY))
         assert seen[0]() is None
@@ -453,7 +453,7 @@ def test_an_answer_has_the_body_that_its_status_allows(status: int, is_inline: b
         raise RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, status_hint=status)
 
     async def main() -> None:
-        app = app_of(Handler(service_of(refuse, is_inline=is_inline)))
+        app = app_of(App(service_of(refuse, is_inline=is_inline)))
         async with serving(app) as port, ClientSession() as session:
             message = message_of(SMALL, parameters=BINARY)
             for _ in range(3):  # over one connection
