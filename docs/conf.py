@@ -71,7 +71,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(BrokenResourceError|ClosedResourceError|Encoded|StartResponse)"),
     (
         r"py:.*",
-        r".*\.(Encoded|StartResponse)|streamcodec\.asgi\.scope\.Request",
+        r".*\.(Encoded|StartResponse)|streamcodec\.asgi\.scope\.StarletteRequest|.*\.FieldValues",
     ),
     (r"py:.*", r"(ndarray|dtype|ArrayLike|Connection|OSError|TimeoutError|TracebackType)"),
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),
@@ -243,7 +243,8 @@ def _data_doc(name: str) -> str | None:
 
 
 _MODULES = [
-    f"streamcodec.engine.{name}" for name in ("inflate", "datatypes", "events", "limits", "placement", "decoder")
+    f"streamcodec.engine.{name}"
+    for name in ("compression.inflate", "datatypes", "events", "limits", "memory.placement", "decoder")
 ]
 _MODULES += ["streamcodec.formats.v2.fields", "streamcodec.formats.v2.model", "streamcodec.http.messages"]
 _MODULES += ["streamcodec.service.models.model", "streamcodec.testing.mutations", "streamcodec.testing.assertions"]
