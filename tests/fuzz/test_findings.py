@@ -35,6 +35,7 @@ from streamcodec.engine.json import text as jsontext
 from streamcodec.formats.frame import FrameReader
 from streamcodec.formats.frame import layout as frame_layout
 from streamcodec.formats.frame import stream as frame_stream
+from streamcodec.formats.v2 import compactheader as compact_room
 from streamcodec.formats.v2 import compressing, encoder
 from streamcodec.formats.v2 import header as header_room
 from streamcodec.formats.v2 import plainheader as plain_room
@@ -104,6 +105,7 @@ def integers_are_big_endian(patch: pytest.MonkeyPatch) -> None:
         return array.byteswap() if array is not None and datatype.name == "INT16" else array
 
     patch.setattr(plain_room, "pack", swapped)
+    patch.setattr(compact_room, "pack", swapped)
 
 
 def more_than_one_dimension_is_over_the_limit(patch: pytest.MonkeyPatch) -> None:

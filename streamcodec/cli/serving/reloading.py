@@ -50,7 +50,7 @@ def _others() -> tuple[str, ...]:
     import sysconfig  # noqa: PLC0415 - it takes 0.3 MB, and most servers are not reloaded
 
     names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return *(sysconfig.get_path(name) + os.sep for name in names), str(Path(__file__).parents[1]) + os.sep
+    return *(sysconfig.get_path(name) + os.sep for name in names), str(Path(__file__).parents[2]) + os.sep
 
 
 def supervise() -> int:

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.service.replies import drop_tracebacks
 
-_OURS: Final = str(Path(__file__).parents[1]) + os.sep
+_OURS: Final = str(Path(__file__).parents[2]) + os.sep
 
 logger: Final = logging.getLogger(__name__)
 
