@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+import streamcodec
 from streamcodec.cli import main
+from streamcodec.cli.serving import reloading as reloading_room
 from streamcodec.client import Client
 from tests.processes import announced
 from tests.server.programs import ROOT
@@ -211,3 +213,7 @@ def test_there_must_be_something_that_can_change(capsys: pytest.CaptureFixture[s
         main(["serve", "--reload"])
     assert ended.value.code == 2
     assert "--reload: the demo models do not change" in capsys.readouterr().err
+
+
+def test_this_package_is_not_watched() -> None:
+    assert f"{Path(streamcodec.__file__).parent}{os.sep}" in reloading_room._others()  # noqa: SLF001 - its folder
