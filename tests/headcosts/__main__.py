@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from tests.headcosts.costs import BOUND, BOUND_SECONDS, Row, beyond, rows, seconds
+from tests.cputime import cpu_seconds
+from tests.headcosts.costs import BOUND, BOUND_SECONDS, Row, beyond, rows
 from tests.headcosts.doors import ANSWER_DOORS, REQUEST_DOORS
 from tests.headcosts.heads import KINDS, SIZES, UNKNOWN
 
@@ -24,7 +25,7 @@ def main(doors: list[str]) -> int:
     wrong = []
     for door in doors or [*REQUEST_DOORS, *ANSWER_DOORS]:
         for nbytes in SIZES:
-            found = rows(door, nbytes, seconds)
+            found = rows(door, nbytes, cpu_seconds)
             print(f"\n{door}: values of {nbytes} bytes, milliseconds\n")
             _print_table(found)
             dearest = max(max(row.costs.values()) for row in found[1:])

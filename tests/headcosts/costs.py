@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,16 +32,6 @@ BOUND_STEPS: Final = 250_000
 
 Cost = Callable[[Read], float]
 _TRIES: Final = 3
-
-
-def seconds(read: Read) -> float:
-    """Return the processor time."""
-    gc.disable()
-    began = time.thread_time()
-    read()
-    taken = time.thread_time() - began
-    gc.enable()
-    return taken
 
 
 def steps(read: Read) -> float:

@@ -6,7 +6,8 @@ import pytest
 
 from streamcodec.http.heads import READ_FIELDS
 from tests import effort
-from tests.headcosts.costs import BOUND_SECONDS, BOUND_STEPS, Row, beyond, rows, seconds, steps
+from tests.cputime import cpu_seconds
+from tests.headcosts.costs import BOUND_SECONDS, BOUND_STEPS, Row, beyond, rows, steps
 from tests.headcosts.doors import ANSWER_DOORS, REQUEST_DOORS
 from tests.headcosts.heads import ANSWER_FIELDS, KINDS, REQUEST_FIELDS, SIZES, UNKNOWN
 
@@ -48,7 +49,7 @@ def test_processor_time(door: str, nbytes: int) -> None:
     """What is done in C, as a search that goes back and tries again, takes time and no steps."""
     wrong: list[str] = []
     for _ in range(_TRIES):
-        unknown, *others = rows(door, nbytes, seconds)
+        unknown, *others = rows(door, nbytes, cpu_seconds)
         wrong = [words for row in others for words in beyond(row, unknown, BOUND_SECONDS)]
         if not wrong:
             return
