@@ -462,6 +462,11 @@ class Incoming:
         self._forget_body()
         self.state = State.HEAD
 
+    @property
+    def is_light(self) -> bool:
+        """Whether the next event takes no time: nothing has come of another message, or none is read any more."""
+        return not self.has_input if self.state is State.HEAD else self.state is State.CLOSED
+
     def close(self) -> None:
         """Stop reading."""
         self._forget_body()

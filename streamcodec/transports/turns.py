@@ -126,8 +126,9 @@ class Turns:
 
         Args:
             source: may have `is_urgent`, which is true for health checks. These wait only if they take as long again.
-                And `is_idle`, which is true if nothing has come: then there is nothing to wait with. And `is_large`,
-                which is true for large messages: beside small ones these have less time.
+                And `is_light`, which is true if what comes next takes no time: nothing has come, or the connection only
+                has to be closed. And `is_large`, which is true for large messages: beside small ones these have less
+                time.
         """
         now = perf_counter()
         if now < self._no_sooner:
@@ -139,7 +140,7 @@ class Turns:
         self._schedule()
         if getattr(source, "is_large", False):
             return spent >= (self._large_most if self.has_small() else self._most)
-        if spent <= self._most or getattr(source, "is_idle", False):
+        if spent <= self._most or getattr(source, "is_light", False):
             return False
         return spent >= 2 * self._most or not getattr(source, "is_urgent", False)
 

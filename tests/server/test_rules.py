@@ -316,6 +316,21 @@ def test_where_all_seats_are_taken_that_is_told_in_words() -> None:
     assert b"Retry-After: 1\r\n" in sent
 
 
+def test_who_has_been_answered_last_does_not_wait_for_the_end_behind_others() -> None:
+    service = Service(models())
+    session = Session(service, RequestCache(service), Admission(ServerOptions()))
+    found = [session.is_light]
+    for part in (GET_LIVE[:-2], b"Connection: close\r\n\r\n"):
+        session.connection.feed(part)
+        found.append(session.is_light)
+    assert session.next_event() is Step.SEND
+    session.outgoing = []
+    session.has_sent()
+    found.append(session.is_light)
+    assert found == [True, False, False, True], "at first nothing has come, and in the end it only has to be closed"
+    assert session.next_event() is Step.CLOSE
+
+
 def test_no_calls_are_abandoned_in_the_beginning() -> None:
     async def main() -> tuple[int, int]:
         server = Server(Service(models()))

@@ -127,9 +127,9 @@ def test_after_a_long_piece_others_have_several_turns(run: Run) -> None:
 class Endless:
     """A source that always has another event, or another read; it counts them."""
 
-    def __init__(self, *, is_urgent: bool = False, is_idle: bool = False, needs_data: bool = False) -> None:
+    def __init__(self, *, is_urgent: bool = False, is_light: bool = False, needs_data: bool = False) -> None:
         self.is_urgent = is_urgent
-        self.is_idle = is_idle
+        self.is_light = is_light
         self.events = 0
         self._needs_data = needs_data
 
@@ -258,7 +258,7 @@ def test_a_turn_has_so_much_time_and_as_much_again_for_what_is_urgent(
             found.append((turns.is_over(urgent), turns.is_over(other)))
         assert found == [(False, False), (False, False), (False, True), (False, True), (True, True)]
         assert turns.is_over(large)
-        assert not turns.is_over(Endless(is_idle=True))
+        assert not turns.is_over(Endless(is_light=True))
         await turns.wait(other)
         assert not turns.is_over(other)
         clock[0] += 0.003 * scale

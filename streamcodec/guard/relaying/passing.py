@@ -69,10 +69,9 @@ class Incoming:
         return is_urgent(self._connection)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing has come of a next request."""
-        incoming = self._connection.incoming
-        return incoming.state is State.HEAD and not incoming.has_input
+    def is_light(self) -> bool:
+        """Whether the next event takes no time."""
+        return self._connection.incoming.is_light
 
     def take(self, data: bytes) -> None:
         """Give bytes to the connection, which has none; nothing is the end of the input."""

@@ -164,6 +164,11 @@ class Session:
         return is_urgent(self.connection)
 
     @property
+    def is_light(self) -> bool:
+        """Whether the next event takes no time, so that the end of a connection does not wait behind others' work."""
+        return self.connection.incoming.is_light
+
+    @property
     def phase(self) -> Phase:
         """How much of the current request has been received."""
         incoming = self.connection.incoming
