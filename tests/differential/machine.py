@@ -23,7 +23,8 @@ from tests.differential.fronts import Front
 from tests.differential.models import HASTY_SECONDS, MEMORY_BYTES, Events
 from tests.differential.requests import LENGTH, Request, written
 
-_CLIENTS: Final = 3
+_CLIENTS: Final = (0, 0, 0, 1, 2)
+"""One of them asks most, so that much is asked on a connection that is known."""
 _OURS: Final = b'{"error":'
 _SECONDS: Final = 20.0
 _A_MOMENT: Final = 0.2
@@ -102,6 +103,8 @@ class Script:
 
     is_hasty: bool
     """Whether clients stop, and the server has little time; then nothing is cut, so that nobody else is slow."""
+    is_patient: bool
+    """Whether clients wait for an answer before they ask again; else a read may bring several requests."""
     steps: list[Step]
 
 
@@ -109,15 +112,16 @@ class Script:
 def scripts(draw: st.DrawFn, front: Front) -> Script:
     """Draw a history."""
     requests = draw(front.families)
-    client = st.integers(0, _CLIENTS - 1)
-    ask = st.builds(Ask, client, requests, st.sampled_from((1, 1, 2, 3)))
+    client = st.sampled_from(_CLIENTS)
+    ask = st.builds(Ask, client, requests, st.sampled_from((1, 2, 2, 3)))
+    is_patient = draw(st.booleans())
     if draw(st.integers(0, 7)) == 7:
         at = st.sampled_from((0, 0, 1, 50, 1 << 20))
         stops = st.builds(Stop, client, requests.filter(front.stops), at)
-        return Script(True, [*draw(st.lists(ask, max_size=4)), draw(stops)])
+        return Script(True, is_patient, [*draw(st.lists(ask, max_size=4)), draw(stops)])
     size = st.integers(1, 60) | st.integers(1, 400)
     others = st.one_of(st.builds(Cut, client, size), st.builds(Read, client), st.builds(Leave, client))
-    return Script(False, draw(st.lists(st.one_of(ask, ask, ask, others), min_size=6, max_size=14)))
+    return Script(False, is_patient, draw(st.lists(st.one_of(ask, ask, ask, others), min_size=6, max_size=14)))
 
 
 def _large(nbytes: int) -> Request:
@@ -164,6 +168,7 @@ class Machine:
         self.count: Counter[str] = Counter()
         self._known: dict[tuple[bytes, int | None], Expected] = {}
         self._clients: dict[int, _Client] = {}
+        self._is_patient = False
         self._told: dict[str, list[Events]] = {}
         self._largest = self._find_largest()
         self.expected(_MARK)
@@ -191,6 +196,7 @@ class Machine:
             if isinstance(step, Stop):
                 self.expected(step.request, step.sent)
         self.front.refresh(is_hasty=script.is_hasty)
+        self._is_patient = script.is_patient
         self._told = {}
         try:
             for step in script.steps:
@@ -296,7 +302,7 @@ class Machine:
         the connection of one that was refused before its end had come, as granian does.
         """
         is_safe = self.front.is_ours or (expected.is_of_service and before.answer.status < 400)
-        return self.front.pipelines and before.is_kept and is_safe
+        return not self._is_patient and self.front.pipelines and before.is_kept and is_safe
 
     def _let_it_see(self) -> None:
         """Wait until the server has had the chance to see what was sent: it answers another client."""
