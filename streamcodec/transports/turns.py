@@ -158,7 +158,9 @@ class Turns:
 
     def is_crowded(self, source: object) -> bool:
         """Whether a task that has waited for bytes has to wait again: a crowd has come before it, or as `is_over`."""
-        return (self._waiting > _CROWD and not getattr(source, "is_urgent", False)) or self.is_over(source)
+        if self._waiting > _CROWD and not (getattr(source, "is_urgent", False) or getattr(source, "is_light", False)):
+            return True
+        return self.is_over(source)
 
     async def wait(self, source: object = None) -> None:
         """Wait for a later turn."""

@@ -30,6 +30,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.http import ClientConnection, RequestHead, ResponseHead, ServerConnection
+from streamcodec.server.connection.lingering import UnreadRest
 from streamcodec.transports import aio, files, sync, turns
 from streamcodec.transports.duplex import AsyncDuplex, Duplex
 from streamcodec.transports.protocol import EventProtocol
@@ -229,6 +230,7 @@ def test_who_begins_anew_goes_behind_those_who_wait(run: Run, monkeypatch: pytes
                 await checkpoint()
             assert turns.is_crowded(Endless())
             assert not turns.is_crowded(Endless(is_urgent=True))
+            assert not turns.is_crowded(UnreadRest()), "thousands who were refused do not wait before others"
             assert not shared.is_over()
             while len(order) < 100:
                 before = len(order)
