@@ -20,6 +20,7 @@ from streamcodec.http.messages import RequestHead
 from streamcodec.runtime.observation import Observation
 from streamcodec.service.request.plan import Plan, Recipe
 from streamcodec.wsgi import app as wsgi_app
+from streamcodec.wsgi import environ as wsgi_environ
 from streamcodec.wsgi.environ import Environ
 
 _HEAD_END: Final = b"\r\n\r\n"
@@ -73,7 +74,7 @@ def _send_any_body(patch: pytest.MonkeyPatch) -> None:
 
 def _take_none_for_a_text(patch: pytest.MonkeyPatch) -> None:
     """Recognize heads by the texts of their variables, among which "None" stands for one that is absent."""
-    read, make = wsgi_app.head_of, wsgi_app.App.__init__
+    make = wsgi_app.App.__init__
     heads: dict[str, RequestHead] = {}
     variables = [
         "REQUEST_METHOD",
@@ -90,7 +91,7 @@ def _take_none_for_a_text(patch: pytest.MonkeyPatch) -> None:
     def head_of(environ: Environ, limits: Limits) -> RequestHead:
         key = "\n".join(str(environ.get(variable)) for variable in variables)
         if key not in heads:
-            heads[key] = read(environ, limits)
+            heads[key] = wsgi_environ.head_of(environ, limits)
         return heads[key]
 
     patch.setattr(wsgi_app.App, "__init__", make_fresh)

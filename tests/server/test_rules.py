@@ -331,6 +331,23 @@ def test_who_has_been_answered_last_does_not_wait_for_the_end_behind_others() ->
     assert session.next_event() is Step.CLOSE
 
 
+@pytest.mark.parametrize("has_place", [False, True])
+def test_whoever_has_come_and_waits_for_a_turn_is_not_sent_away_for_another(has_place: bool) -> None:
+    service, desk = Service(models()), Admission(ServerOptions(max_connections=1))
+    if not has_place:
+        assert desk.admits(Session(service, RequestCache(service), desk))
+    session = Session(service, RequestCache(service), desk)
+    found = [session.is_spare]
+    session.connection.feed(GET_LIVE[:-2])
+    found.append(session.is_spare)
+    assert session.next_event() is NEED_DATA
+    found.append(session.is_spare)
+    session.connection.feed(GET_LIVE[-2:])
+    found.append(session.is_spare)
+    assert found == [True, False, True, False], "nobody has looked at what has come; a part of a head is nothing"
+    assert session.next_event() is Step.SEND
+
+
 def test_no_calls_are_abandoned_in_the_beginning() -> None:
     async def main() -> tuple[int, int]:
         server = Server(Service(models()))

@@ -149,7 +149,13 @@ class Session:
 
     @property
     def is_spare(self) -> bool:
-        """Whether no request is lost if the connection is closed: no complete head has arrived."""
+        """Whether no request is lost if the connection is closed: no complete head has arrived.
+
+        Bytes that wait for a turn may be one.
+        """
+        incoming = self.connection.incoming
+        if incoming.state is _HEAD and incoming.kept and incoming.received != self._tried:
+            return False
         return self._exchange.head is None and not self.outgoing and not self.lacks_the_rest
 
     @property
@@ -222,6 +228,7 @@ class Session:
         if observation is None and self._observe is not None:
             observation = self.observation = self._observe(incoming.received - kept)
         if not self._admission.keeps_another(self):
+            self._tried, self._recognized = incoming.received, None
             return False
         self._recognized = recognized = self._express.find(incoming, self._recognized)
         reply = None if recognized is None else self._express.reply(recognized, incoming, observation)
