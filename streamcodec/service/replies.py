@@ -66,6 +66,8 @@ class Reply:
     """Model, version and request in words, for the same log."""
     refusal: MessageError | None = None
     """The error of the request, for logs and metrics; its text is in the response."""
+    lasts: bool = False
+    """Whether the same head has the same reply until the `generation` of the registry changes."""
 
 
 _reply: Final = constructor(Reply)

@@ -167,7 +167,7 @@ class Service:
         Returns:
             A `ResolvedHead` for an inference request. It is valid until the `generation` of the registry changes. A
             `Listing`, for this one request, if the head asks for the index with a body. Else the reply, which may be
-            different next time.
+            different next time unless it `lasts`.
         """
         try:
             self._hosts.check(head)
@@ -178,7 +178,7 @@ class Service:
             if head.method not in methods:
                 return self._cors.preflight(head, methods) or _not_allowed(head.method, methods)
             if route.model:
-                return self._model(route, self.models.find(route.model, route.version), head)
+                return self._of_model(route, route.model, head)
             if route.resource is Resource.STATISTICS and STATISTICS_NAME in self.models:
                 return json_reply(documents.metadata(self.models.find(STATISTICS_NAME, None)))
             return self._server(route.resource, head)
@@ -259,9 +259,14 @@ class Service:
         waiting = next((model for model in self.models.loading if not model.is_ready), None)
         return _READY if waiting is None else _not_ready(waiting)
 
-    def _model(self, route: Route, model: Model, head: RequestHead) -> Reply | ResolvedHead:
+    def _of_model(self, route: Route, name: str, head: RequestHead) -> Reply | ResolvedHead:
+        try:
+            model = self.models.find(name, route.version)
+        except MessageError as error:
+            return replaced(error_reply(error), lasts=True)
         if route.resource not in {Resource.MODEL_INFER, Resource.MODEL_READY}:
-            return json_reply(self._document(route, model))
+            reply = json_reply(self._document(route, model))
+            return reply if route.resource is Resource.MODEL_STATISTICS else replaced(reply, lasts=True)
         if not model.is_ready:
             return _not_ready(model)
         if route.resource is Resource.MODEL_READY:

@@ -11,7 +11,7 @@ import pytest
 
 from streamcodec import Tensor, encode_request
 from streamcodec.server.connection.requestcache import RequestCache
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
+from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
 from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
 from tests.server.test_express import Counting, answers
@@ -58,6 +58,31 @@ def test_what_is_remembered_is_never_of_a_model_that_has_gone(is_replaced: bool)
     for _ in range(3):
         assert _data(answers(service, express, REQUEST)[0]) == b"[2.0,2.0,2.0,2.0"
     assert express.count == 3, "the quick way is found again"
+
+
+def test_what_is_remembered_of_refusals_and_metadata_ends_with_the_models() -> None:
+    models = ModelRegistry.of([])
+    service = Service(models)
+    express = RequestCache(service)
+    told = head("/v2/models/m", method="GET")
+
+    def asked() -> list[tuple[bytes, bytes]]:
+        found = [(answers(service, express, one)[0], answers(service, express, one)[0]) for one in (told, REQUEST)]
+        assert all(first == second for first, second in found)
+        return [(first[9:12], first.partition(b"\r\n\r\n")[2]) for first, _ in found]
+
+    assert [status for status, _ in asked()] == [b"404", b"404"]
+    models.add(Model(name="m", predict=_model(1).predict, is_inline=True, inputs=(TensorMetadata("x", "INT8", (4,)),)))
+    (told_status, document), (status, error) = asked()
+    assert (told_status, status) == (b"200", b"400")
+    assert b'"INT8"' in document
+    assert b"the datatype is FP32, the model takes INT8" in error
+    models.replace(_model(1))
+    (told_status, document), (status, _) = asked()
+    assert (told_status, status) == (b"200", b"200")
+    assert b'"INT8"' not in document
+    models.remove("m")
+    assert [status for status, _ in asked()] == [b"404", b"404"]
 
 
 def test_a_model_that_is_not_ready_is_not_asked_on_the_quick_way() -> None:

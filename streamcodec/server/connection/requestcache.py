@@ -82,6 +82,7 @@ class Recognized:
         is_last: whether the client wants the connection to be closed.
         form: what its names are.
         recipe: answers requests of this form; None if it is no usual inference, or was not met before.
+        reply: to this head, if it lasts.
         resolved: what it decides, if somebody has asked.
     """
 
@@ -96,6 +97,7 @@ class Recognized:
         "is_last",
         "length",
         "recipe",
+        "reply",
         "resolved",
         "size",
         "text",
@@ -113,6 +115,7 @@ class Recognized:
         self.header_length: int | None = int(header_length) if header_length else None
         self.form: _Form = ()
         self.recipe: Recipe | None = None
+        self.reply: Reply | None = None
         self.resolved: ResolvedHead | None = None
         self._found = found
         self._head: RequestHead | None = None
@@ -202,7 +205,9 @@ class RequestCache:
             observation.bytes_in = size
             observation.begin(recognized.outline, recognized.text)
         may_refuse = recognized.length is not None  # else the connection has to be closed
-        reply = self._open(recognized) if recognized.recipe is None else None
+        reply = recognized.reply
+        if reply is None and recognized.recipe is None:
+            reply = self._open(recognized)
         if (recipe := recognized.recipe) is not None:
             length, timeout = recognized.header_length, self.model_timeout
             reply = run_at_once(recipe, length, body, observation, timeout, may_refuse=may_refuse)
@@ -258,6 +263,8 @@ class RequestCache:
         if isinstance(outcome, Reply):
             if outcome.refusal is not None:
                 outcome.refusal.__traceback__ = None  # it refers to this frame, which refers to the reply
+            if outcome.lasts:
+                recognized.reply = outcome
             return outcome
         if isinstance(outcome, ResolvedHead):
             recognized.resolved = outcome

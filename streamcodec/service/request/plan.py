@@ -30,7 +30,7 @@ from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service.answers import NO_ANSWER, Answer, Answers
 from streamcodec.service.models.model import Inputs, Outputs
 from streamcodec.service.observing import CallWatch
-from streamcodec.service.replies import Reply, error_reply
+from streamcodec.service.replies import Reply, drop_tracebacks, error_reply
 from streamcodec.service.request.inference import Arrays, ResolvedHead
 from streamcodec.service.request.planned import copied_arrays
 
@@ -39,6 +39,8 @@ MAX_HEADER_BYTES: Final = 4 << 10
 it is read at once only if it is a compact one."""
 
 _MAX_PLANS: Final = 256
+
+_NO_HEADER: Final = RequestHeader(tensors=())
 
 _CHECKED_KINDS: Final = "Ob"
 """Kinds of datatypes in whose bytes something can be wrong."""
@@ -49,18 +51,20 @@ class Plan:
 
     Attributes:
         header: the JSON header.
-        nbytes: of the body.
+        nbytes: of the body; of a header that is refused, the length of the body that it came with.
         is_fixed: whether any bytes are valid in its tensors, whose places are known.
         answer: the beginning of the last answer.
+        refusal: the reply to a header that is refused, or does not fit the model; None if all is well.
     """
 
-    __slots__ = ("_recipe", "answer", "header", "is_fixed", "nbytes")
+    __slots__ = ("_recipe", "answer", "header", "is_fixed", "nbytes", "refusal")
 
     def __init__(self, recipe: Recipe, header: RequestHeader, length: int) -> None:
         """Make the plan of a body whose header, of so many bytes, has been accepted."""
         self._recipe = recipe
         self.header: RequestHeader = header
         self.answer: Answer = NO_ANSWER
+        self.refusal: Reply | None = None
         is_fixed, nbytes = True, length
         for spec in header.tensors:
             nbytes += spec.nbytes
@@ -108,12 +112,14 @@ class Recipe:
         resolved = self.resolved
         if not resolved.is_inline(len(body)) or (header_length or 0) > len(body):
             return None
-        try:
-            plan = self._read(bytes(body[:header_length]), len(body), watch)
-        except MessageError as error:  # without a declared length, it may be another one
-            return error_reply(error) if may_refuse and header_length is not None else None
-        if plan is None:
-            return None
+        may_refuse = may_refuse and header_length is not None  # without a declared length, it may be another one
+        plan = self._read(bytes(body[:header_length]), len(body))
+        if plan is None or plan.refusal is not None:
+            if plan is None or not may_refuse:
+                return None
+            if watch is not None:
+                watch.request_id = plan.header.id
+            return plan.refusal
         header = plan.header
         inputs = copied_arrays(header, body) if plan.is_fixed else _values(header, body, resolved.headers.limits)
         if inputs is None:
@@ -126,20 +132,15 @@ class Recipe:
         Args:
             text: the JSON header.
             nbytes: of the body.
-
-        Raises:
-            MessageError: the header is refused.
         """
         plan = self._read(text, nbytes)
-        return plan if plan is not None and plan.is_fixed else None
+        return plan if plan is not None and plan.is_fixed and plan.refusal is None else None
 
-    def _read(self, text: bytes, nbytes: int, watch: CallWatch | None = None) -> Plan | None:
+    def _read(self, text: bytes, nbytes: int) -> Plan | None:
         """Read a JSON header, and check it; None if the ordinary way has to decide.
 
-        Headers that have been read lately need not be read again: the same bytes mean the same.
-
-        Raises:
-            MessageError: it is refused.
+        Headers that have been read lately need not be read again: the same bytes mean the same, also if they are
+        refused.
         """
         plan = self._plans.get((self, text))
         if plan is None:
@@ -149,20 +150,22 @@ class Recipe:
                 or nbytes > limits.max_message_bytes
             ):
                 return None
-            is_short = len(text) <= MAX_HEADER_BYTES
-            header = parse_request_header(text, limits) if is_short else read_compactly(text, limits)
-            if header is None:
-                return None
-            plan = Plan(self, header, len(text))
-            if plan.nbytes == nbytes:
-                try:
-                    self.resolved.check(plan.header)
-                except MessageError:
-                    if watch is not None:
-                        watch.request_id = plan.header.id
-                    raise
-                if is_short and is_immutable(plan.header):
-                    self._keep(text, plan)
+            is_short, header = len(text) <= MAX_HEADER_BYTES, _NO_HEADER
+            try:
+                read = parse_request_header(text, limits) if is_short else read_compactly(text, limits)
+                if read is None:
+                    return None
+                header = read
+                plan = Plan(self, header, len(text))
+                if plan.nbytes != nbytes:
+                    return None
+                self.resolved.check(header)
+            except MessageError as error:
+                plan = Plan(self, header, len(text))
+                plan.nbytes, plan.refusal = nbytes, error_reply(error)
+                drop_tracebacks(error)  # they refer to this frame, which refers to the plan
+            if is_short and is_immutable(header):
+                self._keep(text, plan)
         return plan if plan.nbytes == nbytes else None
 
     def _keep(self, text: bytes, plan: Plan) -> None:
