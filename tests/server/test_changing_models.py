@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from streamcodec import Tensor, encode_request
+from streamcodec import Limits, Tensor, encode_request
+from streamcodec.http import ServerConnection
 from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
 from streamcodec.service.models.model import Outputs
@@ -83,6 +84,20 @@ def test_what_is_remembered_of_refusals_and_metadata_ends_with_the_models() -> N
     assert b'"INT8"' not in document
     models.remove("m")
     assert [status for status, _ in asked()] == [b"404", b"404"]
+
+
+@pytest.mark.parametrize(("count", "is_kept"), [(1, True), (500, False)])
+def test_long_metadata_is_not_kept_for_each_way_to_ask_for_it(count: int, is_kept: bool) -> None:
+    inputs = tuple(TensorMetadata(f"x{index}", "FP32", (4,)) for index in range(count))
+    express = RequestCache(Service(ModelRegistry.of([Model(name="m", predict=_model(1).predict, inputs=inputs)])))
+    incoming = ServerConnection(Limits()).incoming
+    for _ in range(2):
+        incoming.feed(told := head("/v2/models/m", method="GET"))
+        recognized = express.find(incoming)
+        assert recognized is not None
+        reply = express.reply(recognized, incoming)
+        assert reply is not None
+        assert (recognized.text, recognized.reply is reply) == (told, is_kept)
 
 
 def test_a_model_that_is_not_ready_is_not_asked_on_the_quick_way() -> None:

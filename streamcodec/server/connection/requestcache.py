@@ -55,6 +55,9 @@ _MAX_HEADS: Final = 256
 _MAX_FORMS: Final = 256
 _MAX_FORM_BYTES: Final = _MAX_HEAD_BYTES + 64
 
+_MAX_REPLY_BYTES: Final = 4 << 10
+"""Longer replies are made anew: a client can ask for the metadata of one large model with any number of heads."""
+
 _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 _LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
 """What follows the data of the only chunk of a body."""
@@ -82,7 +85,7 @@ class Recognized:
         is_last: whether the client wants the connection to be closed.
         form: what its names are.
         recipe: answers requests of this form; None if it is no usual inference, or was not met before.
-        reply: to this head, if it lasts.
+        reply: to this head, if it lasts and is short.
         resolved: what it decides, if somebody has asked.
     """
 
@@ -263,7 +266,7 @@ class RequestCache:
         if isinstance(outcome, Reply):
             if outcome.refusal is not None:
                 outcome.refusal.__traceback__ = None  # it refers to this frame, which refers to the reply
-            if outcome.lasts:
+            if outcome.lasts and outcome.body_length <= _MAX_REPLY_BYTES:
                 recognized.reply = outcome
             return outcome
         if isinstance(outcome, ResolvedHead):
