@@ -126,9 +126,7 @@ class Turns:
 
         Args:
             source: may have `is_urgent`, which is true for health checks. These wait only if they take as long again.
-                And `is_light`, which is true if what comes next takes no time: nothing has come, or the connection only
-                has to be closed. And `is_large`, which is true for large messages: beside small ones these have less
-                time.
+                And `is_large`, which is true for large messages: beside small ones these have less time.
         """
         now = perf_counter()
         if now < self._no_sooner:
@@ -140,7 +138,7 @@ class Turns:
         self._schedule()
         if getattr(source, "is_large", False):
             return spent >= (self._large_most if self.has_small() else self._most)
-        if spent <= self._most or getattr(source, "is_light", False):
+        if spent <= self._most:
             return False
         return spent >= 2 * self._most or not getattr(source, "is_urgent", False)
 
@@ -156,11 +154,20 @@ class Turns:
         """Have another turn begin in time for those who come in it; else nobody may tell that this one has ended."""
         self._schedule()
 
+    def must_wait(self, source: object) -> bool:
+        """Whether a task has to wait before it goes on with a source: as `is_over`, if there is anything to do.
+
+        Args:
+            source: may have `is_light`, too, which is true if what comes next takes no time: nothing has come, or the
+                connection only has to be closed.
+        """
+        return not getattr(source, "is_light", False) and self.is_over(source)
+
     def is_crowded(self, source: object) -> bool:
-        """Whether a task that has waited for bytes has to wait again: a crowd has come before it, or as `is_over`."""
-        if self._waiting > _CROWD and not (getattr(source, "is_urgent", False) or getattr(source, "is_light", False)):
-            return True
-        return self.is_over(source)
+        """Whether a task that has waited for bytes has to wait again: a crowd has come before it, or as `must_wait`."""
+        if getattr(source, "is_light", False):
+            return False
+        return (self._waiting > _CROWD and not getattr(source, "is_urgent", False)) or self.is_over(source)
 
     async def wait(self, source: object = None) -> None:
         """Wait for a later turn."""
@@ -307,6 +314,12 @@ def is_over(source: object = None) -> bool:
     """Ask `Turns.is_over` of the running event loop."""
     turns = _here.turns
     return (turns if turns.belongs_here() else of_loop()).is_over(source)
+
+
+def must_wait(source: object) -> bool:
+    """Ask `Turns.must_wait` of the running event loop."""
+    turns = _here.turns
+    return (turns if turns.belongs_here() else of_loop()).must_wait(source)
 
 
 def is_crowded(source: object) -> bool:

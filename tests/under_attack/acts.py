@@ -49,6 +49,17 @@ def ask_in_turn(message: bytes) -> Act:
     return act
 
 
+def send_on(beginning: bytes) -> Act:
+    """Send a beginning, then zeros as fast as the server takes them, whatever it answers."""
+
+    async def act(sock: socket.socket) -> None:
+        await _send(sock, beginning)
+        while True:
+            await _send(sock, bytes(_PIECE))
+
+    return act
+
+
 def be_deaf(message: bytes) -> Act:
     """Send one request and read nothing of its answer, until the server closes."""
 

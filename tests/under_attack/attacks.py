@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.hostile import TEXTS, Pair, entry
-from tests.under_attack.acts import Act, ask, be_deaf, connect_and_go, flood, in_single_bytes, sit, trickle
+from tests.under_attack.acts import Act, ask, be_deaf, connect_and_go, flood, in_single_bytes, send_on, sit, trickle
 from tests.under_attack.matrix import KINDS, UPLOAD, WAYS, upload
 from tests.under_attack.messages import (
     chunked,
@@ -87,6 +87,7 @@ def _crossing(kind: str, way: str) -> Attack:
 
 
 _EIGHT_GIB_HEAD: Final = post(b"", declared(1000), length=8 << 30)
+_REFUSED_UPLOAD: Final = post(b"", "Inference-Header-Content-Length: x", length=8 << 30)
 _UNIQUE: Final = b"".join(get(f"/v2/models/identity?{number}") for number in range(2000))
 
 ATTACKS: Final[dict[str, Attack]] = {
@@ -133,6 +134,9 @@ ATTACKS: Final[dict[str, Attack]] = {
         lambda: sit(post(b"1\r\n{\r\n", "Transfer-Encoding: chunked")),
         connections=130,
         probe=SMALL_INFERENCE,
+    ),
+    "refused uploads that go on": _alike(
+        lambda: send_on(post(b"", declared(0).replace("0", "x"), length=8 << 30)), connections=64
     ),
     "48 that send BYTES of 254 KiB": _alike(lambda: ask(texts(254 * _KIB)), connections=48),
     "48 that generate from 256 KiB": _alike(lambda: ask(generate(256 * _KIB)), connections=48),
