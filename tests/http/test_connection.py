@@ -87,6 +87,17 @@ def test_a_body_that_has_come_keeps_the_next_request_waiting() -> None:
     assert connection.feed(GET) == len(GET)
 
 
+def test_the_next_event_takes_no_time_before_a_head_and_after_the_last() -> None:
+    connection = ServerConnection()
+    found = [connection.incoming.is_light]
+    connection.feed(get(b"/", b"Connection: close"))
+    found.append(connection.incoming.is_light)
+    connection.next_event()
+    connection.send_response(200)
+    found.append(connection.incoming.is_light)
+    assert found == [True, False, True]
+
+
 @pytest.mark.parametrize(
     "last",
     [get(b"/", b"Connection: close"), get(b"/", version=b"1.0"), get(b"/", b"Connection: keep-alive", version=b"1.0")],
