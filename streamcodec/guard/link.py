@@ -78,6 +78,7 @@ class Link:
         self._has_begun_answer = False
         self._is_waiting = True
         self._is_leaving = False
+        self._lingering: anyio.CancelScope | None = None
         self._channel: PieceChannel | None = None
         self._relay: Relay | None = None
         self.reservation: Reservation = Reservation(shared.admission.budget)
@@ -105,6 +106,8 @@ class Link:
     def leave(self) -> None:
         """Close the connection, which is idle, because others need its place."""
         self._is_leaving = True
+        if self._lingering is not None:  # it may wait for a turn, behind others who do the same
+            self._lingering.cancel()
         self._look_again()
 
     async def serve(self, channel: PieceChannel) -> None:
@@ -135,7 +138,7 @@ class Link:
         self._close_relay()
         channel.end()
         self._is_waiting = True
-        with anyio.move_on_after(self._shared.options.linger_timeout), suppress(TimeoutError):
+        with suppress(TimeoutError), anyio.move_on_after(self._shared.options.linger_timeout) as self._lingering:
             await channel.next_event(UnreadRest(), self._look_at_rest)
 
     async def _serve_one(self, channel: PieceChannel) -> bool:

@@ -170,9 +170,10 @@ def test_looking_up_a_name_ends_with_both_limits(
         raise socket.gaierror(socket.EAI_NONAME, "not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    with kind.client("http://nobody.invalid", **times) as client, _ends_in_time(text):
-        client.infer("m", INPUTS)
-    is_over.set()
+    with kind.client("http://nobody.invalid", **times) as client:
+        with _ends_in_time(text):
+            client.infer("m", INPUTS)
+        is_over.set()  # an event loop waits for its threads before it ends
 
 
 @pytest.mark.slow

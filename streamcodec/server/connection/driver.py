@@ -57,6 +57,7 @@ class Driver:
         self._is_waiting = True
         self._is_stopping = False
         self._is_leaving = False
+        self._lingering: anyio.CancelScope | None = None
         self._has_looked_again = False
         self._preparing: anyio.CancelScope | None = None
 
@@ -127,6 +128,8 @@ class Driver:
     def leave(self) -> None:
         """Stop waiting and close the connection, because others need its place."""
         self._is_leaving = True
+        if self._lingering is not None:  # it may wait for a turn, behind others who do the same
+            self._lingering.cancel()
         self._look_again()
 
     def _is_over(self) -> bool:
@@ -208,7 +211,7 @@ class Driver:
     async def _linger(self, channel: Channel) -> None:
         """Let the client read the response before the connection is closed, although it is still sending."""
         self._is_waiting = True
-        with anyio.move_on_after(self._options.linger_timeout), suppress(TimeoutError):
+        with suppress(TimeoutError), anyio.move_on_after(self._options.linger_timeout) as self._lingering:
             await channel.next_event(UnreadRest(), self._look_at_rest)
 
 

@@ -32,13 +32,7 @@ _LINGERING_AT_ONCE: Final = 64
 
 
 class UnreadRest:
-    """Drops bytes until the input ends, or there are too many. An event source whose only event is this end.
-
-    A task does not wait for a turn before it drops bytes: a read takes 10 µs, and there is one in each turn of the
-    event loop. At a gate, thousands of refused connections would wait before those who have a request.
-    """
-
-    is_light: Final = True
+    """Drops bytes until the input ends, or there are too many. An event source whose only event is this end."""
 
     def __init__(self) -> None:
         """Begin before the first byte."""
