@@ -45,7 +45,7 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
         TimeoutError: nothing has moved for `timeout` seconds.
         OSError: the connection is broken.
     """
-    if turns.is_over(source):
+    if turns.must_wait(source):
         await turns.wait(source)
     event = source.next_event()
     if not (event is NEED_DATA or event is NEED_TURN):

@@ -57,7 +57,7 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
         while True:
             event, self._event = self._event, NEED_DATA
             if event is NEED_DATA:
-                if turns.is_over(self.source):
+                if turns.must_wait(self.source):
                     await turns.wait(self.source)
                 event = self.source.next_event()
             if event is NEED_DATA:

@@ -154,25 +154,25 @@ class Turns:
         """Have another turn begin in time for those who come in it; else nobody may tell that this one has ended."""
         self._schedule()
 
-    def is_crowded(self, source: object) -> bool:
-        """Whether a task that has waited for bytes has to wait again: a crowd has come before it, or as `is_over`."""
-        passes = getattr(source, "is_urgent", False) or getattr(source, "is_light", False)
-        return (self._waiting > _CROWD and not passes) or self.is_over(source)
-
-    async def wait(self, source: object = None) -> None:
-        """Wait for a later turn.
+    def must_wait(self, source: object) -> bool:
+        """Whether a task has to wait before it goes on with a source: as `is_over`, if there is anything to do.
 
         Args:
-            source: as of `is_over`. It may also have `is_light`, which is true if what comes next takes no time:
-                nothing has come, or the connection only has to be closed. Then it is not one of those who are let
-                through one after the other: it goes on in the next turn.
+            source: may have `is_light`, too, which is true if what comes next takes no time: nothing has come, or the
+                connection only has to be closed.
         """
+        return not getattr(source, "is_light", False) and self.is_over(source)
+
+    def is_crowded(self, source: object) -> bool:
+        """Whether a task that has waited for bytes has to wait again: a crowd has come before it, or as `must_wait`."""
+        if getattr(source, "is_light", False):
+            return False
+        return (self._waiting > _CROWD and not getattr(source, "is_urgent", False)) or self.is_over(source)
+
+    async def wait(self, source: object = None) -> None:
+        """Wait for a later turn."""
         is_urgent = bool(getattr(source, "is_urgent", False))
         number = self._number
-        if getattr(source, "is_light", False):
-            await checkpoint()
-            self._come_back(number)
-            return
         self._waiting += not is_urgent
         try:
             async with self._gates[is_urgent]:
@@ -314,6 +314,12 @@ def is_over(source: object = None) -> bool:
     """Ask `Turns.is_over` of the running event loop."""
     turns = _here.turns
     return (turns if turns.belongs_here() else of_loop()).is_over(source)
+
+
+def must_wait(source: object) -> bool:
+    """Ask `Turns.must_wait` of the running event loop."""
+    turns = _here.turns
+    return (turns if turns.belongs_here() else of_loop()).must_wait(source)
 
 
 def is_crowded(source: object) -> bool:

@@ -259,6 +259,8 @@ def test_a_turn_has_so_much_time_and_as_much_again_for_what_is_urgent(
             found.append((turns.is_over(urgent), turns.is_over(other)))
         assert found == [(False, False), (False, False), (False, True), (False, True), (True, True)]
         assert turns.is_over(large)
+        assert turns.must_wait(other)
+        assert not turns.must_wait(Endless(is_light=True))
         await turns.wait(other)
         assert not turns.is_over(other)
         clock[0] += 0.003 * scale

@@ -45,7 +45,7 @@ async def next_arrived(
         TimeoutError: raised by `wait`.
         OSError: the connection is broken.
     """
-    is_dry, is_due = waits_first, turns.is_over(source)
+    is_dry, is_due = waits_first, turns.must_wait(source)
     while True:
         if is_due:
             await turns.wait(source)
@@ -58,7 +58,7 @@ async def next_arrived(
             return event
         nbytes = await _read(sock, source, wait, is_dry=is_dry)
         received(source, nbytes)
-        is_due = turns.is_crowded(source) if is_dry else turns.is_over(source)
+        is_due = turns.is_crowded(source) if is_dry else turns.must_wait(source)
         is_dry = waits_first and nbytes < READ_BYTES
 
 

@@ -114,7 +114,7 @@ class Relay:
             TimeoutError: raised by `look`.
             OSError: the connection is broken.
         """
-        if turns.is_over(self._source):
+        if turns.must_wait(self._source):
             await turns.wait(self._source)
         if (event := _event_of(self._source)) is not None:
             return event
