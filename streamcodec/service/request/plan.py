@@ -60,7 +60,7 @@ class Plan:
     __slots__ = ("_recipe", "answer", "header", "is_fixed", "nbytes", "refusal")
 
     def __init__(self, recipe: Recipe, header: RequestHeader, length: int) -> None:
-        """Make the plan of a body whose header, of so many bytes, has been accepted."""
+        """Make the plan of a body whose header has so many bytes."""
         self._recipe = recipe
         self.header: RequestHeader = header
         self.answer: Answer = NO_ANSWER
