@@ -55,10 +55,10 @@ class EventProtocol(asyncio.BufferedProtocol, Generic[EventT]):
             OSError: the connection is broken.
         """
         while True:
+            if self._event is NEED_DATA and turns.must_wait(self.source):
+                await turns.wait(self.source)  # meanwhile asyncio may bring an event
             event, self._event = self._event, NEED_DATA
             if event is NEED_DATA:
-                if turns.must_wait(self.source):
-                    await turns.wait(self.source)
                 event = self.source.next_event()
             if event is NEED_DATA:
                 await self._read()

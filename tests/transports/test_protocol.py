@@ -28,6 +28,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.http import ClientConnection, Collector, ConnectionClosed, RequestHead, ResponseHead, ServerConnection
+from streamcodec.transports import turns
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.source import EventSource
 from tests.transports.messages import BODY, Array, check, decoder
@@ -39,10 +40,10 @@ Pair = tuple[socket.socket, socket.socket]
 
 @pytest.fixture(params=LOOPS if importlib.util.find_spec("uvloop") else ["asyncio"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Run a test's coroutine on each event loop; no test takes longer than 10 s."""
+    """Run a test's coroutine on each event loop; one that hangs ends after 60 s."""
 
     async def bounded(main: Callable[[], Awaitable[None]]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await main()
 
     return lambda main: anyio.run(bounded, main, backend_options={"use_uvloop": LOOPS[request.param]})
@@ -339,10 +340,16 @@ async def _ask(protocol: EventProtocol[Any], body: bytes) -> bytes:
     return bytes(answer.data)
 
 
+@pytest.mark.parametrize("has_time", [True, False], ids=["in time", "turns over"])
 @pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "TLS"])
-def test_server_and_client_connections(run: Run, pair: Pair, is_encrypted: bool) -> None:
+def test_server_and_client_connections(
+    run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch, is_encrypted: bool, has_time: bool
+) -> None:
+    """Where each turn is over, an event comes while the task waits for its turn."""
     left, right = pair
     here, there = _contexts()
+    if not has_time:
+        monkeypatch.setattr(turns.Turns, "is_over", lambda *_: True)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
