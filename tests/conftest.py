@@ -11,10 +11,15 @@ import pytest
 from hypothesis import settings
 
 from streamcodec.engine.json import text as jsontext
-from tests.effort import IS_EXHAUSTIVE, IS_THINNED, examples, thinned
+from streamcodec.transports import turns
+from tests.effort import IS_BUSY, IS_EXHAUSTIVE, IS_THINNED, examples, thinned
 
 settings.register_profile("round", max_examples=examples(100), deadline=None)  # a busy machine is no failure
 settings.load_profile("round")
+
+if IS_BUSY:
+    for _seconds in ("_TURN_SECONDS", "_TRIO_TURN_SECONDS", "_BEHIND_SECONDS"):
+        setattr(turns, _seconds, getattr(turns, _seconds) / 20)
 
 _LESS = "cuts and examples: STREAMCODEC_EXHAUSTIVE=1 tries all of them"
 _FEWER = "parameter sets of tests with many: so does a round of one folder or file, as in `pytest tests/http`"

@@ -4,7 +4,8 @@ The ordinary round is for whoever has changed something, and takes a minute or t
 places, tries each property with a few examples, and each test with a few of its parameter sets. A round of one folder
 or file has all parameter sets, unless `STREAMCODEC_THINNED=1` is in the environment. With `STREAMCODEC_EXHAUSTIVE=1`
 every round has them, messages are cut at every place, and properties get as many examples as their tests ask for.
-`.ci/run` does all of this.
+`.ci/run` does all of this. With `STREAMCODEC_BUSY=1` each turn of an event loop is over after a twentieth of its time,
+as on a machine where everything takes long: what comes out must be the same.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, TypeVar
 
+import pytest
+
 
 def _is_set(name: str) -> bool:
     return os.environ.get(name, "0") not in {"", "0"}
@@ -21,10 +24,13 @@ def _is_set(name: str) -> bool:
 
 IS_EXHAUSTIVE: Final = _is_set("STREAMCODEC_EXHAUSTIVE")
 IS_THINNED: Final = _is_set("STREAMCODEC_THINNED")
+IS_BUSY: Final = _is_set("STREAMCODEC_BUSY")
 
 _PLACES: Final = 12
 _EXAMPLES: Final = 25
 _PARAMETER_SETS: Final = 3
+
+_PARTS: Final = 2
 
 _T = TypeVar("_T")
 
@@ -37,6 +43,16 @@ def places(cuts: Sequence[int], most: int = _PLACES) -> Sequence[int]:
 def examples(count: int) -> int:
     """Return how many examples a property is tried with, of those that its test asks for."""
     return count if IS_EXHAUSTIVE else min(count, _EXAMPLES)
+
+
+def parts(count: int) -> list[object]:
+    """Return the numbers of the parts of a test that draws a million cases, as parameters.
+
+    The ordinary round has the first one. An exhaustive round has all; those from the third on are marked as `quiet`.
+    """
+    if not IS_EXHAUSTIVE:
+        return [0]
+    return [pytest.param(part, marks=pytest.mark.quiet if part >= _PARTS else ()) for part in range(count)]
 
 
 def thinned(tests: Iterable[tuple[Hashable, _T]]) -> tuple[list[_T], list[_T]]:

@@ -29,3 +29,11 @@ def test_all_cuts_are_made_where_all_is_asked_for(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(effort, "IS_EXHAUSTIVE", False)
     assert len(effort.places(range(100))) == 12
     assert effort.examples(1000) == 25
+
+
+def test_of_a_test_that_takes_minutes_an_ordinary_round_has_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort, "IS_EXHAUSTIVE", False)
+    assert effort.parts(10) == [0]
+    monkeypatch.setattr(effort, "IS_EXHAUSTIVE", True)
+    marks = [part.marks for part in effort.parts(10)]  # type: ignore[attr-defined] # of `pytest.param`
+    assert [bool(of_part) for of_part in marks] == [False] * 2 + [True] * 8

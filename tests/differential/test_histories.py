@@ -13,7 +13,7 @@ from tests.differential.machine import Machine, Script, scripts
 from tests.effort import IS_EXHAUSTIVE
 from tests.kserve.conftest import HOW
 
-COUNT = 250 if IS_EXHAUSTIVE else 4
+COUNT = 100 if IS_EXHAUSTIVE else 4
 """Histories for each way in; `python -m tests.differential` plays more."""
 
 

@@ -9,7 +9,7 @@ from streamcodec.http.heads import check_head
 from streamcodec.http.plainheads import read_plain_head
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import http_parts
-from tests.effort import IS_EXHAUSTIVE
+from tests.effort import IS_EXHAUSTIVE, parts
 from tests.http.messages import head
 from tests.http.plainheads import CLIENTS, SERVERS, check, check_response, compared, compared_responses, ordinary
 
@@ -141,11 +141,7 @@ def test_most_heads_of_the_corpus_are_plain() -> None:
     assert sum(map(check, accepted)) > 0.5 * len(accepted)
 
 
-PARTS = range(10 if IS_EXHAUSTIVE else 1)
-"""A million mutants in one test would look like a hang on a busy machine."""
-
-
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", parts(10))
 def test_mutants(part: int) -> None:
     kinds = compared(100_000 if IS_EXHAUSTIVE else 5_000, part)
     assert 0.2 < kinds[True] / kinds.total() < 0.5
@@ -186,7 +182,7 @@ def test_the_limits_of_responses() -> None:
         check_head(text, Limits(max_field_bytes=62))
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", parts(10))
 def test_mutants_of_responses(part: int) -> None:
     kinds = compared_responses(100_000 if IS_EXHAUSTIVE else 5_000, part)
     assert 0.2 < kinds[True] / kinds.total() < 0.6

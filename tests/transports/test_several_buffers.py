@@ -75,7 +75,7 @@ def check(arrays: list[Any], requests: int) -> None:
 
 def test_500_tensors_come_in_a_handful_of_calls(pair: tuple[socket.socket, CountingSocket]) -> None:
     left, right = pair
-    connection, calls = ServerConnection(), []
+    connection, calls = ServerConnection(), list[int]()
     arrays: list[Any] = []
     while min(calls, default=COUNT) > 30 and len(calls) < 10:
         # All of it is there before the first read, as far as the system keeps so much and the sender has the time.

@@ -12,7 +12,7 @@ from streamcodec import DATATYPES, DEFAULT_LIMITS, Limits, RemoteProtocolError, 
 from streamcodec.formats.v2 import header as strict_way
 from streamcodec.formats.v2.compactheader import MOST_BYTES, read_compactly
 from streamcodec.testing import describe_error, describe_header
-from tests.effort import IS_EXHAUSTIVE
+from tests.effort import IS_EXHAUSTIVE, parts
 from tests.formats.v2.messages import binary
 
 TENSOR = binary("FP32", [2, 3], 24)
@@ -213,12 +213,12 @@ TELLING = (b"", b" ", b",", b":", b'"', b"{", b"}", b"[", b"]", b"0", b"1", b"-"
            b'"id":"b",', b'"data":[1],', b"-0", b'"name":"x",', b'"shape":[6],', b"9" * 15, b"\xff", b"\0")  # fmt: skip
 
 
-@pytest.mark.parametrize("part", range(5 if IS_EXHAUSTIVE else 1))
+@pytest.mark.parametrize("part", parts(20))
 def test_mutants(part: int) -> None:
     choice = random.Random(part)  # noqa: S311 - to be repeated, not secret
     texts = [*COMPACT.values()]
     count = 0
-    for _ in range(100_000 if IS_EXHAUSTIVE else 5_000):
+    for _ in range(50_000 if IS_EXHAUSTIVE else 5_000):
         text = choice.choice(texts)
         for _ in range(choice.choice((1, 1, 2, 3))):
             place = choice.randrange(len(text) + 1)
