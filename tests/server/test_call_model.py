@@ -15,16 +15,17 @@ from streamcodec import EndOfMessage, LocalProtocolError, Rows, Windows, encode_
 from streamcodec.http.messages import HttpEvent
 from streamcodec.server import call_model
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply, Service
+from streamcodec.transports import turns
 from streamcodec.transports.sockets.vectors import async_batches
 from tests.service.requests import answer, head
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
-def begun(predict: Any, **options: Any) -> tuple[Inference, list[HttpEvent]]:  # noqa: ANN401 - any model
+def begun(predict: Any, inputs: Any = None, **options: Any) -> tuple[Inference, list[HttpEvent]]:  # noqa: ANN401 - any
     """Return a request that has come as far as its model needs it, and the events that are left."""
     service = Service(ModelRegistry.of([Model(name="m", predict=predict, **options)]))
-    message = encode_request({"x": X}, parameters={"binary_data_output": True})
+    message = encode_request(inputs or {"x": X}, parameters={"binary_data_output": True})
     inference = service.begin(head("/v2/models/m/infer", "POST", message.headers, message.body_length))
     assert isinstance(inference, Inference)
     inference.decoder.feed(b"".join(message.buffers))
@@ -106,3 +107,38 @@ def test_rows_never_make_the_event_loop_wait() -> None:
 
     assert anyio.run(main).endswith(X.tobytes())
     assert threads.isdisjoint({threading.get_ident()})
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_reply_waits_for_a_turn_if_this_one_is_over(
+    backend: str, is_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+
+    async def wait(_: turns.Turns, source: object = None) -> None:
+        waits.append(source)
+
+    monkeypatch.setattr(turns.Turns, "is_over", lambda *_: is_over)
+    monkeypatch.setattr(turns.Turns, "wait", wait)
+    inference, _ = begun(lambda request: {"y": request.inputs["x"]})
+    anyio.run(call_model, inference, backend=backend)
+    assert len(waits) == is_over
+
+
+@pytest.mark.parametrize("count", [1000, 2500])
+def test_many_inputs_are_freed_each_piece_in_a_turn_of_its_own(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = 0
+    work_off = turns.work_off
+
+    def counted(work: Iterator[object]) -> Iterator[object]:
+        nonlocal pieces
+        for piece in work:
+            pieces += 1
+            yield piece
+
+    monkeypatch.setattr(turns, "work_off", lambda work: work_off(counted(work)))
+    inference, _ = begun(lambda _: {"y": X}, {str(number): np.zeros(1, np.int8) for number in range(count)})
+    anyio.run(call_model, inference)
+    assert pieces == (count - 1) // 1000
+    assert (inference.header is None) is (count > 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,10 +15,12 @@ import pytest
 from streamcodec import (
     NEED_DATA,
     NEED_TURN,
+    EndOfMessage,
     ErrorCode,
     LocalProtocolError,
     MessageError,
     RemoteProtocolError,
+    TensorReceived,
     Windows,
     encode_request,
 )
@@ -400,3 +403,26 @@ def test_a_body_that_comes_by_nobody_takes_what_the_decoder_has() -> None:
     owner.exchange.arrival = None
     assert owner.exchange.reservation.taken is not None
     assert owner.exchange.reservation.taken() == 8 * KIB
+
+
+@pytest.mark.parametrize("count", [1000, 1001, 2500])
+def test_many_inputs_are_dropped_piece_by_piece(count: int) -> None:
+    """The server's `Caller` does so; here it is seen that nothing is kept."""
+    message = encode_request({str(number): np.zeros(1, np.int8) for number in range(count)})
+    inference = service_of(predict=lambda _: {}).begin(
+        head("/v2/models/m/infer", "POST", message.headers, message.body_length)
+    )
+    assert isinstance(inference, Inference)
+    assert not inference.is_wide
+    assert [*inference.let_go()] == []
+    inference.decoder.feed(b"".join(message.buffers))
+    arrays = []
+    while not isinstance(event := inference.decoder.next_event(), EndOfMessage):
+        inference.receive(event)  # type: ignore[arg-type] # there is all of it
+        if isinstance(event, TensorReceived):
+            arrays.append(weakref.ref(event.array))
+    del event
+    assert inference.is_wide is (count > 1000)
+    assert inference.run().status == 200
+    left = [sum(array() is not None for array in arrays) for _ in inference.let_go()]
+    assert left == [*range(count - 1000, 0, -1000)]

@@ -35,6 +35,7 @@ from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.memory.lane import LaneInference
 from streamcodec.service.models.model import Outputs
 from streamcodec.service.request.windows import check_end, checked
+from streamcodec.transports import turns
 from streamcodec.transports.limited import current_time
 
 AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]
@@ -93,6 +94,7 @@ class Caller:
         work = Work(self._reservation)
         time = _Time(self._timeout, work)
         pull = partial(time.uncounted, pull)
+        reply: Reply | None = None
         try:
             with time.limit() as scope:
                 if inference.resolved.is_async:
@@ -102,9 +104,11 @@ class Caller:
                 else:
                     reply = await self._in_worker(inference, time, pull)
                 self._time = time  # its rows have the same time limit
-                return reply
         except NoThreadError as error:
             return unavailable_reply(str(error), retry_after=1)
+        if reply is not None:
+            await _leave_turn(inference)
+            return reply
         if client is not None and client.has_left:
             msg = "the client has left while its model worked"
             raise ConnectionResetError(msg)
@@ -328,6 +332,14 @@ def _again(event: HttpEvent, pull: AsyncPull) -> AsyncPull:
         return events.pop() if events else await pull()
 
     return pull_again
+
+
+async def _leave_turn(inference: Inference) -> None:
+    """Let others go on before the answer is sent: models that have worked beside each other return at the same time."""
+    if inference.is_wide:
+        await turns.work_off(inference.let_go())
+    if turns.is_over():
+        await turns.wait()
 
 
 class _WindowsOf:
