@@ -60,6 +60,45 @@ class Cache(Generic[_K, _V]):
             self._entries.pop(self._keys.popleft(), None)
 
 
+class Repeated(Generic[_K, _V]):
+    """Values by key, of what has come more than once; bounded in number. All are dropped at once.
+
+    It is for what is made anew in a few microseconds. To keep a value that never comes again costs as much: it pushes
+    others out of the processor's cache, and has to be dropped. To note that its key has come costs a tenth.
+    """
+
+    def __init__(self, max_entries: int) -> None:
+        """Make an empty cache of at most so many values."""
+        self._max_entries = max_entries
+        self._entries: dict[_K, _V] = {}
+        self._once: set[int] = set()
+        self.get: Final[Callable[[_K], _V | None]] = self._entries.get
+        """Return the value of a key; None if there is none."""
+
+    def __len__(self) -> int:
+        """Return how many values are kept."""
+        return len(self._entries)
+
+    def comes_again(self, key: _K) -> bool:
+        """Note a key that has no value; return whether it has come lately. If it has, its value is worth keeping.
+
+        Two keys with one hash are taken for one. Then a value is kept too early, and never taken for another.
+        """
+        once, mark = self._once, hash(key)
+        if mark in once:
+            return True
+        if len(once) >= self._max_entries:
+            once.clear()
+        once.add(mark)
+        return False
+
+    def put(self, key: _K, value: _V) -> None:
+        """Keep a value."""
+        if len(self._entries) >= self._max_entries:
+            self._entries.clear()
+        self._entries[key] = value
+
+
 def _length(key: object) -> int:
     """Return the length of all texts in a key; each part of a tuple counts at least 1, so their number is bounded."""
     if isinstance(key, tuple):

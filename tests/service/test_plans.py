@@ -173,15 +173,16 @@ def test_outputs_that_are_asked_for_one_by_one_are_chosen() -> None:
     assert list(answer(reply).outputs) == ["z"]
 
 
-def test_a_header_that_came_lately_is_not_read_again() -> None:
+def test_a_header_that_has_come_twice_lately_is_not_read_again() -> None:
     recipe = recipe_of(service_of())
     text = BODY[: MESSAGE.header_length]
-    plan = recipe.plan(text, len(BODY))
-    assert plan is not None
+    once, plan = recipe.plan(text, len(BODY)), recipe.plan(text, len(BODY))
+    assert plan is not once
     for number in range(258):
         assert (recipe.plan(text, len(BODY)) is plan) is (number < 256), "all are forgotten when there are too many"
         other = body_of(message_of(np.arange(6, dtype=np.float32), request_id=f"{number:04}"))
-        assert recipe.plan(other[: MESSAGE.header_length], len(other)) is not plan
+        for _ in range(2):
+            assert recipe.plan(other[: MESSAGE.header_length], len(other)) is not plan
 
 
 def test_a_header_that_can_be_changed_is_read_again() -> None:
@@ -321,11 +322,11 @@ def test_the_plans_of_all_recipes_are_bounded_together() -> None:
         recipe = recipes.of(resolved)
         assert recipe is not None
         made.add(recipe)
-        for number in range(200):
+        for number in sorted([*range(200)] * 2):
             body = body_of(message_of(np.ones(2), request_id=f"{number:04}"))
             assert recipe.plan(body[: message_of(np.ones(2), request_id="0000").header_length], len(body)) is not None
     assert len(made) == 2, "one for each model and version"
-    assert len(recipes._plans) <= 256  # noqa: SLF001 - nothing else tells
+    assert 0 < len(recipes._plans) <= 256  # noqa: SLF001 - nothing else tells
 
 
 def test_what_is_raw_or_placed_elsewhere_has_no_recipe() -> None:

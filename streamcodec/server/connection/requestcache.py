@@ -21,7 +21,7 @@ import math
 import re
 from typing import Final
 
-from streamcodec.engine.cache import Cache
+from streamcodec.engine.cache import Cache, Repeated
 from streamcodec.engine.compression.inflate import inflate_short
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.connection import Incoming, State
@@ -183,9 +183,8 @@ class RequestCache:
         recognized = Recognized(text, found, generation)
         recognized.form = form = found.group(*_FORM)
         recognized.recipe = self._forms.get(form)
-        if len(self._heads) >= _MAX_HEADS:
-            self._heads.clear()  # to choose which to drop would take longer than to read it
-        self._heads[text] = recognized
+        if self._heads.comes_again(text):
+            self._heads.put(text, recognized)
         return recognized
 
     def reply(self, recognized: Recognized, incoming: Incoming, observation: Observation | None = None) -> Reply | None:
@@ -253,7 +252,7 @@ class RequestCache:
     def _forget(self) -> None:
         """Forget all forms, which were learned for other models."""
         self._generation = self._models.generation
-        self._heads: dict[bytes, Recognized] = {}
+        self._heads: Repeated[bytes, Recognized] = Repeated(_MAX_HEADS)
         self._forms: Cache[_Form, Recipe] = Cache(_MAX_FORMS, _MAX_FORM_BYTES)
         self._recipes = Recipes()
 

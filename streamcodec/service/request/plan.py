@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamcodec.engine.cache import Repeated
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import Limits
@@ -92,7 +93,7 @@ class Recipe:
     def __init__(self, resolved: ResolvedHead, plans: Plans | None = None) -> None:
         """Begin with the first head of the form; `plans` are those of other recipes, too."""
         self.resolved: ResolvedHead = resolved
-        self._plans: Plans = {} if plans is None else plans
+        self._plans: Plans = Repeated(_MAX_PLANS) if plans is None else plans
         self.answers: Answers = Answers(resolved, resolved.model.name, resolved.version)
 
     def infer(
@@ -139,7 +140,7 @@ class Recipe:
     def _read(self, text: bytes, nbytes: int) -> Plan | None:
         """Read a JSON header, and check it; None if the ordinary way has to decide.
 
-        Headers that have been read lately need not be read again: the same bytes mean the same, also if they are
+        Headers that have come twice lately need not be read again: the same bytes mean the same, also if they are
         refused.
         """
         plan = self._plans.get((self, text))
@@ -164,17 +165,12 @@ class Recipe:
                 plan = Plan(self, header, len(text))
                 plan.nbytes, plan.refusal = nbytes, error_reply(error)
                 drop_tracebacks(error)  # they refer to this frame, which refers to the plan
-            if is_short and is_immutable(header):
-                self._keep(text, plan)
+            if is_short and is_immutable(header) and self._plans.comes_again((self, text)):
+                self._plans.put((self, text), plan)
         return plan if plan.nbytes == nbytes else None
 
-    def _keep(self, text: bytes, plan: Plan) -> None:
-        if len(self._plans) >= _MAX_PLANS:
-            self._plans.clear()  # to choose which to drop would take longer than to read it
-        self._plans[self, text] = plan
 
-
-Plans = dict[tuple[Recipe, bytes], Plan]
+Plans = Repeated[tuple[Recipe, bytes], Plan]
 """What JSON headers mean to the model of a recipe."""
 
 
@@ -188,7 +184,7 @@ class Recipes:
     def __init__(self) -> None:
         """Begin without recipes."""
         self._recipes: dict[Hashable, Recipe] = {}
-        self._plans: Plans = {}
+        self._plans: Plans = Repeated(_MAX_PLANS)
 
     def of(self, resolved: ResolvedHead) -> Recipe | None:
         """Return the recipe for a head; None if its requests have to go the ordinary way."""
