@@ -426,3 +426,15 @@ def test_many_inputs_are_dropped_piece_by_piece(count: int) -> None:
     assert inference.run().status == 200
     left = [sum(array() is not None for array in arrays) for _ in inference.let_go()]
     assert left == [*range(count - 1000, 0, -1000)]
+
+
+def test_the_header_of_a_model_that_takes_windows_is_kept_however_many_they_are() -> None:
+    message = encode_request({str(number): np.zeros(1, np.int8) for number in range(1001)})
+    inference = service_of(Windows(max_window_bytes=4 * KIB), predict=lambda _: {}).begin(
+        head("/v2/models/m/infer", "POST", message.headers, message.body_length)
+    )
+    assert isinstance(inference, Inference)
+    inference.decoder.feed(b"".join(message.buffers))
+    inference.receive(inference.decoder.next_event())  # type: ignore[arg-type] # there is all of it
+    assert inference.is_windowed
+    assert not inference.is_wide

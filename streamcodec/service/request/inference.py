@@ -453,8 +453,12 @@ class Inference:
 
     @property
     def is_wide(self) -> bool:
-        """Whether so many inputs have come that they are dropped by `let_go`: to free 12,000 at once takes 5 ms."""
-        return self._header is not None and self.plan is None and len(self._header.tensors) > _MANY_TENSORS
+        """Whether so many inputs have come that they are dropped by `let_go`: to free 12,000 at once takes 5 ms.
+
+        Windows may still be pulled by the rows of an answer, and a plan belongs to others, too.
+        """
+        header, is_ordinary = self._header, self.plan is None and not self.is_windowed
+        return is_ordinary and header is not None and len(header.tensors) > _MANY_TENSORS
 
     def let_go(self) -> Iterator[None]:
         """Drop the inputs, after the last call. Yields after each piece but the last, which goes with the inference."""
