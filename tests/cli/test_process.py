@@ -21,8 +21,20 @@ from tests.server.models import models
 from tests.server.programs import server_here
 
 COMMAND = (sys.executable, "-m", "streamcodec")
-BEGUN = "import sys, streamcodec.cli as cli; sys.stdout.write('begun\\n'); sys.stdout.flush(); cli.program()"
-"""What `python -m streamcodec` does, but it says when Python has started, before which nobody can mind Ctrl-C."""
+BEGUN = """
+import signal, sys, streamcodec.cli as cli
+def handle(*arguments, signal_=signal.signal):
+    usual = signal_(*arguments)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    return usual
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+signal.signal = handle
+sys.stdout.write('begun\\n')
+sys.stdout.flush()
+cli.program()
+"""
+"""What `python -m streamcodec` does, but it says when Python has started. What comes before the program handles Ctrl-C
+waits until it does: nobody can mind it before."""
 
 INTERRUPTED = {130, -signal.SIGINT}
 """A shell says 130 of both; the latter is what Ctrl-C comes to when Python has closed down."""
