@@ -33,8 +33,8 @@ sys.stdout.write('begun\\n')
 sys.stdout.flush()
 cli.program()
 """
-"""What `python -m streamcodec` does, but it says when Python has started. What comes before the program handles Ctrl-C
-waits until it does: nobody can mind it before."""
+"""What `python -m streamcodec` does, but it says when Python has started. A signal that comes before the program
+handles it waits until then, because nobody can handle it earlier."""
 
 INTERRUPTED = {130, -signal.SIGINT}
 """A shell says 130 of both; the latter is what Ctrl-C comes to when Python has closed down."""

@@ -143,7 +143,8 @@ class Recipe:
         Headers that have come twice lately need not be read again: the same bytes mean the same, also if they are
         refused.
         """
-        plan = self._plans.get((self, text))
+        key = self, text
+        plan = self._plans.get(key)
         if plan is None:
             limits = self.resolved.headers.limits
             if (
@@ -165,8 +166,8 @@ class Recipe:
                 plan = Plan(self, header, len(text))
                 plan.nbytes, plan.refusal = nbytes, error_reply(error)
                 drop_tracebacks(error)  # they refer to this frame, which refers to the plan
-            if is_short and is_immutable(header) and self._plans.comes_again((self, text)):
-                self._plans.put((self, text), plan)
+            if is_short and is_immutable(header) and self._plans.comes_again(key):
+                self._plans.put(key, plan)
         return plan if plan.nbytes == nbytes else None
 
 
