@@ -47,7 +47,7 @@ from streamcodec.http.chunks import Chunks
 from streamcodec.http.heads import invalid_http
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import RequestHead, ResponseHead
-from streamcodec.http.scratch import NOTHING, SCRATCH_BYTES, borrow, idle_blocks
+from streamcodec.http.scratch import LONG_SCRATCH_BYTES, NOTHING, SCRATCH_BYTES, borrow, idle_blocks
 
 _PIECES: Final = 16
 """Pieces of framing and data that a paced connection processes at once. They take half a millisecond if each chunk has
@@ -101,6 +101,7 @@ class Incoming:
         head_bytes: size of the last head that was read.
         received_direct: body bytes that the transport wrote straight into the receiver's memory.
         received_copied: body bytes that were copied there from scratch memory.
+        scratch_bytes: most bytes that may be kept before a message begins.
     """
 
     def __init__(self, limits: Limits, *, paced: bool = False) -> None:
@@ -114,8 +115,8 @@ class Incoming:
         self._is_paced = paced
         self._pieces = range(_PIECES if paced else _ENDLESS)
         self._scratch = NOTHING
-        self._scratch_bytes = max(SCRATCH_BYTES, limits.max_head_bytes + 1)
-        self._idle_blocks = idle_blocks(self._scratch_bytes)
+        self.scratch_bytes: int = max(SCRATCH_BYTES, limits.max_head_bytes + 1)
+        self._idle_blocks = idle_blocks(self.scratch_bytes)
         self._start = 0
         self._end = 0
         self._scanned = 0
@@ -151,7 +152,7 @@ class Incoming:
             buffer = self._target[self._filled :]
         else:
             if not self._scratch:
-                self._scratch = borrow(self._idle_blocks, self._scratch_bytes)
+                self._scratch = borrow(self._idle_blocks, self.scratch_bytes)
             buffer = self._scratch[self._end :]
         self._offered = self._room = len(buffer)
         return buffer
@@ -249,7 +250,7 @@ class Incoming:
     def wants_data(self) -> bool:
         """Whether `get_buffer` can be called."""
         if self.state is _HEAD:
-            return self._end < self._scratch_bytes and not self.is_eof
+            return self._end < self.scratch_bytes and not self.is_eof
         if self.state is not _BODY or self._body is None:
             return self.state is _FILLING
         return self._body.wants_data
@@ -360,6 +361,18 @@ class Incoming:
             end: index after the last one, if so many have arrived.
         """
         return self._scratch[start : min(end, self._end)]
+
+    def read_long(self) -> None:
+        """Keep up to `LONG_SCRATCH_BYTES` before a message begins, now and later."""
+        if self.scratch_bytes >= LONG_SCRATCH_BYTES or self._offered:
+            return
+        blocks = idle_blocks(LONG_SCRATCH_BYTES)
+        if self._scratch:
+            longer = borrow(blocks, LONG_SCRATCH_BYTES)
+            longer[: self._end] = self._scratch[: self._end]
+            self._idle_blocks.append(self._scratch)
+            self._scratch = longer
+        self.scratch_bytes, self._idle_blocks = LONG_SCRATCH_BYTES, blocks
 
     def take_head(self, nbytes: int) -> None:
         """Take a head that the caller has read with `find_head` or `peek`, and knows to be valid."""

@@ -16,6 +16,10 @@ SCRATCH_BYTES: Final = 72 << 10
 """Size of one read while the bytes may belong to several things. A tensor of 64 KiB, which is a usual size, has room
 with its head and its JSON header; two reads took half as long again. More is needed only if heads may be larger."""
 
+LONG_SCRATCH_BYTES: Final = 136 << 10
+"""The same for a connection that sends long JSON, of which nothing is a tensor: to read it whole takes a third of the
+time. Tensors of this size are copied less if the network writes into them."""
+
 NOTHING: Final = memoryview(b"")
 """The scratch memory of a connection that has none."""
 

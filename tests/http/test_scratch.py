@@ -23,7 +23,7 @@ from streamcodec import (
 )
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.http import RequestHead, ServerConnection, scratch
-from streamcodec.http.scratch import SCRATCH_BYTES, borrow, idle_blocks
+from streamcodec.http.scratch import LONG_SCRATCH_BYTES, SCRATCH_BYTES, borrow, idle_blocks
 
 HEAD = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -58,6 +58,31 @@ def test_idle_connections_have_no_memory(idle: deque[memoryview]) -> None:
         assert connection.incoming._scratch is scratch.NOTHING  # noqa: SLF001 - nothing else tells
     assert len(memory) == 1
     assert len(idle) == 1
+
+
+def test_a_connection_may_read_more_at_once_from_now_on(idle: deque[memoryview]) -> None:
+    longer = idle_blocks(LONG_SCRATCH_BYTES)
+    longer.clear()
+    connection = ServerConnection(Limits())
+    _receive(connection, HEAD[:9])
+    for _ in range(2):
+        connection.incoming.read_long()
+        assert len(connection.get_buffer()) == LONG_SCRATCH_BYTES - 9
+        assert len(idle) == 1
+        connection.feed(b"")
+    _receive(connection, HEAD[9:])
+    _answer(connection)
+    assert (len(idle), len(longer)) == (1, 1)
+    assert len(connection.get_buffer()) == LONG_SCRATCH_BYTES
+
+
+def test_memory_on_offer_is_not_exchanged() -> None:
+    connection = ServerConnection(Limits())
+    offered = connection.get_buffer()
+    connection.incoming.read_long()
+    offered[: len(HEAD)] = HEAD
+    connection.buffer_updated(len(HEAD))
+    _answer(connection)
 
 
 @pytest.mark.parametrize("cut", range(1, len(HEAD)))

@@ -200,6 +200,27 @@ def test_a_request_in_two_pieces_is_answered_by_either_way(cut: int) -> None:
     assert sent_by(session) == answers(service, OrdinaryWay(service), message)[0]
 
 
+@pytest.mark.parametrize(("count", "is_at_once"), [(13_000, True), (20_000, True), (20_001, False), (30_000, False)])
+def test_json_that_needs_several_reads_is_answered_in_one_piece_by_a_quick_model(count: int, is_at_once: bool) -> None:
+    values = b",".join([b"10.25"] * count)
+    body = b'{"inputs":[{"name":"x","shape":[%d],"datatype":"FP32","data":[%b]}]}' % (count, values)
+    request = head("/v2/models/identity/infer", f"Content-Length: {len(body)}") + body
+    service = Service(demo_models())
+    model = service.models.find("identity", None)
+    for _ in range(16):
+        model.quickness.ran_in_thread(len(body), 0.0, 0.0, has_waited=False)
+    express = Counting(service)
+    wanted, *_ = answers(service, OrdinaryWay(service), request)
+    assert answers(service, express, request)[0] == wanted, "and the form of the head is known"
+    express.count = 0
+    session = Session(service, express, Admission(ServerOptions()), FIXED)
+    taken = 0
+    while not session.answer_at_once() and (session.lacks_the_rest or not taken):
+        taken += session.connection.feed(request[taken : taken + 50_000])
+    assert express.count == is_at_once
+    assert not is_at_once or sent_by(session) == wanted
+
+
 def test_a_model_that_is_not_quick_is_left_to_the_ordinary_way() -> None:
     service = Service(demo_models())
     service.models.add(Model(name="slow", predict=lambda request: request.inputs))

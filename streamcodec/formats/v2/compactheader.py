@@ -34,8 +34,14 @@ _request_header: Final = constructor(RequestHeader)
 _DEPTH: Final = 4
 """Brackets around the size of a tensor."""
 
-MOST_BYTES: Final = 64 << 10
-"""The longest header that is read: the values of a tensor take a millisecond."""
+MOST_BYTES: Final = 128 << 10
+"""The longest header that is read."""
+
+_MOST_VALUES: Final = 20_000
+"""Most values of a tensor: as JSON they take a millisecond."""
+
+_SHORT_BYTES: Final = 4 << 10
+"""The longest header that is matched with its values."""
 
 _W: Final = rb"[ \t\r\n]*+"
 _TEXT: Final = rb'"([ !#-\[\]-~]*+)"'
@@ -74,6 +80,13 @@ _HEADER: Final = re.compile(
     + _W
 )
 
+_DATA: Final = re.compile(rb'"data"%b:%b\[' % (_W, _W))
+_DATA_GROUP: Final = 6
+_NOT_NUMBERS: Final = (b'"', b"[", b"{")
+
+Compact = tuple[re.Match[bytes], bytes]
+"""A header that has been matched, and the numbers that were cut out of it."""
+
 _FLAGS: Final[dict[bytes | None, Mapping[str, Any]]] = {
     b"true": MappingProxyType({"binary_data_output": True}),
     b"false": MappingProxyType({"binary_data_output": False}),
@@ -93,15 +106,30 @@ def read_compactly(data: bytes | bytearray | memoryview, limits: Limits) -> Requ
     return None if found is None else compact_header(found, limits)
 
 
-def match_compactly(data: bytes | bytearray | memoryview) -> re.Match[bytes] | None:
-    """Match a header that has no other members than a compact one; what they are is not checked."""
-    return _HEADER.fullmatch(data)
+def match_compactly(data: bytes | bytearray | memoryview) -> Compact | None:
+    """Match a header that has no other members than a compact one; what they are is not checked.
+
+    Numbers of a long header are cut out before, up to the first closing bracket. If an empty list in their place makes
+    the text a header, and they are the items of a list, then the whole is that header with this list.
+    """
+    begun = _DATA.search(data) if len(data) > _SHORT_BYTES else None
+    if begun is not None:
+        text, start = bytes(data), begun.end()
+        end = max(text.find(b"]", start), start)
+        if all(text.find(mark, start, end) < 0 for mark in _NOT_NUMBERS):
+            found = _HEADER.fullmatch(text[:start] + text[end:])
+            return None if found is None or found.end(_DATA_GROUP) != start + 1 else (found, text[start:end])
+    found = _HEADER.fullmatch(data)
+    return None if found is None else (found, b"")
 
 
-def compact_header(found: re.Match[bytes], limits: Limits) -> RequestHeader | None:
+def compact_header(compact: Compact, limits: Limits) -> RequestHeader | None:
     """Return the header that has been matched; None if the others have to decide."""
-    nbytes = found.end()
+    found, cut = compact
+    nbytes = found.end() + len(cut)
     _, name, sizes, kind, size, values, request_id, flag = found.groups()
+    if values is not None:
+        values = cut or values[1:-1]
     datatype = _DATATYPES.get(kind)
     if not name or sizes is None or datatype is None or sizes.count(b",") >= limits.max_rank:
         return None
@@ -111,7 +139,7 @@ def compact_header(found: re.Match[bytes], limits: Limits) -> RequestHeader | No
         count *= length
     if not count or count > limits.max_elements or limits.max_json_depth < _DEPTH or not limits.max_tensors:
         return None
-    if nbytes > LONG_BYTES and not _is_within(nbytes, len(values or b""), limits):
+    if nbytes > LONG_BYTES and not _is_within(nbytes, nbytes - len(values or b""), limits):
         return None
     if values is None:
         spec = _binary_tensor(name.decode(), datatype, shape, count, size, nbytes, limits)
@@ -124,12 +152,13 @@ def compact_header(found: re.Match[bytes], limits: Limits) -> RequestHeader | No
     )
 
 
-def compact_object(found: re.Match[bytes], limits: Limits) -> dict[str, Any] | None:
+def compact_object(compact: Compact, limits: Limits) -> dict[str, Any] | None:
     """Return the object of a header that has been matched, as the strict parser reads it from the same text.
 
     So it need not read the text of a header that is refused for what its members are. None if it has to, because there
     are values of a tensor, or the text may be nested too deeply.
     """
+    found = compact[0]
     begun, name, sizes, kind, size, values, request_id, flag = found.groups()
     if values is not None or limits.max_json_depth < _DEPTH or found.end() > LONG_BYTES:
         return None
@@ -151,10 +180,9 @@ def _present(members: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _is_within(nbytes: int, of_values: int, limits: Limits) -> bool:
-    """Tell whether a long header surely has no more text, and besides its values no more of these, than are allowed."""
-    most = nbytes - of_values + nbytes // DIGITS_PER_VALUE
-    return nbytes <= limits.max_json_text_bytes and most <= limits.max_json_values
+def _is_within(nbytes: int, rest: int, limits: Limits) -> bool:
+    """Tell whether a long header surely has no more text than is allowed, and no more values in the rest of it."""
+    return nbytes <= limits.max_json_text_bytes and rest + rest // DIGITS_PER_VALUE <= limits.max_json_values
 
 
 def _binary_tensor(  # noqa: PLR0917 - called once, for each message
@@ -184,11 +212,11 @@ def _binary_tensor(  # noqa: PLR0917 - called once, for each message
 def _json_tensor(  # noqa: PLR0917 - as above
     name: str, datatype: Datatype, shape: tuple[int, ...], count: int, values: bytes, nbytes: int, limits: Limits
 ) -> TensorSpec | None:
-    """Return a tensor whose values are there as JSON, in a header of so many bytes."""
-    if not fits_as_json(datatype, count, nbytes, limits) or nbytes > limits.max_message_bytes:
+    """Return a tensor whose values are there as the items of a JSON list, in a header of so many bytes."""
+    if count > _MOST_VALUES or not fits_as_json(datatype, count, nbytes, limits) or nbytes > limits.max_message_bytes:
         return None
     try:
-        text = str(values, "utf-8")
+        text = f"[{str(values, 'utf-8')}]"
         data = parse_unguarded(text)
     except ValueError:
         return None

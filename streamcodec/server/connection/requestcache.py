@@ -40,6 +40,7 @@ from streamcodec.http.plainheads import (
     TARGET,
     match_plain_head,
 )
+from streamcodec.http.scratch import LONG_SCRATCH_BYTES, SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.models.pace import run_at_once
 from streamcodec.runtime.observation import Observation
@@ -123,6 +124,12 @@ class Recognized:
         self._found = found
         self._head: RequestHead | None = None
         self._outline: RequestHead | None = None
+
+    @property
+    def is_long_json(self) -> bool:
+        """Whether the body is JSON without binary tensors, and so long that it is worth to be read in one piece."""
+        is_json = self.recipe is not None and self.header_length is None and self.length is not None
+        return is_json and SCRATCH_BYTES < self.size <= LONG_SCRATCH_BYTES
 
     @property
     def head(self) -> RequestHead:

@@ -24,7 +24,6 @@ from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.responses import Response, start_line
-from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.models.pace import run_inline
@@ -209,7 +208,7 @@ class Session:
         recognized = self._recognized
         if recognized is None or incoming.received != self._tried:
             return False
-        return incoming.kept < recognized.size <= SCRATCH_BYTES
+        return incoming.kept < recognized.size <= incoming.scratch_bytes
 
     def answer_at_once(self) -> bool:
         """Answer the next request, if it is complete and quick to answer. Then `outgoing` is the answer.
@@ -234,6 +233,8 @@ class Session:
         reply = None if recognized is None else self._express.reply(recognized, incoming, observation)
         if recognized is None or reply is None:
             self._tried = incoming.received
+            if recognized is not None and recognized.is_long_json:
+                incoming.read_long()
             return False
         self.request_count += 1
         self._admission.used(self)

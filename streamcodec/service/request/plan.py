@@ -111,7 +111,8 @@ class Recipe:
             The reply; None if the ordinary way has to make it.
         """
         resolved = self.resolved
-        if not resolved.is_inline(len(body)) or (header_length or 0) > len(body):
+        is_read_here = header_length is None and len(body) <= MOST_BYTES  # else nothing has been done
+        if not resolved.is_inline(len(body), is_planned=is_read_here) or (header_length or 0) > len(body):
             return None
         may_refuse = may_refuse and header_length is not None  # without a declared length, it may be another one
         plan = self._read(bytes(body[:header_length]), len(body))

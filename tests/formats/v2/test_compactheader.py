@@ -186,6 +186,16 @@ LONG = valued("FP64", [value / 7 for value in range(2_500)])
     ("text", "is_compact"),
     [
         (LONG, True),
+        (valued("FP32", [value / 7 for value in range(5_000)]), True),
+        (valued("FP64", [value / 7 for value in range(5_000)]), True),
+        (valued("FP32", [[value / 7] for value in range(2_500)]), False),
+        (valued("FP32", [value / 7 for value in range(2_500)], parameters={"data": []}), False),
+        (valued("INT64", [1_000] * 20_000), True),
+        (valued("INT64", [1_000] * 20_001), False),
+        (LONG.replace(b"]}]}", b",]}]}"), False),
+        (LONG.replace(b"]}]}", b"}]}"), False),
+        (LONG.replace(b"]}]}", b",{}]}]}"), False),
+        (b"%b%b" % (LONG[:-3], b',"data":[1]}]}'), False),
         (valued("BYTES", ["a,[{" * 10_000]), True),
         (valued("FP64", [0.5] * 9_000, name="a" * 4_096), False),
         (json.dumps({"inputs": [TENSOR]}).encode() + b" " * 40_000, False),
@@ -198,7 +208,8 @@ def test_long_headers_are_compact_if_there_is_little_but_values(text: bytes, is_
 
 @pytest.mark.parametrize("limit", ["max_json_text_bytes", "max_json_values"])
 def test_a_long_header_at_its_limits_is_compact_and_beyond_not(limit: str) -> None:
-    most = len(LONG) if limit == "max_json_text_bytes" else LONG.index(b"[0.0") + len("}]}") + len(LONG) // 20
+    rest = len(LONG) - (LONG.index(b"]}]}") - LONG.index(b"0.0"))
+    most = len(LONG) if limit == "max_json_text_bytes" else rest + rest // 20
     assert check(LONG, Limits(**{limit: most}))
     assert not check(LONG, Limits(**{limit: most - 1}))
 
