@@ -163,6 +163,11 @@ class LongHeader(Generic[MessageT]):
         return self._stream.feed(text)
 
     @property
+    def block_bytes(self) -> int:
+        """Length of the block that is best read next."""
+        return self._stream.block_bytes
+
+    @property
     def held_bytes(self) -> int:
         """Memory taken so far: text that is kept, and values of tensors."""
         return self._stream.held_bytes + self._tensors.held_bytes
@@ -206,9 +211,12 @@ def _parse_long(make: Callable[[], LongHeader[MessageT]], data: bytes | bytearra
     if len(data) <= WHOLE_BYTES and (whole := make().parse_whole(data)) is not None:
         return whole
     stream = make()
-    for start in range(0, len(data), LONG_BYTES):
-        for _ in stream.feed(bytes(data[start : start + LONG_BYTES])):
+    start = 0
+    while start < len(data):
+        part = bytes(data[start : start + stream.block_bytes])
+        for _ in stream.feed(part):
             pass
+        start += len(part)
     work = stream.finish(len(data))
     while True:
         try:

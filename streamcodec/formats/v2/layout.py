@@ -134,11 +134,13 @@ class Layout(Generic[MessageT]):
             if len(text) == length and (whole := (yield from self._parse_whole(reader, text))) is not None:
                 return whole
         stream = self._stream_header(reader.limits, length)
-        block = scratch_bytes(LONG_BYTES)
-        for start in range(0, length, LONG_BYTES):
+        start, block = 0, scratch_bytes(LONG_BYTES)
+        while start < length:
+            block = _block(stream, block)
             part = block[: length - start]
             yield from reader.fill(part)
             yield from self._stream(reader, stream, part)
+            start += len(part)
         return (yield from reader.in_turns(stream.finish(length)))
 
     def _read_undeclared(self, reader: Reader) -> Reading[tuple[MessageT, int]]:
@@ -153,6 +155,8 @@ class Layout(Generic[MessageT]):
         stream: LongHeader[MessageT] | None = None
         block = scratch_bytes(LONG_BYTES)
         while True:
+            if stream is not None:
+                block = _block(stream, block)
             part, is_over = yield from self._read_block(reader, block, finder)
             if stream is None and is_over:
                 reader.held_bytes = len(part)
@@ -241,7 +245,7 @@ class Layout(Generic[MessageT]):
             if stream.goes_on:
                 error.message += self._if_undeclared
             raise
-        reader.held_bytes = LONG_BYTES + stream.held_bytes
+        reader.held_bytes = len(part) + stream.held_bytes
 
     def _skip_white_space(self, reader: Reader) -> Fill:
         """Read to the end of a body without tensors; only white space may follow its JSON object."""
@@ -276,3 +280,8 @@ class Layout(Generic[MessageT]):
         """A hint for errors about the length of a body, if the length of its header is not declared."""
         missing = f"; {HEADER_LENGTH_FIELD} is missing, which says where binary tensors begin"
         return missing if self._header_length is None else ""
+
+
+def _block(stream: LongHeader[MessageT], before: memoryview) -> memoryview:
+    """Return memory for the next block of a header, that of the block before if it is as long."""
+    return before if len(before) == stream.block_bytes else scratch_bytes(stream.block_bytes)

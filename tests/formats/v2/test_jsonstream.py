@@ -32,6 +32,7 @@ from streamcodec import (
 )
 from streamcodec.engine.json.scan import LONG_BYTES
 from streamcodec.formats.v2.header import long_request_header, long_response_header
+from streamcodec.formats.v2.json.stream import MOST_BLOCK_BYTES
 from streamcodec.testing import ErrorDescription, describe_error, describe_header
 from tests.corpus.notation import read_bytes
 from tests.corpus.reading import Case, read_corpus
@@ -407,6 +408,28 @@ def test_a_placed_array_is_the_one_that_was_filled(datatype: str) -> None:
     assert tensor.array is header.header.tensors[0].data
     assert tensor.array.flags.writeable
     assert datatype == "BYTES" or tensor.array.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "most"),
+    [
+        (b"0.12345678901234567," * 40_000, MOST_BLOCK_BYTES),
+        (b"0.25," * 40_000, 40 << 10),
+        (b"1," * 100_000, LONG_BYTES),
+    ],
+    ids=["long", "short", "shortest"],
+)
+def test_a_block_has_no_more_values_than_have_the_time_of_a_turn(values: bytes, most: int) -> None:
+    count = values.count(b",") + 1
+    text = b'{"inputs":[{"name":"x","shape":[%d],"datatype":"FP64","data":[%b1]}]}' % (count, values)
+    stream, lengths = long_request_header(DEFAULT_LIMITS), []
+    while text:
+        lengths.append(stream.block_bytes)
+        block, text = text[: stream.block_bytes], text[stream.block_bytes :]
+        deque(stream.feed(block), maxlen=0)
+    assert lengths[0] == LONG_BYTES
+    assert most * 0.99 < max(lengths) < most * 1.01
+    assert stream.block_bytes == LONG_BYTES, "usual again"
 
 
 def test_values_go_to_the_callers_own_array_in_pieces() -> None:

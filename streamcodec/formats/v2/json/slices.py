@@ -152,7 +152,7 @@ class Cutter:
         if comma < 0:
             self._keep(block)
             return None
-        part = self._slice(block[:comma], depth - DATA_DEPTH + 1)
+        part = self._slice(memoryview(block)[:comma], depth - DATA_DEPTH + 1)
         self._rest = [block[comma + 1 :]]
         return part
 
@@ -235,7 +235,7 @@ class Cutter:
         text = block.text[position : int(block.places[index]) + 1]
         return self._slice(text, left_open, ending=b"}" if opens else b"")
 
-    def _slice(self, end: bytes, left_open: int, *, is_last: bool = False, ending: bytes = b"") -> Slice:
+    def _slice(self, end: bytes | memoryview, left_open: int, *, is_last: bool = False, ending: bytes = b"") -> Slice:
         text = b"".join((*self._rest, end))
         part = Slice(
             text=text,
@@ -301,8 +301,8 @@ class SlicedData:
         itemsize = self._datatype.itemsize if self._values is not None else _OBJECT_BYTES
         return self._position * itemsize + self._long_bytes
 
-    def take(self, part: Slice) -> None:
-        """Take the next slice.
+    def take(self, part: Slice) -> int:
+        """Take the next slice; return how many values it has.
 
         Raises:
             RemoteProtocolError: it is not JSON, or a value or the nesting does not fit.
@@ -331,6 +331,7 @@ class SlicedData:
         self._position = end
         if part.is_last and end != self._count:
             raise self._wrong_count(end)
+        return len(values)
 
     def _convert(self, values: list[Any]) -> np.ndarray[Any, Any]:
         """Convert the next values.

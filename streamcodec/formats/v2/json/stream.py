@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn, Protocol
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError, shown
 from streamcodec.engine.json.marks import COMMA
 from streamcodec.engine.json.objectend import WHITE_SPACE
-from streamcodec.engine.json.scan import Scanner, TextBlock
+from streamcodec.engine.json.scan import LONG_BYTES, Scanner, TextBlock
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.json.kept import KeptText, opening_of
 from streamcodec.formats.v2.json.slices import DATA_DEPTH, Cutter, Slice, SlicedData
@@ -33,6 +33,12 @@ Turns = Generator[None, None, None]
 
 ENTRIES_PER_TURN: Final = 64
 """Entries of a long header that are read in one go; each costs some microseconds."""
+
+MOST_BLOCK_BYTES: Final = 96 << 10
+"""The longest block of plain numbers."""
+
+_VALUES_PER_BLOCK: Final = 8 << 10
+"""Values of a block of plain numbers that is longer than usual. They take half a millisecond."""
 
 _ARRAY_DEPTH: Final = 2
 """Depth of an array of entries."""
@@ -85,13 +91,14 @@ class _Values:
     def can_be_plain(self) -> bool:
         return not self.has_ended and not self.cutter.is_foreign
 
-    def take(self, part: Slice | None) -> None:
+    def take(self, part: Slice | None) -> int:
+        """Take the next slice, if there is one; return how many values have been read."""
         if part is None:
-            return
+            return 0
         if self.data is None:
             self.kept.append(part)
-        else:
-            self.data.take(part)
+            return 0
+        return self.data.take(part)
 
 
 class _Array:
@@ -138,6 +145,9 @@ class HeaderStream:
         self._has_ended = False
         self.goes_on: bool = False
         """Whether anything but white space follows the object. Then the header is refused."""
+        self.block_bytes: int = LONG_BYTES
+        """Length of the block that is best read next. More of plain numbers are read in one go, but not more values
+        than have the time of a turn."""
         self._array: _Array | None = None
         self._seen: set[str] = set()
 
@@ -156,8 +166,11 @@ class HeaderStream:
         """
         values = self._array and self._array.values
         if values and values.can_be_plain and self._scanner.passes(text):
-            values.take(values.cutter.cut_plain(text, self._scanner.depth))
+            count = values.take(values.cutter.cut_plain(text, self._scanner.depth))
+            fitting = _VALUES_PER_BLOCK * len(text) // count if count else 0
+            self.block_bytes = max(LONG_BYTES, min(MOST_BLOCK_BYTES, fitting))
             return
+        self.block_bytes = LONG_BYTES
         block = self._scanner.scan(text)
         position = 0
         while position < len(text):
