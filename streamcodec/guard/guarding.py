@@ -1,25 +1,19 @@
-"""Guarding: accepts connections and serves each in a task, as `server.Server` does, with a link for each.
+"""Guarding: the connections of a guard, each of which a link serves.
 
-The parts are those of the server: how connections are accepted and limited, how TLS begins, how slow clients are ended,
-and how a stop leaves requests in progress their time. What is different is what a connection does.
+How connections are accepted, limited, secured and ended is the same as for a server (`server.listening`).
 """
 
 from __future__ import annotations
 
-import logging
-import math
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
-from time import monotonic
-from typing import Final, cast
-
-import anyio
+from typing import Final
 
 from streamcodec.client.connections.timeouts import Timeout
-from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.link import Link
 from streamcodec.guard.relaying.answers import PlainAnswers
@@ -28,24 +22,16 @@ from streamcodec.guard.relaying.requests import PlainRequests
 from streamcodec.guard.rules.gate import Gate
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Upstream
-from streamcodec.http.responses import response_head
-from streamcodec.runtime.models.calls import is_ending
 from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.tasks import Tasks, open_tasks
+from streamcodec.runtime.tasks import open_tasks
 from streamcodec.server.connection.admission import RESERVED_PLACES, Admission
 from streamcodec.server.connection.dates import Dates
-from streamcodec.server.connection.disconnects import DisconnectWatcher
-from streamcodec.server.connection.lingering import Refusals
-from streamcodec.server.processes.draining import begin_to_stop
-from streamcodec.server.sockets.accepting import accept_connections
-from streamcodec.server.sockets.securing import Complaints, HandshakeError, PlainHttpError, Securing
+from streamcodec.server.listening import Listening
 from streamcodec.service.observing import Observer
-from streamcodec.service.replies import Reply, error_reply, unavailable_reply
+from streamcodec.service.replies import Reply
 from streamcodec.transports.sockets.pipes import Pipes
 from streamcodec.transports.tls.sockets import Socket, client_context
-
-logger: Final = logging.getLogger(__name__)
 
 GUARD_LIMITS: Final = Limits(max_header_bytes=1 << 20, max_document_bytes=1 << 20)
 """The JSON header is all that is kept of an inference, so it is what bounds the memory of a connection. JSON tensors
@@ -53,9 +39,6 @@ are in it: a megabyte has room for about 50,000 floats."""
 
 ANSWER_TIMEOUT: Final = Timeout(connect=10.0, read=300.0, write=30.0, pool=10.0)
 """A model may take as long as with `ServerOptions.model_timeout`."""
-
-_NO_PLACE: Final = "the guard has no place for another connection"
-_NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
 
 
 class Guard:
@@ -115,12 +98,20 @@ class Guard:
             msg = "upstream_ca: the server behind has no certificate; its URL does not begin with https://"
             raise LocalProtocolError(msg)
         self._admission = Admission(options)
-        self._complaints = Complaints()
-        self._securing = (
-            None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self._complaints)
-        )
         observers = list(observer) if isinstance(observer, Iterable) else [observer]
         self._observers = Observers(observers) if observers else None
+        dates = Dates()
+        self._listening = Listening(
+            "guard",
+            options,
+            self._admission,
+            observers=self._observers,
+            dates=dates,
+            ssl_context=ssl_context,
+            enter=self._enter,
+            serve=self._serve,
+            forget=lambda link, _: self._admission.forget(link),
+        )
         address = self._upstream.address
         gate = Gate(address.prefix, pages=pages or (), allowed=allowed, hosts=allowed_hosts, null_is_nan=null_is_nan)
         self._shared = Shared(
@@ -128,20 +119,15 @@ class Guard:
             admission=self._admission,
             options=options,
             limits=limits,
-            dates=Dates(),
-            complaints=self._complaints,
-            departures=DisconnectWatcher(),
+            dates=dates,
+            complaints=self._listening.complaints,
+            departures=self._listening.departures,
             gate=gate,
             requests=PlainRequests(limits, address.authority, gate),
             answers=PlainAnswers(limits),
             pipes=Pipes(),
             pages=dict(pages or {}),
         )
-        self._links: set[Link] = set()
-        self._refusals = Refusals(options.linger_timeout, self._observers)
-        self._accepting: anyio.CancelScope | None = None
-        self._watchers: Tasks | None = None
-        self._end = math.inf
 
     @property
     def is_stopping(self) -> bool:
@@ -154,101 +140,27 @@ class Guard:
         Args:
             listener: listening; closed when no more connections are accepted.
         """
-        listener.setblocking(False)
-        self._accepting = anyio.CancelScope()
-        if self.is_stopping:
-            self._accepting.cancel()
         async with open_tasks() as watchers:
-            self._shared.departures.tasks = self._watchers = watchers
-            async with open_tasks() as connections:
-                with listener, self._accepting:
-                    await self._accept(listener, connections)
-                connections.end_within(max(0.0, self._end - monotonic()))
+            await self._listening.serve(listener, watchers)
             watchers.end_within(0.0)
         self._upstream.close()
         self._shared.pipes.close()
 
     def stop(self) -> None:
         """Take no more requests, and let `serve` return when those in progress have ended; see `drain_delay`."""
-        if self.is_stopping:
-            return
-        self._end = monotonic() + self._options.shutdown_timeout
-        self._admission.is_stopping = True
-        begin_to_stop(
-            self._watchers,
-            self._options.drain_delay,
-            self._end,
-            close=self._close,
-            is_idle=lambda: all(link.is_idle for link in self._links),
-            stop_accepting=self._stop_accepting,
-        )
+        if not self.is_stopping:
+            self._listening.stop()
 
-    def _close(self) -> None:
-        """Serve only those who are there, and have them leave after their next request."""
-        self._admission.close()
-        for link in self._links:
-            link.stop()
-
-    def _stop_accepting(self) -> None:
-        if self._accepting is not None:
-            self._accepting.cancel()
-
-    async def _accept(self, listener: socket.socket, connections: Tasks) -> None:
-        await accept_connections(
-            listener,
-            lambda sock: connections.start_soon(self._connection, sock),
-            lambda: self._admission.free_places,
-            lambda: self._accepting is not None and self._accepting.cancel_called,
-        )
-
-    async def _connection(self, sock: socket.socket) -> None:
+    def _enter(self, sock: socket.socket) -> Link | None:
         observe = None if self._observers is None else self._observers.of(client_of(sock))
         link = Link(self._shared, _host_of(sock), observe)
-        with closing(sock):
-            if not self._admission.enter(link, link):
-                await self._refuse(sock)
-                return
-            self._links.add(link)
-            try:
-                await self._serve(sock, link)
-            finally:
-                self._links.discard(link)
-                self._admission.forget(link)
-
-    async def _refuse(self, sock: socket.socket) -> None:
-        """Refuse a connection for which there is no place; with TLS, to tell it so costs more than there is."""
-        if self._securing is not None:
-            self._complaints.add(_NO_PLACE)
-            return
-        await self._tell(sock, unavailable_reply(_NO_PLACE, retry_after=1))
-
-    async def _tell(self, sock: socket.socket, reply: Reply) -> None:
-        """Answer a connection that is not served."""
-        fields = [*reply.headers, ("Content-Length", str(reply.body_length)), ("Date", self._shared.dates.now())]
-        head = response_head(reply.status, [*fields, ("Connection", "close")])
-        encoded = b"".join((head, *cast("tuple[bytes, ...]", reply.buffers)))
-        await self._refusals.tell(sock, reply, encoded)
+        return link if self._admission.enter(link, link) else None
 
     async def _serve(self, sock: socket.socket, link: Link) -> None:
-        if self._admission.is_closed:
-            link.stop()
-        try:
-            secured: Socket = sock if self._securing is None else await self._securing.secure(sock, client_of(sock))
-            with closing(PieceChannel(secured, link.taking)) as channel:
-                await link.serve(channel)
-        except HandshakeError as error:
-            with closing(error.sock):
-                await self._refusals.end(error.sock)
-        except PlainHttpError:
-            await self._tell(sock, error_reply(RemoteProtocolError(_NOT_PLAIN, code=ErrorCode.INVALID_HTTP)))
-        except (OSError, MessageError) as error:
-            logger.debug("connection lost: %s", error)
-        except MemoryError:
-            logger.warning("connection closed: out of memory")
-        except BaseException as error:  # a bug of ours; it must not affect other connections
-            if is_ending(error):
-                raise
-            logger.exception("connection failed")
+        securing = self._listening.securing
+        secured: Socket = sock if securing is None else await securing.secure(sock, client_of(sock))
+        with closing(PieceChannel(secured, link.taking)) as channel:
+            await link.serve(channel)
 
 
 def _trusting(authorities: str | Path, context: ssl.SSLContext | None) -> ssl.SSLContext:

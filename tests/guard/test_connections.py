@@ -21,13 +21,12 @@ import pytest
 from streamcodec.client import Client
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.guard import Guard
-from streamcodec.guard import guarding as guarding_module
 from streamcodec.guard.link import Link
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.rules.screening import Screening
 from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.timeouts import WriteTimeout
-from streamcodec.server import ServerOptions, open_listener, open_unix_listener
+from streamcodec.server import ServerOptions, listening, open_listener, open_unix_listener
 from streamcodec.server.connection.admission import Admission
 from streamcodec.service import InferenceRequest, Model, ModelRegistry
 from streamcodec.service.models.model import Outputs
@@ -145,7 +144,7 @@ def test_a_failure_of_ours_ends_one_connection(
                 assert wire.is_closed()
         with Wire(guard) as wire:
             assert wire.send(GET_LIVE).response().status == 502
-    assert "streamcodec.guard.guarding" in [record.name for record in caplog.records]
+    assert "streamcodec.server.listening" in [record.name for record in caplog.records]
 
 
 def test_a_guard_that_was_stopped_before_it_serves() -> None:
@@ -221,7 +220,7 @@ def test_a_connection_that_is_gone_and_one_that_comes_while_the_guard_stops(monk
         guard.stop()
         await anyio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(guarding_module, "accept_connections", accept)
+    monkeypatch.setattr(listening, "accept_connections", accept)
     with theirs:
         anyio.run(guard.serve, open_listener("127.0.0.1", 0))
         assert theirs.recv(1) == b""

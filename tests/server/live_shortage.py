@@ -102,7 +102,7 @@ def _serve(loop: str, listener: socket.socket, orders: int, reports: int) -> Non
             return
         start, stop = _ORDER.unpack(os.read(orders, _ORDER.size))
         seconds = time.process_time()
-        os.write(reports, _REPORT.pack(len(server._drivers), server.reserved_bytes, seconds))  # noqa: SLF001 - no other way
+        os.write(reports, _REPORT.pack(len(server._listening.peers), server.reserved_bytes, seconds))  # noqa: SLF001 - no other way
         if stop:
             _testcapi.set_nomemory(start, stop)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from contextlib import ExitStack
-from typing import Any
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
 from streamcodec.server import Server, open_listener
+from streamcodec.server.connection.driver import Driver
 from streamcodec.server.sockets.accepting import accept_connections
 from streamcodec.service import Service
 from tests.server.models import models
@@ -31,7 +31,7 @@ class _Counting(Server):
         self.turn = 0
         self.began: list[int] = []
 
-    async def _connection(self, sock: socket.socket, outbox: Any) -> None:  # noqa: ANN401, ARG002
+    async def _serve(self, sock: socket.socket, _: Driver) -> None:
         self.began.append(self.turn)
         sock.close()
 

@@ -270,7 +270,7 @@ def test_no_memory_for_a_connection_ends_that_one_only(
                 assert wire.is_closed()
         with Wire(address) as wire:
             assert wire.send(GET_LIVE).response().status == 200
-            assert (len(server._drivers), len(server._admission._guests)) == (1, 1)  # noqa: SLF001 - nothing else tells
+            assert (len(server._listening.peers), len(server._admission._guests)) == (1, 1)  # noqa: SLF001 - nothing else tells
     assert not caplog.records
 
 
@@ -292,7 +292,7 @@ def test_a_failure_to_open_a_channel_leaves_no_socket(backend: str, monkeypatch:
                 with Wire(address) as wire:
                     assert wire.is_closed()
         assert len(os.listdir("/proc/self/fd")) <= files  # noqa: PTH208
-        assert not server._drivers  # noqa: SLF001 - nothing else tells
+        assert not server._listening.peers  # noqa: SLF001 - nothing else tells
         with Wire(address) as wire:
             assert wire.send(GET_LIVE).response().status == 200
 

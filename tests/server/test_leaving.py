@@ -91,7 +91,7 @@ def test_who_leaves_gives_its_place_to_the_next(backend: str, way: str, caplog: 
             small.sock.settimeout(SLOW)
         leave(goes)
         assert len(floats(small.response())) == 300
-        until(lambda: len(server._drivers) == 2)  # noqa: SLF001 - nothing of it is left
+        until(lambda: len(server._listening.peers) == 2)  # noqa: SLF001 - nothing of it is left
         until(lambda: server.reserved_bytes < BYTES + 1000)
     assert not caplog.records
 

@@ -189,7 +189,7 @@ def test_nothing_is_left_of_200_connections(backend: str) -> None:
             time.sleep(0.05)
         assert len(os.listdir("/proc/self/fd")) == files  # noqa: PTH208
         assert threading.active_count() <= threads + 8
-        assert not server._drivers  # noqa: SLF001 - nothing else tells
+        assert not server._listening.peers  # noqa: SLF001 - nothing else tells
         assert not server._admission._served  # noqa: SLF001 - nothing else tells
 
 
@@ -204,8 +204,8 @@ def test_what_a_request_had_is_free_once_its_client_has_gone_and_waits_for_no_co
         try:
             with Wire(address) as wire:
                 wire.send(head(TARGET, "Content-Length: 1000000"))
-                until(lambda: bool(server._drivers))  # noqa: SLF001 - nothing else tells
-                session = weakref.ref(next(iter(server._drivers)).session)  # noqa: SLF001 - as before
+                until(lambda: bool(server._listening.peers))  # noqa: SLF001 - nothing else tells
+                session = weakref.ref(next(iter(server._listening.peers)).session)  # noqa: SLF001 - as before
                 if is_reset:
                     wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             until(lambda: session() is None)

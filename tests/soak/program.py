@@ -122,7 +122,7 @@ def _held(server: Server) -> dict[str, Any]:
         "descriptors": len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - names are enough
         "tasks": len(anyio.get_running_tasks()),
         "threads": sum(thread.name != "stalls" for thread in threading.enumerate()),
-        "connections": len(server._drivers),  # noqa: SLF001 - nobody else has a use for these two
+        "connections": len(server._listening.peers),  # noqa: SLF001 - nobody else has a use for these two
         "reserved": server.reserved_bytes,
         "resident": resident(os.getpid()),
         "alive": {name: alive[name] for name in sorted(alive)},
