@@ -7,7 +7,7 @@ the other tasks of its event loop, whatever a server sends.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from os import PathLike
@@ -25,6 +25,7 @@ from streamcodec.client.connections.timeouts import SECONDS, Timeout, Times
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
+from streamcodec.client.raw import Receive
 from streamcodec.client.uploads.uploading import Uploading
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
@@ -176,6 +177,23 @@ class AsyncClient:
         times = self._common.times(timeout, total_timeout)
         exchange = self._common.calls.infer_raw(model, tensor, version=version, headers=headers)
         return (await self._call(exchange, times)).infer_result()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        receive: Receive,
+        *,
+        headers: Headers = (),
+        parts: Sequence[bytes | memoryview] = (),
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> list[Event]:
+        """Send a request of your own; arguments, result and errors are those of `Client.request`."""
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.raw(method, path, headers, parts, receive)
+        await self._call(exchange, times)
+        return exchange.events
 
     async def server_metadata(
         self,

@@ -7,7 +7,7 @@ all requests of a client have the same one. Then equal requests have equal heade
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -17,6 +17,7 @@ import numpy as np
 from streamcodec.client.connections.address import Address
 from streamcodec.client.exchange import ClientExchange, Compression, Placing
 from streamcodec.client.fields import Headers, RequestFields
+from streamcodec.client.raw import RawExchange, Receive
 from streamcodec.client.uploads.uploading import Record, Uploading
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError
@@ -63,6 +64,17 @@ class Calls:
     def get(self, path: str, headers: Headers | None) -> ClientExchange:
         """Ask for a document, or only for a status."""
         return ClientExchange("GET", self._prefix + path, self._fields.of_call(headers), None, self._limits)
+
+    def raw(
+        self, method: str, path: str, headers: Headers, parts: Sequence[bytes | memoryview], receive: Receive
+    ) -> RawExchange:
+        """Ask for anything; see `Client.request` for the arguments."""
+        own = [*(headers.items() if isinstance(headers, Mapping) else headers)]
+        if parts or method != "GET":
+            own.append(("Content-Length", str(sum(map(len, parts)))))
+        return RawExchange(
+            method, self._prefix + path, self._fields.with_own(own), parts=parts, limits=self._limits, receive=receive
+        )
 
     def open_lane(self) -> ClientExchange:
         """Offer memory to the server, with the descriptors that are sent with it."""

@@ -68,6 +68,15 @@ class RequestFields:
         """
         return self._of_call(headers) if headers or self._usual is None else self._usual
 
+    def with_own(self, fields: list[Field]) -> list[Field]:
+        """Return the fields of a request whose message is the caller's own, with all fields that describe it.
+
+        Raises:
+            LocalProtocolError: a token is invalid.
+            Exception: any exception that `auth` raises.
+        """
+        return sorted(_override(self.of_call(None), fields), key=_is_behind_host)
+
     def _of_call(self, headers: Headers | None) -> list[Field]:
         fields = _override(self._headers, _checked(headers))
         if callable(self._auth) and not any(name.lower() == "authorization" for name, _ in fields):

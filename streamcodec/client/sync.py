@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from os import PathLike
 from pathlib import Path
@@ -21,6 +21,7 @@ from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
 from streamcodec.client.lane.tensors import MemoryLane
+from streamcodec.client.raw import Receive
 from streamcodec.client.uploads.uploading import Uploading
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
@@ -283,6 +284,41 @@ class Client:
         times = self._common.times(timeout, total_timeout)
         exchange = self._common.calls.infer_raw(model, tensor, version=version, headers=headers)
         return self._call(exchange, times).infer_result()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        receive: Receive,
+        *,
+        headers: Headers = (),
+        parts: Sequence[bytes | memoryview] = (),
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> list[Event]:
+        """Send a request of your own, and return what the receiver of its answer reports, whatever the status.
+
+        For extensions of the protocol that have no method here. The answer is not checked.
+
+        Args:
+            method: upper case, as `POST`.
+            path: behind the path of the client's URL, percent-encoded, with the query.
+            receive: called with the head of the answer, and with whether the receiver has to be paced. Returns the
+                receiver of the body: a `streamcodec.http.Collector`, or a decoder.
+            headers: all fields that describe the message, but for its length; they win over the client's own.
+            parts: the body. Nothing of it is copied.
+            timeout: as for `infer`.
+            total_timeout: as for `infer`.
+
+        Raises:
+            LocalProtocolError: the request is not valid HTTP.
+            RemoteProtocolError: the answer is not valid HTTP, or the receiver refuses it.
+            TimeoutError: as from `infer`; so is `OSError`.
+        """
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.raw(method, path, headers, parts, receive)
+        self._call(exchange, times)
+        return exchange.events
 
     def server_metadata(
         self,
