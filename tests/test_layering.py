@@ -87,6 +87,8 @@ MAY_IMPORT = {
         {"engine", "formats.v2", "http", "service", "transports", "runtime", "server", "client", "guard"},
     ),
     "client": ({"anyio", "numpy"}, {"engine", "formats.v2", "http", "transports", "client", ""}),
+    # Of the clients it knows what users know.
+    "tritonclient": ({"anyio", "numpy"}, {"engine", "formats.v2", "http", "client", "tritonclient"}),
 }
 """For each room: the packages from outside, and the rooms of our own ("" is the package's face)."""
 
