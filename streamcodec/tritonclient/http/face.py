@@ -1,0 +1,110 @@
+"""Face: what the blocking and the asynchronous client share: everything except waiting."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from streamcodec.engine.errors import ProtocolError
+from streamcodec.tritonclient.http import inference
+from streamcodec.tritonclient.http.calls import Call, T
+from streamcodec.tritonclient.http.plugin import InferenceServerClientPlugin, Request
+from streamcodec.tritonclient.http.result import Answer, InferResult
+from streamcodec.tritonclient.utils import InferenceServerException, raise_error
+
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Face:
+    """A client of one server: its plugin, and what it does before and after each call."""
+
+    generate_request_body = staticmethod(inference.generate_request_body)
+    parse_response_body = staticmethod(InferResult.from_response_body)
+
+    def __init__(self, url: str, verbose: bool) -> None:
+        """Begin without a plugin.
+
+        Raises:
+            InferenceServerException: the URL has a scheme.
+        """
+        if url.startswith(("http://", "https://")):
+            raise_error("url should not include the scheme")
+        self._verbose = verbose
+        self._plugin: InferenceServerClientPlugin | None = None
+        self._is_closed = False
+
+    def register_plugin(self, plugin: InferenceServerClientPlugin) -> None:
+        """Have a plugin called before each request.
+
+        Raises:
+            InferenceServerException: there is one already.
+        """
+        if self._plugin is not None:
+            raise_error(
+                "A plugin is already registered. Please unregister the previous plugin first before registering a new "
+                "plugin."
+            )
+        self._plugin = plugin
+
+    def plugin(self) -> InferenceServerClientPlugin | None:
+        """Return the plugin, if there is one."""
+        return self._plugin
+
+    def unregister_plugin(self) -> None:
+        """Remove the plugin.
+
+        Raises:
+            InferenceServerException: there is none.
+        """
+        if self._plugin is None:
+            raise_error("No plugin has been registered.")
+        self._plugin = None
+
+    def _fields(self, call: Call[Any]) -> list[tuple[str, str]]:
+        """Return the fields of a request, as the plugin leaves them.
+
+        Raises:
+            RuntimeError: the client is closed.
+            InferenceServerException: a field is not supported.
+        """
+        if self._is_closed:
+            raise RuntimeError("the client is closed")
+        request = Request(call.headers)
+        if self._plugin is not None:
+            self._plugin(request)
+        fields = [(str(name), str(value)) for name, value in request.headers.items()]
+        if any(name.lower() == "transfer-encoding" for name, _ in fields):
+            raise_error(
+                "Unsupported HTTP header: 'Transfer-Encoding' is not supported in the Python client library. Use raw "
+                "HTTP request libraries or the C++ client instead for this header."
+            )
+        if self._verbose:
+            print(f"{call.method} /{call.path}, headers {request.headers}")
+        return fields
+
+    def _read(self, call: Call[T], answer: Answer) -> T:
+        """Return the result of an answer."""
+        if self._verbose:
+            fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.head.fields.items}
+            print(f"{answer.head.status}, headers {fields}")
+        result = call.read(answer, self._verbose)
+        if self._verbose and call.done is not None:
+            print(call.done)
+        return result
+
+
+def failure(error: ProtocolError) -> InferenceServerException:
+    """Return the error for a request that cannot be sent, or for an answer that breaks the protocol."""
+    return InferenceServerException(msg=str(error))
+
+
+def as_method(method: Callable[..., Any], describe: Callable[..., Call[Any]], name: str) -> None:
+    """Give a method the name, the words and the arguments of the function that describes its call."""
+    method.__name__, method.__doc__ = name, method.__doc__ or describe.__doc__
+    method.__qualname__ = f"InferenceServerClient.{name}"
+    signature = inspect.signature(describe)
+    result = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
+    vars(method)["__signature__"] = signature.replace(
+        parameters=[_SELF, *signature.parameters.values()], return_annotation=result
+    )
