@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import importlib
 import pickle
 import struct
+import sys
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -43,6 +46,23 @@ def test_types_of_datatypes(theirs: ModuleType, datatype: str) -> None:
 )
 def test_datatypes_of_types(theirs: ModuleType, dtype: Any) -> None:  # noqa: ANN401 - what numpy.dtype takes
     assert utils.np_to_triton_dtype(np.dtype(dtype)) == theirs.np_to_triton_dtype(np.dtype(dtype))
+
+
+def test_bf16_without_ml_dtypes() -> None:
+    """A type of two bytes takes its place."""
+    code = """
+import sys
+sys.modules["ml_dtypes"] = None
+from streamcodec.tritonclient.http import InferInput
+from streamcodec.tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
+import numpy as np
+dtype = np.dtype(triton_to_np_dtype("BF16"))
+assert (dtype.itemsize, np_to_triton_dtype(dtype)) == (2, "BF16")
+assert InferInput("x", [2], "BF16").set_data_from_numpy(np.zeros(2, dtype))
+"""
+    import subprocess  # noqa: PLC0415 - for this test alone
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 BYTES = [
@@ -135,3 +155,27 @@ def test_the_exception(theirs: ModuleType) -> None:
 def test_what_is_not_here_says_where_it_is(module: str, package: str) -> None:
     with pytest.raises(ImportError, match=package):
         importlib.import_module(f"streamcodec.tritonclient.{module}")
+
+
+def test_nothing_of_tritonclient_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor of what it needs."""
+    foreign = {"aiohttp", "gevent", "geventhttpclient", "ml_dtypes", "rapidjson", "tritonclient"}
+    ours = [name for name in sys.modules if name.startswith("streamcodec.tritonclient")]
+    real_import = builtins.__import__
+
+    def refusing(
+        name: str,
+        globals_: Mapping[str, object] | None = None,
+        locals_: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        assert name.partition(".")[0] not in foreign
+        return real_import(name, globals_, locals_, fromlist or (), level)
+
+    for name in ours:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", refusing)
+    importlib.import_module("streamcodec.tritonclient.http.aio")
+    importlib.import_module("streamcodec.tritonclient.http.auth")
+    importlib.import_module("streamcodec.tritonclient.utils.shared_memory")
