@@ -165,12 +165,28 @@ FACES = {
     "asgi": {"App", "SharedBudget", "pieces", "receive_request", "send_response"},
     "wsgi": {"App", "SharedBudget", "pieces", "receive_request", "send_response"},
     "aiohttp": {"App", "SharedBudget", "leave_expectation", "receive_request", "send_response"},
+    "tritonclient.http": {
+        "InferAsyncRequest",
+        "InferInput",
+        "InferRequestedOutput",
+        "InferResult",
+        "InferenceServerClient",
+        "InferenceServerClientPlugin",
+        "InferenceServerException",
+        "Request",
+        "deserialize_bytes_tensor",
+        "np_to_triton_dtype",
+        "raise_error",
+        "serialize_byte_tensor",
+        "serialized_byte_size",
+        "triton_to_np_dtype",
+    },
 }
-"""What users import to serve; the apps and endpoints have the same names everywhere."""
+"""What users import to serve; the apps and endpoints have the same names everywhere. And the names of tritonclient."""
 
 
 @pytest.mark.parametrize("room", FACES)
-def test_names_of_the_servers(room: str) -> None:
+def test_names_of_the_faces(room: str) -> None:
     module = importlib.import_module(f"streamcodec.{room}")
     assert set(module.__all__) == FACES[room]
     assert all(hasattr(module, name) for name in module.__all__)

@@ -206,6 +206,11 @@ def test_a_wrong_answer(kind: str, header: bytes, tensors: bytes, complaint: str
             client.http.InferResult.from_response_body(header + tensors, header_length=len(header))
 
 
+def test_a_body_that_is_not_compressed() -> None:
+    with pytest.raises(InferenceServerException, match="incorrect header check"):
+        InferResult.from_response_body(b"{}", content_encoding="gzip")
+
+
 @KINDS
 def test_an_answer_that_is_no_json(kind: str) -> None:
     with recording() as recorder, face(OURS, kind, recorder.address) as client:

@@ -6,7 +6,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -60,6 +60,15 @@ def test_classes(name: str) -> None:
         assert inspect.getdoc(mine), method
     entered = {"__enter__", "__exit__", "__aenter__", "__aexit__", "__call__"}
     assert entered & {*dir(ours)} == entered & {*dir(theirs)}
+
+
+@pytest.mark.parametrize("module", _METHODS)
+def test_types(module: str) -> None:
+    client = importlib.import_module(f"{OURS}.{module}").InferenceServerClient
+    for name in [name for name in dir(client) if not name.startswith("_")]:
+        hints = get_type_hints(getattr(client, name))
+        assert {*inspect.signature(getattr(client, name)).parameters} - {"self"} == {*hints} - {"return"}, name
+        assert "Call" not in str(hints["return"]), name
 
 
 @pytest.mark.parametrize("module", _METHODS)

@@ -44,7 +44,7 @@ def _awaiting(
     async def method(self: InferenceServerClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._call(describe(*args, **kwargs))
 
-    as_method(method, describe, describe.__name__)
+    as_method(method, describe)
     return method
 
 

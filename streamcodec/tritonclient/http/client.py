@@ -53,7 +53,7 @@ def _blocking(describe: Callable[P, Call[T]]) -> Callable[Concatenate[InferenceS
     def method(self: InferenceServerClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._call(describe(*args, **kwargs))
 
-    as_method(method, describe, describe.__name__)
+    as_method(method, describe)
     return method
 
 
@@ -77,7 +77,7 @@ def _in_thread(
         copied = replace(call, body=[bytes(part) for part in call.body or ()])
         return InferAsyncRequest(self._threads.submit(self._call, copied), self._verbose)
 
-    as_method(method, describe, f"async_{describe.__name__}")
+    as_method(method, describe, name=f"async_{describe.__name__}", result=InferAsyncRequest)
     return method
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from streamcodec.engine.errors import ProtocolError
 from streamcodec.tritonclient.http import inference
@@ -99,12 +99,22 @@ def failure(error: ProtocolError) -> InferenceServerException:
     return InferenceServerException(msg=str(error))
 
 
-def as_method(method: Callable[..., Any], describe: Callable[..., Call[Any]], name: str) -> None:
-    """Give a method the name, the words and the arguments of the function that describes its call."""
-    method.__name__, method.__doc__ = name, method.__doc__ or describe.__doc__
-    method.__qualname__ = f"InferenceServerClient.{name}"
-    signature = inspect.signature(describe)
-    result = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
-    vars(method)["__signature__"] = signature.replace(
-        parameters=[_SELF, *signature.parameters.values()], return_annotation=result
-    )
+def as_method(
+    method: Callable[..., Any], describe: Callable[..., Call[Any]], *, name: str = "", result: object = None
+) -> None:
+    """Give a method the name, the words and the arguments of the function that describes its call.
+
+    Args:
+        method: without a name of its own.
+        describe: the function.
+        name: another name.
+        result: what the method returns, if it is not what the call returns.
+    """
+    method.__name__ = name or describe.__name__
+    method.__qualname__ = f"InferenceServerClient.{method.__name__}"
+    method.__doc__ = method.__doc__ or describe.__doc__
+    signature = inspect.signature(describe, eval_str=True)
+    arguments = signature.parameters.values()
+    returned = result or get_args(signature.return_annotation)[0]
+    method.__annotations__ = {argument.name: argument.annotation for argument in arguments} | {"return": returned}
+    vars(method)["__signature__"] = signature.replace(parameters=[_SELF, *arguments], return_annotation=returned)

@@ -173,15 +173,14 @@ class InferResult:
             content_encoding: `gzip` or `deflate` if the body is compressed.
 
         Raises:
-            InferenceServerException: the body breaks the protocol.
-            zlib.error: it cannot be decompressed.
+            InferenceServerException: the body breaks the protocol, or cannot be decompressed.
         """
-        if content_encoding in {"gzip", "deflate"}:
-            response_body = zlib.decompress(response_body, wbits=_GZIP_OR_ZLIB)
         length = None if header_length is None else int(header_length)
         try:
+            if content_encoding in {"gzip", "deflate"}:
+                response_body = zlib.decompress(response_body, wbits=_GZIP_OR_ZLIB)
             return cls(Answer(has_tensors=True).take_body(response_body, length), verbose)
-        except MessageError as error:
+        except (MessageError, zlib.error) as error:
             raise InferenceServerException(msg=str(error)) from None
 
     def as_numpy(self, name: str) -> Any:  # noqa: ANN401 - programs that use the array at once should pass type checks

@@ -148,8 +148,7 @@ def _payload(element: object) -> bytes:
 def deserialize_bytes_tensor(encoded_tensor: bytes | bytearray | memoryview) -> Array:
     """Return the elements of a BYTES tensor from its wire form, as objects, in one dimension.
 
-    Raises:
-        struct.error: the lengths do not fill the bytes.
+    If the lengths do not fill the bytes, this is a `struct.error`.
     """
     elements: list[bytes] = []
     offset, end = 0, len(encoded_tensor)
