@@ -164,10 +164,15 @@ def test_a_closed_client(kind: str, address: str) -> None:
 
 
 def test_a_forgotten_client_closes_its_connections() -> None:
-    with scripted([response(b"{}"), hung_up]) as server:
-        client = InferenceServerClient(server.url[7:])
-        client.get_server_metadata()
-        del client
+    with scripted([response(b"{}"), hung_up], [response(b"{}"), hung_up]) as server:
+
+        async def forget() -> None:
+            await aio.InferenceServerClient(server.url[7:]).get_server_metadata()
+
+        InferenceServerClient(server.url[7:]).get_server_metadata()
+        gc.collect()
+        assert server.has_closed()
+        asyncio.run(forget())
         gc.collect()
         assert server.has_closed()
 

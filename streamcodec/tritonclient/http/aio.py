@@ -51,6 +51,8 @@ def _awaiting(
 class InferenceServerClient(Face):
     """An asynchronous client of one server. Any number of tasks of one event loop may use it at once."""
 
+    _client: AsyncClient
+
     def __init__(
         self,
         url: str,

@@ -84,6 +84,8 @@ def _in_thread(
 class InferenceServerClient(Face):
     """A blocking client of one server. Any number of threads may use it at once."""
 
+    _client: Client
+
     def __init__(
         self,
         url: str,
@@ -145,11 +147,6 @@ class InferenceServerClient(Face):
     ) -> None:
         """Close the client."""
         self.close()
-
-    def __del__(self) -> None:
-        """Close the connections of a client that was forgotten; its threads have ended, because they refer to it."""
-        if "_client" in vars(self):
-            self._client.close()
 
     is_server_live = _blocking(calls.is_server_live)
     is_server_ready = _blocking(calls.is_server_ready)

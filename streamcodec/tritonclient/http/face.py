@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, get_args
 
+from streamcodec.client import AsyncClient, Client
 from streamcodec.engine.errors import ProtocolError
 from streamcodec.tritonclient.http import inference
 from streamcodec.tritonclient.http.calls import Call, T
@@ -18,6 +19,8 @@ _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 class Face:
     """A client of one server: its plugin, and what it does before and after each call."""
+
+    _client: Client | AsyncClient
 
     generate_request_body = staticmethod(inference.generate_request_body)
     parse_response_body = staticmethod(InferResult.from_response_body)
@@ -33,6 +36,11 @@ class Face:
         self._verbose = verbose
         self._plugin: InferenceServerClientPlugin | None = None
         self._is_closed = False
+
+    def __del__(self) -> None:
+        """Close the connections of a client that was forgotten; no call is under way, because it would refer to it."""
+        if "_client" in vars(self):
+            self._client.close()
 
     def register_plugin(self, plugin: InferenceServerClientPlugin) -> None:
         """Have a plugin called before each request.
