@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
-import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +14,6 @@ import anyio
 import numpy as np
 import pytest
 
-from streamcodec.client import Client
 from streamcodec.tritonclient.http import (
     InferenceServerClient,
     InferenceServerException,
@@ -388,23 +385,3 @@ def test_results_of_classes_and_of_both_forms(address: str) -> None:
             "data": [0.0, 1.0, 2.0, 3.0],
         }
         assert result.as_numpy("y") is None
-
-
-def test_small_calls_cost_little_more_than_those_of_our_own_client(address: str) -> None:
-    """Twice as much is far more than it takes; the figures are in the documentation."""
-    array = _floats()
-
-    def seconds(call: Any) -> float:  # noqa: ANN401 - as it says
-        best = float("inf")
-        for _ in range(5):
-            start = time.thread_time()
-            for _ in range(100):
-                call()
-            best = min(best, time.thread_time() - start)
-        return best
-
-    with InferenceServerClient(address) as client, Client(f"http://{address}") as own:
-        tensor = _input(array)
-        ours = seconds(lambda: client.infer("identity", [tensor]).as_numpy("x"))
-        assert ours < 2 * seconds(lambda: own.infer("identity", {"x": array})["x"])
-    assert threading.active_count() < 50
