@@ -76,6 +76,13 @@ def test_a_connection_may_read_more_at_once_from_now_on(idle: deque[memoryview])
     assert len(connection.get_buffer()) == LONG_SCRATCH_BYTES
 
 
+def test_a_connection_without_bytes_reads_more_at_once_later() -> None:
+    connection = ServerConnection(Limits())
+    connection.incoming.read_long()
+    assert connection.incoming._scratch is scratch.NOTHING  # noqa: SLF001 - nothing else tells
+    assert len(connection.get_buffer()) == LONG_SCRATCH_BYTES
+
+
 def test_memory_on_offer_is_not_exchanged() -> None:
     connection = ServerConnection(Limits())
     offered = connection.get_buffer()
