@@ -47,7 +47,7 @@ from streamcodec.http.chunks import Chunks
 from streamcodec.http.heads import invalid_http
 from streamcodec.http.known import KnownBody
 from streamcodec.http.messages import RequestHead, ResponseHead
-from streamcodec.http.scratch import LONG_SCRATCH_BYTES, NOTHING, SCRATCH_BYTES, borrow, idle_blocks
+from streamcodec.http.scratch import LONG_SCRATCH_BYTES, NOTHING, SCRATCH_BYTES, borrow, give_back
 
 _PIECES: Final = 16
 """Pieces of framing and data that a paced connection processes at once. They take half a millisecond if each chunk has
@@ -115,8 +115,8 @@ class Incoming:
         self._is_paced = paced
         self._pieces = range(_PIECES if paced else _ENDLESS)
         self._scratch = NOTHING
-        self.scratch_bytes: int = max(SCRATCH_BYTES, limits.max_head_bytes + 1)
-        self._idle_blocks = idle_blocks(self.scratch_bytes)
+        self._usual_bytes: Final = max(SCRATCH_BYTES, limits.max_head_bytes + 1)
+        self.scratch_bytes: int = self._usual_bytes
         self._start = 0
         self._end = 0
         self._scanned = 0
@@ -152,7 +152,7 @@ class Incoming:
             buffer = self._target[self._filled :]
         else:
             if not self._scratch:
-                self._scratch = borrow(self._idle_blocks, self.scratch_bytes)
+                self._scratch = borrow(self.scratch_bytes)
             buffer = self._scratch[self._end :]
         self._offered = self._room = len(buffer)
         return buffer
@@ -362,17 +362,20 @@ class Incoming:
         """
         return self._scratch[start : min(end, self._end)]
 
-    def read_long(self) -> None:
-        """Keep up to `LONG_SCRATCH_BYTES` before a message begins, now and later."""
-        if self.scratch_bytes >= LONG_SCRATCH_BYTES or self._offered:
+    def resize(self, *, is_long: bool) -> None:
+        """Choose how many bytes may be kept before a message begins: the usual, or at least `LONG_SCRATCH_BYTES`.
+
+        What is kept stays. Nothing changes while memory is on offer, or if more is kept than the usual.
+        """
+        size = max(LONG_SCRATCH_BYTES, self._usual_bytes) if is_long else self._usual_bytes
+        if size == self.scratch_bytes or self._offered or self._end > size:
             return
-        blocks = idle_blocks(LONG_SCRATCH_BYTES)
         if self._scratch:
-            longer = borrow(blocks, LONG_SCRATCH_BYTES)
-            longer[: self._end] = self._scratch[: self._end]
-            self._idle_blocks.append(self._scratch)
-            self._scratch = longer
-        self.scratch_bytes, self._idle_blocks = LONG_SCRATCH_BYTES, blocks
+            block = borrow(size)
+            block[: self._end] = self._scratch[: self._end]
+            give_back(self._scratch)
+            self._scratch = block
+        self.scratch_bytes = size
 
     def take_head(self, nbytes: int) -> None:
         """Take a head that the caller has read with `find_head` or `peek`, and knows to be valid."""
@@ -531,7 +534,7 @@ class Incoming:
         self._start, self._end, self._scanned = 0, left, 0
         self._has_skipped = False
         if self._scratch and not (left or offered):
-            self._idle_blocks.append(self._scratch)
+            give_back(self._scratch)
             self._scratch = NOTHING
 
     def _advance(self) -> None:
@@ -554,5 +557,5 @@ class Incoming:
         if self._start == self._end > 0:
             self._start = self._end = self._offered = self._room = 0
             if not body.is_waiting:  # else it still reads there
-                self._idle_blocks.append(self._scratch)
+                give_back(self._scratch)
                 self._scratch = NOTHING

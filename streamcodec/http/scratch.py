@@ -6,8 +6,7 @@ in the processor's cache. No connection sees another's bytes: it looks only at t
 
 from __future__ import annotations
 
-from collections import deque
-from functools import cache
+from collections import defaultdict, deque
 from typing import Final
 
 from streamcodec.engine.memory.placement import uninitialised_bytes
@@ -17,8 +16,8 @@ SCRATCH_BYTES: Final = 72 << 10
 with its head and its JSON header; two reads took half as long again. More is needed only if heads may be larger."""
 
 LONG_SCRATCH_BYTES: Final = 136 << 10
-"""The same for a connection that sends long JSON, of which nothing is a tensor: to read it whole takes a third of the
-time. Tensors of this size are copied less if the network writes into them."""
+"""The same after long JSON, of which nothing is a tensor: to parse it whole takes a third of the time. Tensors of this
+size are copied less if the network writes into them."""
 
 NOTHING: Final = memoryview(b"")
 """The scratch memory of a connection that has none."""
@@ -26,20 +25,22 @@ NOTHING: Final = memoryview(b"")
 _MOST_IDLE: Final = 16
 """Blocks of one size that are kept for the next reads: one for each thread that reads at the same time."""
 
-
-@cache
-def idle_blocks(nbytes: int) -> deque[memoryview]:  # noqa: ARG001 - there is one for each size
-    """Return the memory of this size that nobody uses. Append what has been used; beyond a few blocks, one is freed."""
-    return deque(maxlen=_MOST_IDLE)
+_idle: Final[defaultdict[int, deque[memoryview]]] = defaultdict(lambda: deque(maxlen=_MOST_IDLE))
+"""The blocks that nobody uses, by their size."""
 
 
-def borrow(idle: deque[memoryview], nbytes: int) -> memoryview:
+def borrow(nbytes: int) -> memoryview:
     """Return scratch memory; its contents are whatever was there.
 
     Raises:
         MemoryError: there is none.
     """
     try:
-        return idle.pop()
+        return _idle[nbytes].pop()
     except IndexError:
         return uninitialised_bytes(nbytes)
+
+
+def give_back(block: memoryview) -> None:
+    """Keep what `borrow` returned for the next reads; beyond a few blocks of its size, one is freed."""
+    _idle[len(block)].append(block)

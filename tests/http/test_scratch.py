@@ -23,15 +23,15 @@ from streamcodec import (
 )
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.http import RequestHead, ServerConnection, scratch
-from streamcodec.http.scratch import LONG_SCRATCH_BYTES, SCRATCH_BYTES, borrow, idle_blocks
+from streamcodec.http.scratch import LONG_SCRATCH_BYTES, SCRATCH_BYTES, borrow, give_back
 
 HEAD = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture(autouse=True)
-def idle() -> deque[memoryview]:
-    """Return the idle memory; there is none at first."""
-    blocks = idle_blocks(SCRATCH_BYTES)
+def idle() -> dict[int, deque[memoryview]]:
+    """Return the idle memory by its size; there is none at first."""
+    blocks = scratch._idle  # noqa: SLF001 - nothing else tells
     blocks.clear()
     return blocks
 
@@ -47,7 +47,7 @@ def _answer(connection: ServerConnection) -> None:
     connection.end_response()
 
 
-def test_idle_connections_have_no_memory(idle: deque[memoryview]) -> None:
+def test_idle_connections_have_no_memory(idle: dict[int, deque[memoryview]]) -> None:
     connections = [ServerConnection(Limits()) for _ in range(100)]
     memory = set()
     for connection in connections:
@@ -57,38 +57,51 @@ def test_idle_connections_have_no_memory(idle: deque[memoryview]) -> None:
         assert connection.next_event() is NEED_DATA
         assert connection.incoming._scratch is scratch.NOTHING  # noqa: SLF001 - nothing else tells
     assert len(memory) == 1
-    assert len(idle) == 1
+    assert len(idle[SCRATCH_BYTES]) == 1
 
 
-def test_a_connection_may_read_more_at_once_from_now_on(idle: deque[memoryview]) -> None:
-    longer = idle_blocks(LONG_SCRATCH_BYTES)
-    longer.clear()
+def test_more_may_be_read_at_once(idle: dict[int, deque[memoryview]]) -> None:
     connection = ServerConnection(Limits())
     _receive(connection, HEAD[:9])
     for _ in range(2):
-        connection.incoming.read_long()
+        connection.incoming.resize(is_long=True)
         assert len(connection.get_buffer()) == LONG_SCRATCH_BYTES - 9
-        assert len(idle) == 1
+        assert len(idle[SCRATCH_BYTES]) == 1
         connection.feed(b"")
     _receive(connection, HEAD[9:])
     _answer(connection)
-    assert (len(idle), len(longer)) == (1, 1)
+    assert (len(idle[SCRATCH_BYTES]), len(idle[LONG_SCRATCH_BYTES])) == (1, 1)
     assert len(connection.get_buffer()) == LONG_SCRATCH_BYTES
+    _receive(connection, HEAD[:9])
+    connection.incoming.resize(is_long=False)
+    assert len(connection.get_buffer()) == SCRATCH_BYTES - 9
+    assert len(idle[LONG_SCRATCH_BYTES]) == 1
 
 
-def test_a_connection_without_bytes_reads_more_at_once_later() -> None:
+def test_nothing_that_is_kept_is_lost() -> None:
+    """The usual memory has no room for it."""
     connection = ServerConnection(Limits())
-    connection.incoming.read_long()
+    connection.incoming.resize(is_long=True)
+    _receive(connection, HEAD + b"?" * SCRATCH_BYTES)
+    connection.incoming.resize(is_long=False)
+    assert connection.incoming.kept == len(HEAD) + SCRATCH_BYTES
+    _answer(connection)
+
+
+def test_no_memory_is_taken_before_there_are_bytes() -> None:
+    connection = ServerConnection(Limits())
+    connection.incoming.resize(is_long=True)
     assert connection.incoming._scratch is scratch.NOTHING  # noqa: SLF001 - nothing else tells
     assert len(connection.get_buffer()) == LONG_SCRATCH_BYTES
 
 
 def test_memory_on_offer_is_not_exchanged() -> None:
     connection = ServerConnection(Limits())
+    _receive(connection, HEAD[:9])
     offered = connection.get_buffer()
-    connection.incoming.read_long()
-    offered[: len(HEAD)] = HEAD
-    connection.buffer_updated(len(HEAD))
+    connection.incoming.resize(is_long=True)
+    offered[: len(HEAD) - 9] = HEAD[9:]
+    connection.buffer_updated(len(HEAD) - 9)
     _answer(connection)
 
 
@@ -168,11 +181,12 @@ def test_bytes_that_wait_for_their_receiver_are_safe_from_others(encoding: str |
     assert connection.incoming._scratch is scratch.NOTHING  # noqa: SLF001 - nothing else tells
 
 
-def test_few_blocks_are_kept(idle: deque[memoryview]) -> None:
-    blocks = [borrow(idle, SCRATCH_BYTES) for _ in range(40)]
-    idle.extend(blocks)
-    assert len(idle) == 16
-    assert borrow(idle, SCRATCH_BYTES) is blocks[-1]
+def test_few_blocks_are_kept(idle: dict[int, deque[memoryview]]) -> None:
+    blocks = [borrow(SCRATCH_BYTES) for _ in range(40)]
+    for block in blocks:
+        give_back(block)
+    assert len(idle[SCRATCH_BYTES]) == 16
+    assert borrow(SCRATCH_BYTES) is blocks[-1]
 
 
 def test_a_longer_head_has_longer_memory() -> None:

@@ -17,6 +17,7 @@ import pytest
 from streamcodec import DATATYPES, NEED_DATA, NEED_TURN, Limits, Tensor, encode_request
 from streamcodec.http import RequestHead
 from streamcodec.http.plainheads import read_plain_head
+from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.runtime.observation import Observers
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
@@ -219,6 +220,10 @@ def test_json_that_needs_several_reads_is_answered_in_one_piece_by_a_quick_model
         taken += session.connection.feed(request[taken : taken + 50_000])
     assert express.count == is_at_once
     assert not is_at_once or sent_by(session) == wanted
+    if is_at_once:
+        session.connection.feed(b"GET / HTTP/1.1")
+        assert session.next_event() is NEED_DATA
+        assert len(session.connection.get_buffer()) < SCRATCH_BYTES, "who waits has the usual memory"
 
 
 def test_a_model_that_is_not_quick_is_left_to_the_ordinary_way() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
-from streamcodec.http.scratch import NOTHING, borrow, idle_blocks
+from streamcodec.http.scratch import NOTHING, borrow, give_back
 from streamcodec.transports import turns
 from streamcodec.transports.sockets.pipes import Pipe, Pipes
 from streamcodec.transports.sockets.system import send_some
@@ -103,7 +103,6 @@ class Pump:
         self._loop = asyncio.get_running_loop()
         self._reading = reading
         self._drained = drained
-        self._idle = idle_blocks(PUMP_BYTES)
         self._memory = NOTHING
         self._pipes = pipes
         self._pipe: Pipe | None = None
@@ -180,14 +179,14 @@ class Pump:
 
     def _copy(self, check: Check | None) -> int:
         """Take what has come into memory."""
-        memory = borrow(self._idle, PUMP_BYTES)
+        memory = borrow(PUMP_BYTES)
         try:
             come = memory[: self._source.recv_into(memory[: self.left])]
             self.left -= len(come)
             if check is not None:
                 check(come)
         except BaseException:
-            self._idle.append(memory)
+            give_back(memory)
             raise
         self._memory = memory
         self._unsent.append(come)
@@ -230,7 +229,7 @@ class Pump:
             self._release_pipe()
         if not (self._unsent or self._pipe):
             if self._memory:
-                self._idle.append(self._memory)
+                give_back(self._memory)
                 self._memory = NOTHING
         elif not (self._is_blocked or self.is_lost):
             self._is_blocked = True

@@ -233,8 +233,7 @@ class Session:
         reply = None if recognized is None else self._express.reply(recognized, incoming, observation)
         if recognized is None or reply is None:
             self._tried = incoming.received
-            if recognized is not None and recognized.is_long_json:
-                incoming.read_long()
+            incoming.resize(is_long=recognized is not None and recognized.is_long_json)
             return False
         self.request_count += 1
         self._admission.used(self)
