@@ -246,7 +246,7 @@ _MODULES = [
     f"streamcodec.engine.{name}"
     for name in ("compression.inflate", "datatypes", "events", "limits", "memory.placement", "decoder")
 ]
-_MODULES += ["streamcodec.formats.v2.fields", "streamcodec.formats.v2.model", "streamcodec.http.messages"]
+_MODULES += ["streamcodec.formats.v2.fields", "streamcodec.formats.v2.model", "streamcodec.http.heads.messages"]
 _MODULES += ["streamcodec.service.models.model", "streamcodec.testing.mutations", "streamcodec.testing.assertions"]
 
 

@@ -16,7 +16,7 @@ from itertools import repeat
 from typing import Final
 
 from streamcodec import ErrorCode, LimitExceededError, MessageError
-from streamcodec.http import body as body_room
+from streamcodec.http.bodies import body as body_room
 from targets.case import Face
 from targets.compression import MAX_OUTPUT_BYTES, ask_zlib
 from targets.connections import Case, Message, Outcome, ask_h11, run

@@ -10,7 +10,7 @@ from aiohttp import web
 from streamcodec.aiohttp.peer import ROUTE, AiohttpPeer, head_of, leave_expectation, sent_at_once
 from streamcodec.embedding.frontend import Frontend
 from streamcodec.engine.errors import MessageError
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.models.failures import raise_bare
 from streamcodec.runtime.observation import format_address
 from streamcodec.runtime.options import ServerOptions

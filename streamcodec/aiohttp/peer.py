@@ -18,10 +18,10 @@ from streamcodec.embedding.endpoint import already_read
 from streamcodec.engine.compression.inflate import FREE_BYTES
 from streamcodec.engine.errors import LimitExceededError
 from streamcodec.engine.limits import Limits
-from streamcodec.http.fed import fed_head
-from streamcodec.http.heads import invalid_http
-from streamcodec.http.messages import RequestHead
-from streamcodec.http.statuses import phrase_of
+from streamcodec.http.bodies.fed import fed_head
+from streamcodec.http.heads.messages import RequestHead
+from streamcodec.http.heads.parsed import invalid_http
+from streamcodec.http.heads.statuses import phrase_of
 from streamcodec.service.replies import Reply, complete_headers, drop_tracebacks
 
 ROUTE: Final = "/v2{rest:.*}"

@@ -11,7 +11,7 @@ from typing import Final, cast
 from streamcodec.asgi.scope import Message, Receive, Scope, Send, client_of, head_of
 from streamcodec.embedding.frontend import Frontend
 from streamcodec.engine.errors import MessageError
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.models.failures import raise_bare
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Observer, Reply, Service

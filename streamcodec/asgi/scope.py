@@ -10,8 +10,8 @@ from urllib.parse import quote
 from streamcodec.embedding.endpoint import READER, already_read
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
-from streamcodec.http.fed import fed_head
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.bodies.fed import fed_head
+from streamcodec.http.heads.messages import RequestHead
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

@@ -20,7 +20,7 @@ from streamcodec.client.connections.timeouts import Times
 from streamcodec.client.exchange import ClientExchange
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
 from streamcodec.transports.sockets import unix

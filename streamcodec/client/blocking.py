@@ -20,7 +20,7 @@ from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.lane.tensors import MemoryLane
 from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.model import Event
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.transports.duplex import Duplex
 from streamcodec.transports.sockets import unix
 from streamcodec.transports.sockets.memfd import send_descriptors

@@ -38,10 +38,10 @@ from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import Event, ResponseHeader
-from streamcodec.http.body import Receiver
+from streamcodec.http.bodies.body import Receiver
+from streamcodec.http.bodies.collector import Collector
 from streamcodec.http.client import ClientConnection
-from streamcodec.http.collector import Collector
-from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
+from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 
 _MAX_ERROR_TEXT = 500
 _TENSOR_NAME = TENSOR_FIELD.lower().encode()

@@ -14,7 +14,7 @@ from typing import Final
 from streamcodec import __version__
 from streamcodec.client.connections.address import Address
 from streamcodec.engine.errors import LocalProtocolError, shown
-from streamcodec.http.heads import is_host
+from streamcodec.http.heads.parsed import is_host
 from streamcodec.http.writing import check_field
 
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]

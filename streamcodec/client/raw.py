@@ -11,9 +11,9 @@ from streamcodec.engine.events import EndOfMessage
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
 from streamcodec.formats.v2.model import Event
-from streamcodec.http.body import Receiver
+from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.client import ClientConnection
-from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
+from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 
 Receive = Callable[[ResponseHead, bool], Receiver]
 """Returns the receiver for the body of an answer. The second argument says whether to make a paced one."""

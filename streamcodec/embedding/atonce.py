@@ -12,7 +12,7 @@ import math
 from typing import Final, NamedTuple
 
 from streamcodec.engine.memory.rows import Rows
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.models.pace import run_at_once
 from streamcodec.runtime.observation import Observation
 from streamcodec.service import Reply, ResolvedHead, Service

@@ -17,7 +17,7 @@ from streamcodec.embedding.reading import TaskReader
 from streamcodec.embedding.request import ServiceRequest, Step
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import Limits
-from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.http.heads.messages import HttpEvent, RequestHead
 from streamcodec.runtime.models.calls import Caller
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.models.pace import run_inline

@@ -18,7 +18,7 @@ from streamcodec.embedding.atonce import AtOnce, Opened, is_there
 from streamcodec.embedding.conversation import Conversation
 from streamcodec.embedding.peer import Peer
 from streamcodec.engine.errors import MessageError
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.loads import load_of
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.models.workers import Workers

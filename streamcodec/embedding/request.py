@@ -19,8 +19,8 @@ from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError,
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderReceived
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.model import Event
-from streamcodec.http.fed import FedBody
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.bodies.fed import FedBody
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.runtime.observation import Observation
 from streamcodec.runtime.options import ServerOptions

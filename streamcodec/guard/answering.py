@@ -13,8 +13,8 @@ from streamcodec.guard.pieces import Pieces
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Passed
 from streamcodec.guard.upstream import Held
-from streamcodec.http.chunks import Chunks
-from streamcodec.http.messages import HttpEvent, ResponseHead
+from streamcodec.http.bodies.chunks import Chunks
+from streamcodec.http.heads.messages import HttpEvent, ResponseHead
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.transports.duplex import AsyncDuplex

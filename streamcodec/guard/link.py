@@ -40,7 +40,7 @@ from streamcodec.guard.rules.refusing import no_answer, no_place, refusal, told
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Held
 from streamcodec.http.connection import State
-from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
+from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.observation import Observe

@@ -19,7 +19,7 @@ from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Passed
 from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.http.connection import State
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.timeouts import Phase, ReadTimeout
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.connection import Incoming
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.observation import MODEL, SENDING, Observation, Observe
 from streamcodec.service.replies import Reply
 from streamcodec.service.routes import find_route

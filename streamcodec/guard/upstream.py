@@ -29,7 +29,7 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
 from streamcodec.guard.relaying.arrived import next_arrived
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
 from streamcodec.transports.tls.sockets import TlsSocket

@@ -23,14 +23,14 @@ from streamcodec.engine.errors import (
 )
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.http.body import Receiver
+from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.heads import check_head, framing_length, invalid_http, parse_head
-from streamcodec.http.messages import Fields, ResponseHead
+from streamcodec.http.heads.messages import Fields, ResponseHead
+from streamcodec.http.heads.parsed import check_head, framing_length, invalid_http, parse_head
+from streamcodec.http.heads.plain import read_plain_response
+from streamcodec.http.heads.statuses import Field, ends_with_head
 from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
-from streamcodec.http.plainheads import read_plain_response
 from streamcodec.http.requests import write_request
-from streamcodec.http.statuses import Field, ends_with_head
 from streamcodec.http.writing import PartT
 
 _HEAD: Final = State.HEAD

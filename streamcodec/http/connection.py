@@ -1,8 +1,8 @@
 """Connection: the receiving half of HTTP/1.1, the same for server and client. Sans-IO.
 
-This room finds the end of a head by the blank line. `plainheads` reads exactly the head, or h11 does (`heads`). So what
-is made of a head depends on those bytes alone. h11 never sees the bytes of a body, because it would copy each of them
-three times: `body` and `chunks` find the end of a body.
+This room finds the end of a head by the blank line. `heads.plain` reads exactly the head, or h11 does, in
+`heads.parsed`. So what is made of a head depends on those bytes alone. h11 never sees the bytes of a body, because it
+would copy each of them three times: `bodies` finds the end of a body.
 
 The transport has two ways to bring bytes. `get_buffer()` returns scratch memory for heads, short chunks and compressed
 bodies. Within other bodies it returns the decoder's own target, so the socket writes tensor bytes into the tensor.
@@ -42,11 +42,11 @@ from streamcodec.engine.decoder import LONG_TARGET_BYTES, Buffer
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import Limits
-from streamcodec.http.body import Body, Receiver
-from streamcodec.http.chunks import Chunks
-from streamcodec.http.heads import invalid_http
-from streamcodec.http.known import KnownBody
-from streamcodec.http.messages import RequestHead, ResponseHead
+from streamcodec.http.bodies.body import Body, Receiver
+from streamcodec.http.bodies.chunks import Chunks
+from streamcodec.http.bodies.known import KnownBody
+from streamcodec.http.heads.messages import RequestHead, ResponseHead
+from streamcodec.http.heads.parsed import invalid_http
 from streamcodec.http.scratch import LONG_SCRATCH_BYTES, NOTHING, SCRATCH_BYTES, borrow, give_back
 
 _PIECES: Final = 16

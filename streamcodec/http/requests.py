@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.http.statuses import Field
+from streamcodec.http.heads.statuses import Field
 from streamcodec.http.writing import CHUNKED, Framing, PartT, encoded_text, head_lines, length_of
 
 _LINE: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+ [!-~]+ HTTP/1\.1\r\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from streamcodec.http.statuses import Field, checked_status, ends_with_head, phrase_of
+from streamcodec.http.heads.statuses import Field, checked_status, ends_with_head, phrase_of
 from streamcodec.http.writing import CHUNKED, Framing, head_lines
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"

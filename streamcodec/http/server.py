@@ -36,16 +36,16 @@ from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.events import NEED_DATA, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.memory.rows import Rows
-from streamcodec.http.body import Receiver
-from streamcodec.http.collector import Collector
+from streamcodec.http.bodies.body import Receiver
+from streamcodec.http.bodies.collector import Collector
+from streamcodec.http.bodies.known import KnownBody
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.heads import check_head, parse_request, request_head
-from streamcodec.http.known import KnownBody
-from streamcodec.http.messages import ConnectionClosed, Fields, RequestHead
+from streamcodec.http.heads.messages import ConnectionClosed, Fields, RequestHead
+from streamcodec.http.heads.parsed import check_head, parse_request, request_head
+from streamcodec.http.heads.plain import read_plain_head
+from streamcodec.http.heads.statuses import Field, ends_with_head, fields_for, has_content
 from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
-from streamcodec.http.plainheads import read_plain_head
 from streamcodec.http.responses import CONTINUE, Response
-from streamcodec.http.statuses import Field, ends_with_head, fields_for, has_content
 from streamcodec.http.writing import Framing, PartT, encoded_fields, length_of
 
 _HEAD_METHOD: Final = b"HEAD "

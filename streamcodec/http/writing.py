@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from streamcodec.engine.errors import LocalProtocolError, shown
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
-from streamcodec.http.statuses import Field
+from streamcodec.http.heads.statuses import Field
 
 PartT = TypeVar("PartT", bound=Part)
 _K = TypeVar("_K")

@@ -24,7 +24,7 @@ from streamcodec.formats.npy import decoder as npy_decoder
 from streamcodec.formats.safetensors import decoder as safetensors_decoder
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder, response_decoder
 from streamcodec.formats.v2.fields import header_length_of
-from streamcodec.http.messages import RequestHead, ResponseHead
+from streamcodec.http.heads.messages import RequestHead, ResponseHead
 from streamcodec.inspection.collecting import TensorCollector
 from streamcodec.inspection.forms import Form, body_form, is_inference, recognise
 from streamcodec.inspection.headers import (

@@ -10,10 +10,10 @@ from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.engine.events import NeedData, NeedTurn
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.model import Event
-from streamcodec.http.body import Receiver
+from streamcodec.http.bodies.body import Receiver
+from streamcodec.http.bodies.collector import Collector
 from streamcodec.http.client import ClientConnection
-from streamcodec.http.collector import Collector
-from streamcodec.http.messages import ConnectionClosed, RequestHead, ResponseHead
+from streamcodec.http.heads.messages import ConnectionClosed, RequestHead, ResponseHead
 from streamcodec.http.server import ServerConnection
 from streamcodec.inspection.tape import Tape
 

@@ -28,7 +28,7 @@ from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.kserve.intake import ROUTE, KserveIntake, kept
 from streamcodec.kserve.messages import encode_answer, received_request
 from streamcodec.service import Inference, Reply

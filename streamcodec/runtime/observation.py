@@ -23,7 +23,7 @@ from typing import Final
 
 from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.errors import ErrorCode, MessageError
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service import Inference, InferenceRequest, Reply
 from streamcodec.service.observing import COMPLETE, READ_RAW, Ending, Observer, ReadFields, RequestRecord
 from streamcodec.service.replies import drop_tracebacks

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from streamcodec.engine.errors import LocalProtocolError, shown
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.replies import Reply, failure_reply
 
 _ANY: Final = "*"

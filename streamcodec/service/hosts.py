@@ -20,7 +20,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, shown
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 
 _HOST: Final = re.compile(r"(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _PORT: Final = re.compile(r":[0-9]*$", re.ASCII)

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from streamcodec.engine.errors import ErrorCode
-from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.heads.messages import Fields, RequestHead
 from streamcodec.service.models.model import InferenceRequest
 
 

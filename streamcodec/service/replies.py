@@ -16,7 +16,7 @@ from streamcodec.engine.record import constructor, record, replaced
 from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, VERTEX_AI_MEDIA_TYPE
 from streamcodec.formats.v2.json.output import dump_json, to_json
-from streamcodec.http.statuses import checked_status, fields_for, has_content
+from streamcodec.http.heads.statuses import checked_status, fields_for, has_content
 from streamcodec.http.writing import encoded_fields
 
 _MAX_ERROR_BYTES: Final = 2 << 10

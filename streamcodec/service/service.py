@@ -19,7 +19,7 @@ from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.json.output import NonFiniteOutput
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.cors import CorsPolicy
 from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.memory.placing import guarded

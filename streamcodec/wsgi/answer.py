@@ -11,7 +11,7 @@ from typing import cast
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.memory.rows import Rows
-from streamcodec.http.statuses import line_of
+from streamcodec.http.heads.statuses import line_of
 from streamcodec.runtime.models.failures import raise_bare
 from streamcodec.service.replies import Reply, complete_headers, failure_reply, lawful
 from streamcodec.transports.sockets.vectors import PIECE_BYTES, batches, copied_pieces

@@ -8,7 +8,7 @@ from time import monotonic
 from streamcodec.embedding.atonce import AtOnce, Opened
 from streamcodec.embedding.request import ServiceRequest
 from streamcodec.engine.errors import LocalProtocolError, MessageError
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.observation import Observation, Observers

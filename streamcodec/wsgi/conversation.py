@@ -7,7 +7,7 @@ from functools import partial
 from streamcodec.embedding.atonce import Opened
 from streamcodec.embedding.request import ServiceRequest, Step
 from streamcodec.engine.errors import MessageError
-from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.http.heads.messages import HttpEvent, RequestHead
 from streamcodec.runtime.models.pace import run
 from streamcodec.runtime.observation import BODY, MODEL, Observation
 from streamcodec.runtime.options import ServerOptions

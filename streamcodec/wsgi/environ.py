@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.engine.limits import Limits
-from streamcodec.http.fed import fed_head
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.bodies.fed import fed_head
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.observation import format_address
 
 Environ = dict[str, Any]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
-from streamcodec.http.fed import FedBody
+from streamcodec.http.bodies.fed import FedBody
 
 READ_BYTES: Final = 4 << 20
 """Most bytes of a read. gunicorn copies what it holds of a body in each read, so reads of 256 KiB take 1.5 times as

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from streamcodec.embedding.request import FrameworkRequest, Step, next_event
 from streamcodec.formats.v2.model import Event
-from streamcodec.http.fed import FedBody
+from streamcodec.http.bodies.fed import FedBody
 from streamcodec.runtime.memory.waiting import block_for_memory
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.timeouts import ReadTimeout

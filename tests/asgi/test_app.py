@@ -483,7 +483,7 @@ def test_without_memory_a_request_is_told_so(monkeypatch: pytest.MonkeyPatch) ->
     def receive(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("streamcodec.http.fed.FedBody.feed", receive)
+    monkeypatch.setattr("streamcodec.http.bodies.fed.FedBody.feed", receive)
     assert run(ask, app, scope, [body]).status == 503
 
 

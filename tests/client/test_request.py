@@ -18,7 +18,7 @@ from streamcodec import (
 )
 from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import Collector, ResponseHead
-from streamcodec.http.body import Receiver
+from streamcodec.http.bodies.body import Receiver
 from streamcodec.server import ServerOptions
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import response, scripted

@@ -16,7 +16,7 @@ import pytest
 
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.relaying.answers import PlainAnswer, PlainAnswers
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.observation import Observation
 from streamcodec.service.request.plan import Plan, Recipe
 from streamcodec.wsgi import app as wsgi_app

@@ -41,8 +41,8 @@ from streamcodec.formats.v2 import header as header_room
 from streamcodec.formats.v2 import plainheader as plain_room
 from streamcodec.formats.v2 import tensors as tensors_room
 from streamcodec.http import Collector, ServerConnection
-from streamcodec.http import chunks as chunks_room
-from streamcodec.http import heads as heads_room
+from streamcodec.http.bodies import chunks as chunks_room
+from streamcodec.http.heads import parsed as heads_room
 from tests.fuzz.inputs import CORPORA, failures
 
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security" / "index.md"

@@ -8,7 +8,7 @@ from streamcodec import LocalProtocolError, RemoteProtocolError
 from streamcodec.guard import ALLOWANCES
 from streamcodec.guard.rules.allowing import BodyCheck
 from streamcodec.guard.rules.gate import Gate
-from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.heads.messages import Fields, RequestHead
 
 OPEN = [
     ("POST", "/v2/models/m/infer"),

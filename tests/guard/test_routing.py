@@ -7,7 +7,7 @@ import pytest
 from streamcodec import RemoteProtocolError
 from streamcodec.guard.rules.fields import request_fields, response_fields
 from streamcodec.guard.rules.routing import target_of
-from streamcodec.http.messages import Fields, RequestHead, ResponseHead
+from streamcodec.http.heads.messages import Fields, RequestHead, ResponseHead
 
 
 def _head(target: str, *fields: tuple[bytes, bytes], method: str = "POST", length: int | None = 3) -> RequestHead:

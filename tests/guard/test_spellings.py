@@ -22,7 +22,7 @@ from streamcodec.guard import GUARD_LIMITS
 from streamcodec.guard.relaying.requests import PlainRequest, PlainRequests
 from streamcodec.guard.rules.allowing import BodyCheck
 from streamcodec.guard.rules.gate import Gate
-from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.heads.messages import Fields, RequestHead
 from streamcodec.service.routes import find_route
 
 starlette_routing = pytest.importorskip("starlette.routing")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamcodec.http.heads import READ_FIELDS
+from streamcodec.http.heads.parsed import READ_FIELDS
 from tests import effort
 from tests.cputime import cpu_seconds
 from tests.headcosts.costs import BOUND_SECONDS, BOUND_STEPS, Row, beyond, rows, steps

@@ -16,8 +16,8 @@ import h11
 
 from streamcodec import DEFAULT_LIMITS, Limits, RemoteProtocolError
 from streamcodec.http import Fields, RequestHead, ResponseHead
-from streamcodec.http.heads import check_head, framing_length, parse_head, parse_request, request_head
-from streamcodec.http.plainheads import read_plain_head, read_plain_response
+from streamcodec.http.heads.parsed import check_head, framing_length, parse_head, parse_request, request_head
+from streamcodec.http.heads.plain import read_plain_head, read_plain_response
 from tests.http.messages import head
 
 LIMITS: Final = Limits(max_head_fields=14, max_field_bytes=60)

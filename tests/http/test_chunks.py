@@ -21,8 +21,8 @@ from streamcodec import (
 )
 from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import ClientConnection, Collector, RequestHead, ResponseHead, ServerConnection
-from streamcodec.http import chunks as room
-from streamcodec.http.chunks import Chunks
+from streamcodec.http.bodies import chunks as room
+from streamcodec.http.bodies.chunks import Chunks
 from tests.http.driver import Driver, refuses, server, triad
 from tests.http.messages import GET, chunked, compress, head, post
 

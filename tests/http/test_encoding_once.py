@@ -8,7 +8,8 @@ import pytest
 
 from streamcodec import ErrorCode, RemoteProtocolError
 from streamcodec.engine.compression.inflate import parse_content_encoding
-from streamcodec.http import Collector, RequestHead, ServerConnection, messages
+from streamcodec.http import Collector, RequestHead, ServerConnection
+from streamcodec.http.heads import messages
 from tests.http.messages import BODY, GET, IHCL, compress, framed
 
 

@@ -31,7 +31,7 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.http import Collector, Fields, RequestHead
-from streamcodec.http.fed import FedBody, fed_head
+from streamcodec.http.bodies.fed import FedBody, fed_head
 from tests.effort import examples, places
 from tests.http.messages import BODY, REQUEST
 

@@ -12,7 +12,7 @@ from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.http import ConnectionClosed, Fields, RequestHead, ResponseHead, ServerConnection
 from streamcodec.http import connection as room
 from streamcodec.http import server as heads_room
-from streamcodec.http.heads import is_host
+from streamcodec.http.heads.parsed import is_host
 from streamcodec.http.scratch import SCRATCH_BYTES
 from tests.http.driver import Driver, client, refuses, server, triad
 from tests.http.messages import BODY, GET, IHCL, REQUEST, framed, head, length, post, response

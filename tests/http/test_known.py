@@ -6,8 +6,8 @@ import pytest
 
 from streamcodec import DEFAULT_LIMITS, NEED_DATA, EndOfMessage, ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.http import Collector, RequestHead, ServerConnection
+from streamcodec.http.bodies.known import KnownBody
 from streamcodec.http.connection import Incoming
-from streamcodec.http.known import KnownBody
 from streamcodec.http.scratch import SCRATCH_BYTES
 from tests.effort import places
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import DEFAULT_LIMITS, LimitExceededError, Limits
-from streamcodec.http.heads import check_head
-from streamcodec.http.plainheads import read_plain_head
+from streamcodec.http.heads.parsed import check_head
+from streamcodec.http.heads.plain import read_plain_head
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import http_parts
 from tests.effort import IS_EXHAUSTIVE, parts

@@ -12,7 +12,7 @@ import pytest
 from streamcodec import LocalProtocolError
 from streamcodec.http import ClientConnection
 from streamcodec.http import writing as room
-from streamcodec.http.statuses import Field
+from streamcodec.http.heads.statuses import Field
 from tests.effort import IS_EXHAUSTIVE
 from tests.http.test_responses import NAMES, NOT_HTTP, PARTS, VALUES
 

@@ -12,8 +12,8 @@ import pytest
 from streamcodec import LocalProtocolError
 from streamcodec.http import Collector, ConnectionClosed, RequestHead, ServerConnection
 from streamcodec.http import writing as room
+from streamcodec.http.heads.statuses import Field, checked_status, fields_for, has_content, phrase_of
 from streamcodec.http.responses import response_head
-from streamcodec.http.statuses import Field, checked_status, fields_for, has_content, phrase_of
 from tests.effort import IS_EXHAUSTIVE
 from tests.http.messages import head
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamcodec import LocalProtocolError
 from streamcodec.http import ServerConnection
-from streamcodec.http.statuses import checked_status, ends_with_head, fields_for, has_content, line_of, phrase_of
+from streamcodec.http.heads.statuses import checked_status, ends_with_head, fields_for, has_content, line_of, phrase_of
 
 FIELDS = [("Content-Type", "a/b"), ("Content-Encoding", "gzip"), ("Inference-Header-Content-Length", "1"), ("X-Y", "z")]
 REQUEST = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"

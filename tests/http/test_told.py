@@ -10,7 +10,7 @@ from streamcodec import EndOfMessage, LimitExceededError, Limits, RemoteProtocol
 from streamcodec.engine.compression.inflate import Inflater
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.http import ClientConnection, Collector, RequestHead, ResponseHead, ServerConnection
-from streamcodec.http.chunks import Chunks
+from streamcodec.http.bodies.chunks import Chunks
 from tests.http.driver import Driver, client, raises_local, server
 from tests.http.messages import BODY, GET, IHCL, chunked, framed, head, length, post
 

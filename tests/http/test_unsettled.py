@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamcodec.formats.v2.decoder import request_decoder
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.http.server import ServerConnection
 
 

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from streamcodec import ErrorCode
-from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.heads.messages import Fields, RequestHead
 from streamcodec.metrics.counting import BOUNDS, Labels, RequestCounts, is_inference
 from streamcodec.service import Ending, Model, ModelRegistry, RequestRecord
 

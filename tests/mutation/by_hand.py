@@ -44,21 +44,21 @@ class Mutant:
 MUTANTS: Final = (
     Mutant(
         "chunks: one spare byte too many",
-        "http/chunks.py",
+        "http/bodies/chunks.py",
         "if self._spare_bytes < 0:",
         "if self._spare_bytes < -1:",
         "http/test_chunks.py",
     ),
     Mutant(
         "chunks: spare bytes come twice",
-        "http/chunks.py",
+        "http/bodies/chunks.py",
         "self._spare_bytes += nbytes",
         "self._spare_bytes += 2 * nbytes",
         "http/test_chunks.py",
     ),
     Mutant(
         "body: the last failure is told",
-        "http/body.py",
+        "http/bodies/body.py",
         "self._failure = self._failure or failure",
         "self._failure = failure",
         "http/test_chunks.py",

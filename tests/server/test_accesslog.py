@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 from streamcodec.engine.errors import ErrorCode
-from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.heads.messages import Fields, RequestHead
 from streamcodec.server import AccessLog, to_descriptor, to_logger
 from streamcodec.service import Ending, ModelRegistry, RequestRecord, demo_models
 from tests.server.programs import serving

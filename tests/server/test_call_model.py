@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streamcodec import EndOfMessage, LocalProtocolError, Rows, Windows, encode_request
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.server import call_model
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply, Service
 from streamcodec.transports import turns

@@ -16,7 +16,7 @@ import pytest
 
 from streamcodec import DATATYPES, NEED_DATA, NEED_TURN, Limits, Tensor, encode_request
 from streamcodec.http import RequestHead
-from streamcodec.http.plainheads import read_plain_head
+from streamcodec.http.heads.plain import read_plain_head
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.runtime.observation import Observers
 from streamcodec.server import ServerOptions

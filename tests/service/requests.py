@@ -22,7 +22,7 @@ from streamcodec import (
     response_decoder,
 )
 from streamcodec.http import RequestHead
-from streamcodec.http.messages import Fields
+from streamcodec.http.heads.messages import Fields
 from streamcodec.service import (
     Inference,
     Listing,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.heads.messages import Fields, RequestHead
 from streamcodec.service import Model, ModelRegistry, RequestRecord, StatisticsObserver
 
 

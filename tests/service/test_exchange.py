@@ -25,7 +25,7 @@ from streamcodec import (
     encode_request,
 )
 from streamcodec.http import RequestHead
-from streamcodec.http.fed import FedBody
+from streamcodec.http.bodies.fed import FedBody
 from streamcodec.service import (
     ANY_SIZE,
     Inference,

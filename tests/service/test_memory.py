@@ -7,7 +7,7 @@ import pytest
 from streamcodec import DATATYPES, HeaderReceived, LocalProtocolError
 from streamcodec.engine.memory.placement import NewArray
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.heads.messages import Fields, RequestHead
 from streamcodec.service import Inference, Model, ModelRegistry, Service, TensorMetadata, demo_models
 from tests.service.requests import head
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import NEED_DATA, EndOfMessage
-from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.heads.messages import Fields, RequestHead
 from streamcodec.http.server import ServerConnection
 from streamcodec.service import Ending, Inference, Observer, RequestRecord, ServerLoad, Service, demo_models
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA, EndOfMessage, LocalProtocolError, MessageError, NewArray, Tensor, encode_request
-from streamcodec.http.fed import FedBody
-from streamcodec.http.known import KnownBody
+from streamcodec.http.bodies.fed import FedBody
+from streamcodec.http.bodies.known import KnownBody
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.models.model import Outputs

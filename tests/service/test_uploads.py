@@ -22,7 +22,7 @@ from streamcodec import (
     encode_request,
 )
 from streamcodec.http import RequestHead
-from streamcodec.http.fed import FedBody
+from streamcodec.http.bodies.fed import FedBody
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply, Service
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.request.exchange import Exchange, ExchangeStep

@@ -20,7 +20,7 @@ from streamcodec import (
     Windows,
     encode_request,
 )
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Predict, Service, error_reply
 from streamcodec.service.models.model import Outputs
 from streamcodec.service.request.windows import check_end

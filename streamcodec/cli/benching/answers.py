@@ -14,7 +14,7 @@ from typing import Final
 
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS
-from streamcodec.http.chunks import Chunks
+from streamcodec.http.bodies.chunks import Chunks
 
 _END: Final = b"\r\n\r\n"
 _STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r)")

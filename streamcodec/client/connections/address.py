@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit
 
 from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.http.heads import is_host
+from streamcodec.http.heads.parsed import is_host
 from streamcodec.transports.sockets.unix import check_path
 
 _PORTS: Final = {"http": 80, "https": 443}

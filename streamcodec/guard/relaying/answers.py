@@ -15,7 +15,7 @@ from streamcodec.engine.cache import Cache
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.relaying.requests import HEAD_END, MAX_ENTRIES, MAX_HEAD_BYTES
 from streamcodec.guard.rules.fields import HOPS
-from streamcodec.http.statuses import phrase_of
+from streamcodec.http.heads.statuses import phrase_of
 
 _HEAD: Final = re.compile(
     rb"HTTP/1\.1 ([2-5][0-9]{2}) [ -~]*((?:\r\n[a-z][a-z0-9-]*: [!-~]+(?: [!-~]+)*)+)\r\n\r\n", re.ASCII | re.IGNORECASE

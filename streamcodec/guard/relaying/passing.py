@@ -13,7 +13,7 @@ from streamcodec.guard.relaying.pump import PUMP_BYTES
 from streamcodec.guard.relaying.requests import PlainRequest
 from streamcodec.guard.upstream import Held
 from streamcodec.http.connection import State
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.server import ServerConnection
 from streamcodec.server.connection.requestcache import is_urgent

@@ -32,7 +32,7 @@ from streamcodec.guard.relaying.pump import PUMP_BYTES, Pump, Readiness
 from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, PlainRequest
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Held, Upstream
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.runtime.timeouts import Look, first_timeout
 from streamcodec.server.sockets.accepting import brings_health_check

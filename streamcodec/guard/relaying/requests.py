@@ -26,8 +26,8 @@ from streamcodec.guard.rules.allowing import BodyCheck
 from streamcodec.guard.rules.contents import Contents, has_checks
 from streamcodec.guard.rules.fields import RawFields, request_fields
 from streamcodec.guard.rules.gate import Gate, Permit
-from streamcodec.http.messages import RequestHead
-from streamcodec.http.plainheads import read_plain_head
+from streamcodec.http.heads.messages import RequestHead
+from streamcodec.http.heads.plain import read_plain_head
 
 HEAD_END: Final = b"\r\n\r\n"
 MAX_ENTRIES: Final = 256

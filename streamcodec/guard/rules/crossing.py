@@ -21,9 +21,9 @@ from streamcodec.guard.rules.documents import DOCUMENT_COPIES, DOCUMENTS, check_
 from streamcodec.guard.rules.fields import RawFields, request_fields
 from streamcodec.guard.rules.gate import Permit
 from streamcodec.guard.rules.screening import HasRoom, Screening, no_room
-from streamcodec.http.chunks import Chunks
-from streamcodec.http.collector import Collector
-from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.http.bodies.chunks import Chunks
+from streamcodec.http.bodies.collector import Collector
+from streamcodec.http.heads.messages import HttpEvent, RequestHead
 from streamcodec.http.server import ServerConnection
 
 _EXPECTED: Final = b"100-continue"

@@ -25,9 +25,9 @@ from typing import Final
 
 from streamcodec.engine.errors import shown
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD, header_length_of
-from streamcodec.http.heads import invalid_http
-from streamcodec.http.messages import Fields, RequestHead, ResponseHead
-from streamcodec.http.statuses import ends_with_head
+from streamcodec.http.heads.messages import Fields, RequestHead, ResponseHead
+from streamcodec.http.heads.parsed import invalid_http
+from streamcodec.http.heads.statuses import ends_with_head
 
 RawFields = list[tuple[bytes, bytes]]
 

@@ -13,7 +13,7 @@ from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.guard.rules.allowing import BodyCheck, Routes
 from streamcodec.guard.rules.fields import check_names
 from streamcodec.guard.rules.routing import target_of
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.routes import Resource
 

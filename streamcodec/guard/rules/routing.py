@@ -15,8 +15,8 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from streamcodec.engine.errors import RemoteProtocolError
-from streamcodec.http.heads import invalid_http
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
+from streamcodec.http.heads.parsed import invalid_http
 from streamcodec.service.routes import check_escapes
 
 _ABSOLUTE: Final = re.compile(r"https?://(?P<authority>[^/?]+)(?P<rest>(?:[/?].*)?)", re.IGNORECASE | re.ASCII)

@@ -23,7 +23,7 @@ from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.formats.v2.model import Event, RequestHeader
 from streamcodec.guard.pieces import Pieces
 from streamcodec.guard.rules.contents import Contents
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 
 HasRoom = Callable[[int], bool]
 """Whether so many bytes of memory may be taken."""

@@ -27,7 +27,7 @@ from streamcodec.engine.record import replaced
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.json.values import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.runtime.models.pace import late_reply, run
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
 from streamcodec.service import Inference, InferenceRequest, Reply, unavailable_reply

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from time import perf_counter, thread_time
 from typing import Final, cast
 
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.runtime.observation import Observation
 from streamcodec.service import Inference, Reply, ResolvedHead, failure_reply
 from streamcodec.service.models.quickness import STALL_SECONDS

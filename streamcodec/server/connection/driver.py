@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import anyio
 
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.runtime.memory.waiting import wait_for_memory
 from streamcodec.runtime.models.calls import Caller
 from streamcodec.runtime.models.workers import Workers

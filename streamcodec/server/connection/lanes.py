@@ -26,8 +26,8 @@ import anyio
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
-from streamcodec.http.messages import RequestHead
-from streamcodec.http.plainheads import read_plain_head
+from streamcodec.http.heads.messages import RequestHead
+from streamcodec.http.heads.plain import read_plain_head
 from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Reply, error_reply, json_reply, unavailable_reply

@@ -25,8 +25,8 @@ from streamcodec.engine.cache import Cache, Repeated
 from streamcodec.engine.compression.inflate import inflate_short
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.messages import Fields, RequestHead
-from streamcodec.http.plainheads import (
+from streamcodec.http.heads.messages import Fields, RequestHead
+from streamcodec.http.heads.plain import (
     ACCEPTED,
     CHUNKED,
     CODING,

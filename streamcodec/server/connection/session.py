@@ -19,9 +19,9 @@ from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageErro
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
+from streamcodec.http.bodies.known import KnownBody
 from streamcodec.http.connection import State
-from streamcodec.http.known import KnownBody
-from streamcodec.http.messages import ConnectionClosed, HttpEvent, RequestHead
+from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.responses import Response, start_line
 from streamcodec.http.server import ServerConnection

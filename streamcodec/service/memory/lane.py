@@ -40,7 +40,7 @@ from streamcodec.formats.v2.lane import (
 )
 from streamcodec.formats.v2.layout import Layout
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.service.memory.sizes import bytes_beside, bytes_taken
 from streamcodec.service.models.model import Outputs
 from streamcodec.service.observing import CallWatch

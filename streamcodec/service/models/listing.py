@@ -13,8 +13,8 @@ from typing import Final
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
-from streamcodec.http.collector import Collector
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.bodies.collector import Collector
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.service.models import documents
 from streamcodec.service.models.registry import ModelRegistry
 from streamcodec.service.replies import Reply, error_reply, json_reply

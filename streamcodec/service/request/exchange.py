@@ -28,9 +28,9 @@ from streamcodec.engine.errors import LocalProtocolError, MessageError, RemotePr
 from streamcodec.engine.events import EndOfMessage, HeaderReceived
 from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.collector import Collector
-from streamcodec.http.known import KnownBody
-from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.http.bodies.collector import Collector
+from streamcodec.http.bodies.known import KnownBody
+from streamcodec.http.heads.messages import HttpEvent, RequestHead
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.memory.lane import LaneInference, SharedMemory
 from streamcodec.service.models.listing import Listing

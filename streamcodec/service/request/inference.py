@@ -38,8 +38,8 @@ from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
-from streamcodec.http.known import KnownBody
-from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.http.bodies.known import KnownBody
+from streamcodec.http.heads.messages import HttpEvent, RequestHead
 from streamcodec.service.memory.sizes import bytes_beside, bytes_placed, bytes_taken
 from streamcodec.service.models.classification import check_classes, classify_outputs
 from streamcodec.service.models.model import InferenceRequest, Inputs, Model, Outputs, no_such_output

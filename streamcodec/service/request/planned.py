@@ -16,7 +16,7 @@ import numpy as np
 
 from streamcodec.engine.memory.placement import ALIGNMENT, Place, aligned_block
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.known import KnownBody
+from streamcodec.http.bodies.known import KnownBody
 
 _SHARED_BYTES: Final = 8 << 10
 """Bytes of a memory that several arrays may share. So one that is kept holds no more than this of the others."""

@@ -17,7 +17,7 @@ from functools import partial
 from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.models.model import ANY_SIZE, Model, TensorMetadata
 
 Deduce = Callable[[int], TensorSpec]

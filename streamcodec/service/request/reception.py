@@ -30,8 +30,8 @@ from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.fed import FedBody
-from streamcodec.http.messages import HttpEvent, RequestHead
+from streamcodec.http.bodies.fed import FedBody
+from streamcodec.http.heads.messages import HttpEvent, RequestHead
 from streamcodec.service.answers import NO_ANSWER, Answers
 from streamcodec.service.memory.sizes import bytes_beside, bytes_placed, bytes_taken
 from streamcodec.service.models.model import Inputs, Outputs

@@ -15,7 +15,7 @@ from streamcodec.engine.events import EndOfMessage, WindowReceived
 from streamcodec.engine.memory.rows import Window
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.http.messages import HttpEvent
+from streamcodec.http.heads.messages import HttpEvent
 
 Pull = Callable[[], HttpEvent]
 """Returns the next event of a request, after waiting for it as long as necessary."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 
 INTEROP_VERSION: Final = "8"
 """Of the draft. Peers with another version, and those of the final RFC, are sent no 104."""

@@ -18,7 +18,7 @@ from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolErr
 from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, NeedTurn
 from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.model import Event, RequestHeader
-from streamcodec.http.messages import RequestHead
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.replies import Reply, failure_reply, unavailable_reply
 from streamcodec.service.request.inference import ResolvedHead
 from streamcodec.service.routes import UPLOADS, Resource, find_route, path_of

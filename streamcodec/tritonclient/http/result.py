@@ -26,9 +26,9 @@ from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.formats.v2.tensors import TensorReader
-from streamcodec.http.body import Receiver
-from streamcodec.http.collector import Collector
-from streamcodec.http.messages import ResponseHead
+from streamcodec.http.bodies.body import Receiver
+from streamcodec.http.bodies.collector import Collector
+from streamcodec.http.heads.messages import ResponseHead
 from streamcodec.tritonclient.utils import Array, InferenceServerException, triton_to_np_dtype
 
 LIMITS: Final = Limits(max_header_bytes=1 << 30)

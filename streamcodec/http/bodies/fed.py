@@ -18,9 +18,9 @@ from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.http.body import Body, Receiver
-from streamcodec.http.heads import HOST, check_fields, invalid_http, request_head
-from streamcodec.http.messages import Fields, RequestHead, ResponseHead
+from streamcodec.http.bodies.body import Body, Receiver
+from streamcodec.http.heads.messages import Fields, RequestHead, ResponseHead
+from streamcodec.http.heads.parsed import HOST, check_fields, invalid_http, request_head
 
 _SCRATCH_BYTES: Final = 64 << 10
 _NOTHING: Final = memoryview(b"")

@@ -24,7 +24,7 @@ from typing import Final
 
 from streamcodec.engine.errors import LimitExceededError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
-from streamcodec.http.heads import invalid_http
+from streamcodec.http.heads.parsed import invalid_http
 
 _LINE_FEED: Final = re.compile(rb"\n")
 _LINE_END: Final = b"\r\n"

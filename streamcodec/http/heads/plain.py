@@ -1,12 +1,12 @@
 """Plain heads: reads the head of a usual request or response in one pass, without h11.
 
 One strict expression matches a *plain* head, from its first byte to the blank line. Nearly all heads are plain. What is
-not plain is left to `heads`, and so is every refusal: this room never refuses anything. A plain head has `keep-alive`,
+not plain is left to `parsed`, and so is every refusal: this room never refuses anything. A plain head has `keep-alive`,
 `close` or nothing in `Connection`; one number, `chunked` or nothing for the length of its body; neither `Expect` nor
 `Upgrade`; and no field twice that means something here. That of a request has one valid `Host`, that of a response is a
 final one.
 
-So the result is what `heads` would return, for each head for which there is a result. It depends on the bytes alone,
+So the result is what `parsed` would return, for each head for which there is a result. It depends on the bytes alone,
 and nothing is remembered. To match a head of seven fields takes 1 to 2 µs, to make a `RequestHead` of it 5 µs. With h11
 that is 40 µs (CPython 3.11).
 """
@@ -19,9 +19,9 @@ from typing import Final
 from streamcodec.engine.errors import LimitExceededError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
-from streamcodec.http.heads import HOST, check_values
-from streamcodec.http.messages import Fields, RequestHead, ResponseHead
-from streamcodec.http.statuses import ends_with_head
+from streamcodec.http.heads.messages import Fields, RequestHead, ResponseHead
+from streamcodec.http.heads.parsed import HOST, check_values
+from streamcodec.http.heads.statuses import ends_with_head
 
 METHOD: Final = 1
 TARGET: Final = 2

@@ -1,6 +1,6 @@
 """Heads: reads the head of a message with h11, and refuses what h11 is too lenient about.
 
-`plainheads` reads nearly all heads of requests. This room reads the others, and decides what is refused. Each head is
+`plain` reads nearly all heads of requests. This room reads the others, and decides what is refused. Each head is
 read by its own h11 connection, so the result depends on the bytes of the head alone. This room also refuses ambiguous
 framing, line ends and control characters that other servers read differently, invalid hosts, and other versions of
 HTTP.
@@ -19,7 +19,7 @@ import h11
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
-from streamcodec.http.messages import Fields, RequestHead
+from streamcodec.http.heads.messages import Fields, RequestHead
 
 _new_head: Final = constructor(RequestHead)
 

@@ -24,8 +24,8 @@ from streamcodec.engine.compression.inflate import SHORT_INPUT_BYTES, Inflater
 from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
-from streamcodec.http.chunks import Chunks
-from streamcodec.http.known import truncated
+from streamcodec.http.bodies.chunks import Chunks
+from streamcodec.http.bodies.known import truncated
 
 _LONG_CHUNK_BYTES: Final = 64 << 10
 """A chunk is read by itself if at least this much of it is still to come. Less is read together with the bytes that

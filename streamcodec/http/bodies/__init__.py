@@ -1,0 +1,1 @@
+"""The bodies of messages: their framing is taken off, and their bytes go to a receiver."""
