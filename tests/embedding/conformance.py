@@ -20,8 +20,8 @@ from tests.corpus.reading import Case
 from tests.corpus.running import http_parts, service_for
 from tests.embedding.cases import groups
 from tests.embedding.servers import Embedding
+from tests.server.connection.test_express import OrdinaryWay
 from tests.server.test_comparison import answers_of_session
-from tests.server.test_express import OrdinaryWay
 
 TABLE: Final = Path(__file__).with_name("differences.md")
 

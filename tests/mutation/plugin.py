@@ -41,11 +41,11 @@ _TOO_LONG = (
     "every_length",
     "ends_early",
     "server/test_comparison",
-    "server/test_error_lengths",
-    "server/test_smuggling",
-    "server/test_json_answers",
-    "server/test_health",
-    "server/test_shortage",
+    "server/connection/test_error_lengths",
+    "server/connection/test_smuggling",
+    "server/connection/test_json_answers",
+    "server/calling/test_health",
+    "server/memory/test_shortage",
     "test_no_turn_is_long",
     "test_a_slow_model_makes_its_client_wait",
     "test_tensors_of_ever_larger_sizes",
@@ -59,7 +59,7 @@ _TOO_LONG = (
 _ELSEWHERE = {"program"}
 """Fixtures of tests that share a process, which knows of no mutant: these are left out, too."""
 
-_PROGRAMS = {"running": "server/test_process.py"}
+_PROGRAMS = {"running": "server/processes/test_process.py"}
 """Of modules whose functions run in processes that their tests start: those tests are used, whatever the survey says.
 Such a process has mutmut's own switches, and is told of the mutant by its environment."""
 

@@ -26,8 +26,8 @@ from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Service
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import http_parts, service_for
+from tests.server.connection.test_express import OrdinaryWay, sent_by
 from tests.server.programs import server_here
-from tests.server.test_express import OrdinaryWay, sent_by
 from tests.server.wire import TIMEOUT
 
 pytestmark = pytest.mark.slow

@@ -251,7 +251,7 @@ def _assert_nothing_is_held(server: Server) -> None:
 
 
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["declared", "chunked"])
-def test_a_request_as_large_as_the_budget_is_served_and_a_larger_one_is_not(
+def test_a_request_as_large_as_the_budget_is_served_a_larger_one_not(
     gate: Gate, backend: str, is_chunked: bool
 ) -> None:
     request = infer_request("plain", count=4000)

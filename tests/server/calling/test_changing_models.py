@@ -14,8 +14,8 @@ from streamcodec.http import ServerConnection
 from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
 from streamcodec.service.models.model import Outputs
+from tests.server.connection.test_express import Counting, answers
 from tests.server.programs import server_here
-from tests.server.test_express import Counting, answers
 from tests.server.wire import Wire, head
 
 

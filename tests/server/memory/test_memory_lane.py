@@ -87,7 +87,7 @@ def path() -> Iterator[str]:
         place = f"{folder}/socket"
         command = [sys.executable, "-m", "streamcodec", "serve", f"{__name__}:models", "--no-access-log"]
         command += ["--uds", place, "--memory-lane", "16M", "--max-memory", "256M"]
-        with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True) as process:
             _Process.pid = process.pid
             try:
                 assert announced(process.stdout or ())

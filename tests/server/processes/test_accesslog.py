@@ -220,7 +220,7 @@ def models_with_a_handler() -> ModelRegistry:
 
 @pytest.mark.slow
 def test_a_module_may_have_it() -> None:
-    with serving("tests.server.test_accesslog:models_with_a_handler", "--access-log") as program:
+    with serving("tests.server.processes.test_accesslog:models_with_a_handler", "--access-log") as program:
         with Wire(program.address) as wire:
             wire.send(GET_LIVE).response()
         program.kill(signal.SIGTERM)

@@ -37,9 +37,9 @@ from streamcodec.service import (
     ServerLoad,
     Service,
 )
+from tests.server.connection.test_express import OrdinaryWay, sent_by
 from tests.server.lanes import eventually
 from tests.server.programs import server_here
-from tests.server.test_express import OrdinaryWay, sent_by
 from tests.server.wire import GET_LIVE, Wire, head, infer_request, post
 from tests.waiting import until
 

@@ -34,49 +34,49 @@ from tests.server.wire import GET_LIVE, Wire, head, infer_request, post
 OPTION_FIELDS = [field.name for field in fields(ServerOptions)]
 
 SHOWN_BY = {
-    "max_header_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_json_depth": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_json_values": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_json_text_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_tensors": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_rank": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_elements": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_tensor_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_json_tensor_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_message_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_bytes_elements": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_element_bytes": "test_limits::test_limits_of_a_message_over_a_socket",
-    "max_compression_ratio": "test_limits::test_compression_ratio",
-    "max_head_bytes": "test_limits::test_head_bytes",
-    "max_head_fields": "test_limits::test_head_fields",
-    "max_field_bytes": "test_limits::test_field_bytes",
-    "max_document_bytes": "tests.client.test_documents::test_how_long_a_document_may_be_is_a_limit",
-    "max_drain_bytes": "test_limits::test_drained_bytes",
-    "max_connections": "test_patience::test_connections_beyond_the_cap_are_told_when_to_come_back",
-    "max_requests_per_connection": "test_limits::test_the_last_request_of_a_connection_closes_it",
-    "max_pipelined_bytes": "test_limits::test_answers_to_a_client_that_does_not_listen",
-    "max_workers": "test_limits::test_as_many_models_run_at_once_as_there_are_workers",
-    "max_windowed_requests": "test_workers::test_so_many_requests_may_send_windows_and_no_more",
-    "max_memory_bytes": "test_budget::test_a_request_as_large_as_the_budget_is_served_and_a_larger_one_is_not",
-    "max_lane_bytes": "test_memory_lane::test_room_for_lanes_is_bounded",
-    "budget_timeout": "test_budget::test_who_has_waited_in_vain_is_told_to_come_back",
-    "idle_timeout": "test_patience::test_an_idle_connection_is_closed_without_a_word",
-    "handshake_timeout": "test_tls::test_a_handshake_that_does_not_go_on",
-    "head_timeout": "test_times::test_a_byte_every_so_often_ends_in_408",
-    "header_timeout": "test_times::test_a_byte_every_so_often_ends_in_408",
-    "read_timeout": "test_patience::test_a_request_that_stops_is_answered_408",
-    "min_rate": "test_times::test_a_byte_every_so_often_ends_in_408",
-    "request_timeout": "test_times::test_a_byte_every_so_often_ends_in_408",
-    "model_timeout": "test_times::test_a_model_that_does_not_return_is_answered_504_and_counted",
-    "write_timeout": "test_patience::test_a_client_that_does_not_read_is_given_up",
-    "linger_timeout": "test_limits::test_a_refused_client_that_never_stops_sending_is_cut_off",
-    "shutdown_timeout": "test_patience::test_a_request_that_takes_too_long_to_end_is_given_up",
-    "drain_delay": "test_draining::test_readiness_turns_first_and_everything_is_served",
-    "worker_timeout": "test_stuck_workers::test_a_stopped_worker_is_replaced",
-    "resumable_uploads": "test_uploads::test_ten_thousand_begun_uploads_are_bounded",
-    "upload_timeout": "test_uploads::test_an_upload_that_nobody_resumes_is_dropped_by_itself",
+    "max_header_bytes": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_json_depth": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_json_values": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_json_text_bytes": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_tensors": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_rank": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_elements": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_tensor_bytes": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_json_tensor_bytes": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_message_bytes": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_bytes_elements": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_element_bytes": "server.memory.test_limits::test_limits_of_a_message_over_a_socket",
+    "max_compression_ratio": "server.memory.test_limits::test_compression_ratio",
+    "max_head_bytes": "server.memory.test_limits::test_head_bytes",
+    "max_head_fields": "server.memory.test_limits::test_head_fields",
+    "max_field_bytes": "server.memory.test_limits::test_field_bytes",
+    "max_document_bytes": "client.test_documents::test_how_long_a_document_may_be_is_a_limit",
+    "max_drain_bytes": "server.memory.test_limits::test_drained_bytes",
+    "max_connections": "server.connection.test_patience::test_connections_beyond_the_cap_are_told_when_to_come_back",
+    "max_requests_per_connection": "server.memory.test_limits::test_the_last_request_of_a_connection_closes_it",
+    "max_pipelined_bytes": "server.memory.test_limits::test_answers_to_a_client_that_does_not_listen",
+    "max_workers": "server.memory.test_limits::test_as_many_models_run_at_once_as_there_are_workers",
+    "max_windowed_requests": "server.processes.test_workers::test_so_many_requests_may_send_windows_and_no_more",
+    "max_memory_bytes": "server.memory.test_budget::test_a_request_as_large_as_the_budget_is_served_a_larger_one_not",
+    "max_lane_bytes": "server.memory.test_memory_lane::test_room_for_lanes_is_bounded",
+    "budget_timeout": "server.memory.test_budget::test_who_has_waited_in_vain_is_told_to_come_back",
+    "idle_timeout": "server.connection.test_patience::test_an_idle_connection_is_closed_without_a_word",
+    "handshake_timeout": "server.sockets.test_tls::test_a_handshake_that_does_not_go_on",
+    "head_timeout": "server.connection.test_times::test_a_byte_every_so_often_ends_in_408",
+    "header_timeout": "server.connection.test_times::test_a_byte_every_so_often_ends_in_408",
+    "read_timeout": "server.connection.test_patience::test_a_request_that_stops_is_answered_408",
+    "min_rate": "server.connection.test_times::test_a_byte_every_so_often_ends_in_408",
+    "request_timeout": "server.connection.test_times::test_a_byte_every_so_often_ends_in_408",
+    "model_timeout": "server.connection.test_times::test_a_model_that_does_not_return_is_answered_504_and_counted",
+    "write_timeout": "server.connection.test_patience::test_a_client_that_does_not_read_is_given_up",
+    "linger_timeout": "server.memory.test_limits::test_a_refused_client_that_never_stops_sending_is_cut_off",
+    "shutdown_timeout": "server.connection.test_patience::test_a_request_that_takes_too_long_to_end_is_given_up",
+    "drain_delay": "server.processes.test_draining::test_readiness_turns_first_and_everything_is_served",
+    "worker_timeout": "server.processes.test_stuck_workers::test_a_stopped_worker_is_replaced",
+    "resumable_uploads": "server.memory.test_uploads::test_ten_thousand_begun_uploads_are_bounded",
+    "upload_timeout": "server.memory.test_uploads::test_an_upload_that_nobody_resumes_is_dropped_by_itself",
 }
-"""Where each limit is shown to hold: a file of this folder or another, and a function in it."""
+"""Where each limit is shown to hold: a module of the tests, and a function in it."""
 
 OFF = {"max_lane_bytes", "resumable_uploads"}
 """What is 0 by default, and then not offered."""
@@ -91,9 +91,7 @@ def test_every_limit_is_shown_by_a_test() -> None:
     assert [*SHOWN_BY] == [*field_names(Limits), *OPTION_FIELDS]
     for place in SHOWN_BY.values():
         module, _, function = place.partition("::")
-        assert callable(
-            getattr(importlib.import_module(module if "." in module else f"tests.server.{module}"), function)
-        )
+        assert callable(getattr(importlib.import_module(f"tests.{module}"), function))
 
 
 @pytest.mark.parametrize("kind", [Limits, ServerOptions])

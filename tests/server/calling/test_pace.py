@@ -24,8 +24,8 @@ from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer
 from streamcodec.service.models.model import Outputs
 from streamcodec.service.observing import RequestRecord
 from tests.effort import places
+from tests.server.connection.test_express import FIXED, OrdinaryWay, sent_by
 from tests.server.programs import server_here
-from tests.server.test_express import FIXED, OrdinaryWay, sent_by
 from tests.server.wire import Wire, head
 from tests.waiting import until
 

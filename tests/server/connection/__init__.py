@@ -1,0 +1,1 @@
+"""One connection: its requests, its times, and its end."""

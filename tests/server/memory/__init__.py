@@ -1,0 +1,1 @@
+"""The budget, shared memory and uploads of a server."""

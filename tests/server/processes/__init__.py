@@ -1,0 +1,1 @@
+"""The server as a program: workers, signals, the log."""
