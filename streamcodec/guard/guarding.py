@@ -157,8 +157,7 @@ class Guard:
         return link if self._admission.enter(link, link) else None
 
     async def _serve(self, sock: socket.socket, link: Link) -> None:
-        securing = self._listening.securing
-        secured: Socket = sock if securing is None else await securing.secure(sock, client_of(sock))
+        secured: Socket = await self._listening.secure(sock, link) or sock
         with closing(PieceChannel(secured, link.taking)) as channel:
             await link.serve(channel)
 

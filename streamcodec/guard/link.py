@@ -46,6 +46,7 @@ from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.observation import Observe
 from streamcodec.runtime.timeouts import Phase, ReadTimeout, WriteTimeout
 from streamcodec.server.connection.lingering import UnreadRest
+from streamcodec.server.connection.preparing import Preparing
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.replies import Reply, sendable
 from streamcodec.service.routes import Resource
@@ -59,6 +60,7 @@ class Link:
     Attributes:
         reservation: of the memory of its current request, if that is more than the buffers of every link.
         taking: says how long its channel waits for the client to read.
+        preparing: bounds what comes before the first request.
     """
 
     def __init__(self, shared: Shared, client: str, observe: Observe | None = None) -> None:
@@ -84,6 +86,7 @@ class Link:
         self.reservation: Reservation = Reservation(shared.admission.budget)
         self._has_room = partial(_has_room, self.reservation)
         self.taking: WriteTimeout = WriteTimeout(shared.options)
+        self.preparing: Preparing = Preparing()
         self._progress = Progress(self._connection)
         self._patience = ReadTimeout(shared.options, self._progress)
         self._reading = Reading(self._connection, self._patience)
@@ -100,6 +103,7 @@ class Link:
 
     def stop(self) -> None:
         """Wait only a moment for another request."""
+        self.preparing.stop()
         self._patience.hurry()
         self._look_again()
 
@@ -108,6 +112,7 @@ class Link:
         self._is_leaving = True
         if self._lingering is not None:  # it may wait for a turn, behind others who do the same
             self._lingering.cancel()
+        self.preparing.leave()
         self._look_again()
 
     async def serve(self, channel: PieceChannel) -> None:

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 
 from streamcodec.runtime.options import ServerOptions
 
-_LAST_REQUEST_SECONDS: Final = 0.25
+LAST_REQUEST_SECONDS: Final = 0.25
 """For a request that is on its way while the server stops; its answer tells the client that there is no next one."""
 
 _LOOKS: Final = 4
@@ -102,7 +102,7 @@ class ReadTimeout:
 
     def hurry(self) -> None:
         """Wait only a moment for another request from now on."""
-        self._idle_timeout = min(self._idle_timeout, _LAST_REQUEST_SECONDS)
+        self._idle_timeout = min(self._idle_timeout, LAST_REQUEST_SECONDS)
 
     def resume(self) -> None:
         """Report that nobody has waited for the client since the last look, or since `pause`."""

@@ -18,6 +18,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from functools import partial
 from time import monotonic
 from typing import Final, Generic, Protocol, TypeVar, cast
 
@@ -26,17 +27,19 @@ import anyio
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.http.responses import response_head
 from streamcodec.runtime.models.calls import is_ending
-from streamcodec.runtime.observation import Observers
+from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.tasks import Tasks, open_tasks
 from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.dates import Dates
 from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.connection.lingering import Refusals
+from streamcodec.server.connection.preparing import Preparing
 from streamcodec.server.sockets.accepting import accept_connections, accept_waiting
 from streamcodec.server.sockets.securing import Complaints, HandshakeError, PlainHttpError, Securing
 from streamcodec.service import Reply, error_reply, unavailable_reply
 from streamcodec.service.replies import drop_tracebacks
+from streamcodec.transports.tls.sockets import TlsSocket
 
 logger: Final = logging.getLogger(__name__)
 
@@ -48,6 +51,11 @@ _LOOK_SECONDS: Final = 0.05
 
 class Peer(Protocol):
     """Serves one connection."""
+
+    @property
+    def preparing(self) -> Preparing:
+        """Bounds what comes before its first request."""
+        ...
 
     @property
     def is_idle(self) -> bool:
@@ -68,7 +76,6 @@ class Listening(Generic[PeerT]):
         peers: who serves them.
         complaints: takes the lines of the log about clients.
         departures: notices clients that have gone while a model works.
-        securing: does the handshakes of TLS; None for plain HTTP.
     """
 
     def __init__(
@@ -114,9 +121,22 @@ class Listening(Generic[PeerT]):
         self.peers: set[PeerT] = set()
         self.complaints = Complaints()
         self.departures = DisconnectWatcher()
-        self.securing: Securing | None = (
+        self._securing = (
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self.complaints)
         )
+
+    async def secure(self, sock: socket.socket, peer: PeerT) -> TlsSocket | None:
+        """Do the handshake of TLS with a new connection; return None for plain HTTP.
+
+        Raises:
+            PlainHttpError: the client speaks plain HTTP, and has to be told.
+            HandshakeError: the handshake has failed.
+            OSError: the client has gone, or is too slow, or the connection has to end.
+        """
+        securing, preparing = self._securing, peer.preparing
+        if securing is None:
+            return None
+        return await preparing.wait(partial(securing.secure, sock, client_of(sock), preparing.begun))
 
     async def serve(self, listener: socket.socket, watchers: Tasks) -> None:
         """Accept and serve connections until `stop` is called and the current requests have ended.
@@ -193,7 +213,7 @@ class Listening(Generic[PeerT]):
             try:
                 if peer is not None:
                     await self._serve_peer(sock, peer)
-                elif self.securing is None:
+                elif self._securing is None:
                     await self._tell(sock, self._refusal)
                 else:  # to tell it so costs more than there is
                     self.complaints.add(self._no_place)

@@ -176,11 +176,10 @@ class Server:
     async def _open_channel(self, sock: socket.socket, driver: Driver) -> Channel:
         outbox, most = self._outbox, self._options.max_pipelined_bytes
         if self._lanes is not None and sock.family == AF_UNIX:
-            driver.session.share(await driver.prepare(partial(self._lanes.open, sock)))
-        securing = self._listening.securing
-        if securing is None:
+            driver.session.share(await driver.preparing.wait(partial(self._lanes.open, sock)))
+        secured = await self._listening.secure(sock, driver)
+        if secured is None:
             return await _open_plain_channel(sock, driver, outbox, most)
-        secured = await driver.prepare(partial(securing.secure, sock, client_of(sock)))
         return _open_tls_channel(secured, driver, outbox, most)
 
     def _forget(self, driver: Driver, error: BaseException | None) -> None:

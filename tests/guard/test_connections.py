@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
@@ -34,6 +35,7 @@ from tests.client.scripted import hung_up, scripted
 from tests.guard.serving import PATIENT, guarding, nobody
 from tests.server.models import models
 from tests.server.programs import server_here
+from tests.server.tlswire import TlsWire
 from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request, post
 from tests.transports.certificates import client_side, server_side
 
@@ -76,6 +78,20 @@ def test_tls_on_both_sides(backend: str) -> None:
             wire.send(b"\x16\x03\x01\x00\x05hello")
             while wire.sock.recv(1 << 16):  # the alert
                 pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+def test_who_begins_no_handshake_keeps_nobody_out_and_holds_up_no_stop(backend: str) -> None:
+    options = ServerOptions(max_connections=1, handshake_timeout=600, shutdown_timeout=600)
+    with (
+        ExitStack() as stack,
+        guarding(nobody(), options=options, backend=backend, ssl_context=server_side()) as guard,
+    ):
+        silent = [stack.enter_context(Wire(guard)) for _ in range(200)]
+        with TlsWire(guard) as wire:
+            assert wire.send(GET_LIVE).response().status == 502
+        assert all(wire.is_closed() for wire in silent[: 200 - 65])
 
 
 def test_a_server_behind_whose_certificate_is_not_trusted(caplog: pytest.LogCaptureFixture) -> None:

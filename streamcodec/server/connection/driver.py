@@ -7,10 +7,9 @@ waiting and time, and knows nothing of the protocol.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 
@@ -24,11 +23,10 @@ from streamcodec.runtime.timeouts import ReadTimeout, WriteTimeout
 from streamcodec.server.connection.channels import Channel
 from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.connection.lingering import UnreadRest
+from streamcodec.server.connection.preparing import Preparing
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.service.observing import RequestRecord
 from streamcodec.transports.sockets.vectors import Parts
-
-_PreparedT = TypeVar("_PreparedT")
 
 _LAST_LOOK_SECONDS: Final = 0.01
 """For one more turn of the event loop before a connection is closed because the server stops. A loop that was held up
@@ -41,6 +39,7 @@ class Driver:
     Attributes:
         session: says what to do next.
         taking: says how long its channel waits for the client to read.
+        preparing: bounds what comes before the first request.
     """
 
     def __init__(
@@ -53,34 +52,18 @@ class Driver:
         self._options = options
         self._patience = ReadTimeout(options, session)
         self.taking: WriteTimeout = WriteTimeout(options)
+        self.preparing: Preparing = Preparing()
         self._channel: Channel | None = None
         self._is_waiting = True
         self._is_stopping = False
         self._is_leaving = False
         self._lingering: anyio.CancelScope | None = None
         self._has_looked_again = False
-        self._preparing: anyio.CancelScope | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether it waits for another request, or for the rest of one that has been answered, or has not begun."""
         return self._is_waiting and self.session.is_spare
-
-    async def prepare(self, wait: Callable[[], Awaitable[_PreparedT]]) -> _PreparedT:
-        """Wait for what comes before the first request, unless this has to leave or to stop.
-
-        Raises:
-            ConnectionAbortedError: it has to.
-        """
-        with anyio.CancelScope() as scope:
-            if self._is_leaving or self._is_stopping:
-                scope.cancel()
-            self._preparing = scope
-            prepared = await wait()
-            self._preparing = None
-            return prepared
-        msg = "the server has ended the connection before its first request"
-        raise ConnectionAbortedError(msg)
 
     async def serve(self, channel: Channel) -> None:
         """Serve until the client or the server ends the connection. The channel stays open.
@@ -122,6 +105,7 @@ class Driver:
     def stop(self) -> None:
         """Wait only a moment for another request."""
         self._is_stopping = True
+        self.preparing.stop()
         self._patience.hurry()
         self._look_again()
 
@@ -130,14 +114,13 @@ class Driver:
         self._is_leaving = True
         if self._lingering is not None:  # it may wait for a turn, behind others who do the same
             self._lingering.cancel()
+        self.preparing.leave()
         self._look_again()
 
     def _is_over(self) -> bool:
         return self._is_leaving
 
     def _look_again(self) -> None:
-        if self._preparing is not None:
-            self._preparing.cancel()
         if self._channel is not None and self._is_waiting:
             self._channel.look_again()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
@@ -76,12 +77,13 @@ class Securing:
         self._turn = anyio.Lock()
         self._complaints = complaints
 
-    async def secure(self, sock: socket.socket, client: str) -> TlsSocket:
+    async def secure(self, sock: socket.socket, client: str, begun: Callable[[], None]) -> TlsSocket:
         """Do the handshake on a socket that was accepted.
 
         Args:
             sock: non-blocking. It stays the caller's in case of `PlainHttpError` and before the first byte.
             client: its address, for the log.
+            begun: called when the client has begun.
 
         Raises:
             PlainHttpError: the client does not speak TLS.
@@ -97,6 +99,7 @@ class Securing:
             if start[0] != _HANDSHAKE:
                 self._complaints.add(f"{client} speaks no TLS; for this port, the URL begins with https://")
                 raise PlainHttpError
+            begun()
             return await self._shake(TlsSocket.accepted(sock, self._context), client)
         self._complaints.add(f"{client} has not ended its TLS handshake within {self._timeout:g} seconds")
         msg = "the client does not go on with its handshake"

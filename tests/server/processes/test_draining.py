@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import TypeVar
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -16,10 +18,13 @@ from streamcodec.runtime import timeouts
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import Service
 from tests.server.models import models
+from tests.server.tlswire import TlsWire
 from tests.server.wire import GET_LIVE, Answer, Wire, head, infer_request, post
+from tests.transports.certificates import client_side, server_side
 from tests.waiting import SECONDS, until
 
 Address = tuple[str, int]
+T = TypeVar("T")
 GET_READY = head("/v2/health/ready", method="GET")
 
 
@@ -31,8 +36,9 @@ def backend(request: pytest.FixtureRequest) -> str:
 class Stopping:
     """A server that a test stops."""
 
-    def __init__(self, server: Server, address: Address) -> None:
+    def __init__(self, server: Server, address: Address, *, tls: bool) -> None:
         self.server = server
+        self.connect = partial(TlsWire if tls else Wire, address)
         self.address = address
         self.has_ended = threading.Event()
         self.stop: Callable[[], None] = self.has_ended.clear
@@ -40,15 +46,15 @@ class Stopping:
 
 
 @contextmanager
-def _server(backend: str, options: ServerOptions) -> Iterator[Stopping]:
+def _server(backend: str, options: ServerOptions, *, tls: bool = False) -> Iterator[Stopping]:
     """Run a server; at the end of the block it must have been stopped."""
     settings = {"use_uvloop": True} if backend == "uvloop" else None
     with (
         open_listener("127.0.0.1", 0) as listener,
         start_blocking_portal("asyncio" if settings else backend, settings) as portal,
     ):
-        server = portal.call(partial(Server, Service(models()), options))
-        shown = Stopping(server, listener.getsockname())
+        server = portal.call(partial(Server, Service(models()), options, ssl_context=server_side() if tls else None))
+        shown = Stopping(server, listener.getsockname(), tls=tls)
         task = portal.start_task_soon(server.serve, listener)
         began = [0.0]
 
@@ -72,11 +78,11 @@ def _server(backend: str, options: ServerOptions) -> Iterator[Stopping]:
 def test_readiness_turns_first_and_everything_is_served(backend: str) -> None:
     """A load balancer that looks at readiness has the whole delay to notice."""
     options = ServerOptions(drain_delay=4.0, shutdown_timeout=600)
-    with _server(backend, options) as server, Wire(server.address) as kept:
+    with _server(backend, options) as server, server.connect() as kept:
         assert not kept.send(infer_request()).response().is_last
         server.stop()
         for _ in range(3):
-            with Wire(server.address) as check, Wire(server.address) as new:
+            with server.connect() as check, server.connect() as new:
                 assert check.send(GET_READY).response().status == 503
                 answer = new.send(infer_request()).response()
                 assert (answer.status, answer.is_last) == (200, True)
@@ -86,9 +92,10 @@ def test_readiness_turns_first_and_everything_is_served(backend: str) -> None:
 
 
 @pytest.mark.slow
-def test_new_requests_after_the_delay_are_told_to_come_back(backend: str) -> None:
+@pytest.mark.parametrize("tls", [False, True])
+def test_new_requests_after_the_delay_are_told_to_come_back(backend: str, tls: bool) -> None:
     options = ServerOptions(drain_delay=0.2, shutdown_timeout=600)
-    with _server(backend, options) as server, Wire(server.address) as busy:
+    with _server(backend, options, tls=tls) as server, server.connect() as busy:
         _begin(server, busy)
         server.stop()
         until(lambda: _asked(server).status == 503)
@@ -96,13 +103,13 @@ def test_new_requests_after_the_delay_are_told_to_come_back(backend: str) -> Non
         assert (answer.status, answer.error, answer.is_last) == (503, "the server is stopping", True)
         assert answer.fields["retry-after"] == "1"
         for request, status in ((GET_LIVE, 200), (GET_READY, 503)):
-            with Wire(server.address) as check:
+            with server.connect() as check:
                 assert check.send(request).response().status == status
         answer = busy.send(infer_request()[-1:]).response()
         assert (answer.status, answer.is_last) == (200, True)
         assert server.has_ended.wait(SECONDS), "it ends when the last request has ended, and not by its limit"
-        with pytest.raises(ConnectionError):
-            Wire(server.address)
+        with pytest.raises(ConnectionRefusedError):
+            server.connect()
 
 
 def _begin(server: Stopping, busy: Wire) -> None:
@@ -113,14 +120,14 @@ def _begin(server: Stopping, busy: Wire) -> None:
 
 def _asked(server: Stopping) -> Answer:
     """Return the answer to a request on a connection of its own."""
-    with Wire(server.address) as new:
+    with server.connect() as new:
         return new.send(infer_request()).response()
 
 
 @pytest.mark.slow
 def test_all_of_it_has_one_limit(backend: str) -> None:
     options = ServerOptions(drain_delay=0.5, shutdown_timeout=1.0)
-    with _server(backend, options) as server, Wire(server.address) as busy:
+    with _server(backend, options) as server, server.connect() as busy:
         _begin(server, busy)
         server.stop()
         end = time.monotonic() + SECONDS
@@ -133,7 +140,7 @@ def test_all_of_it_has_one_limit(backend: str) -> None:
 
 
 def test_without_a_delay_it_takes_no_more_at_once(backend: str) -> None:
-    with _server(backend, ServerOptions()) as server, Wire(server.address) as busy:
+    with _server(backend, ServerOptions()) as server, server.connect() as busy:
         _begin(server, busy)
         server.stop()
         until(lambda: not _takes_connections(server))
@@ -142,7 +149,7 @@ def test_without_a_delay_it_takes_no_more_at_once(backend: str) -> None:
 
 def _takes_connections(server: Stopping) -> bool:
     try:
-        Wire(server.address).sock.close()
+        server.connect().sock.close()
     except ConnectionError:
         return False
     return True
@@ -150,9 +157,9 @@ def _takes_connections(server: Stopping) -> bool:
 
 def test_a_connection_that_was_used_just_now_has_a_moment(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client may have sent the next request already. The moment is a long one here, and not used up."""
-    monkeypatch.setattr(timeouts, "_LAST_REQUEST_SECONDS", 600.0)
+    monkeypatch.setattr(timeouts, "LAST_REQUEST_SECONDS", 600.0)
     options = ServerOptions(shutdown_timeout=600)
-    with _server(backend, options) as server, Wire(server.address) as kept, Wire(server.address) as fresh:
+    with _server(backend, options) as server, server.connect() as kept, server.connect() as fresh:
         kept.send(GET_LIVE).response()
         until(lambda: server.server.load().connections == 2)
         server.stop()
@@ -161,10 +168,40 @@ def test_a_connection_that_was_used_just_now_has_a_moment(backend: str, monkeypa
             assert (answer.status, answer.is_last) == (200, True)
 
 
+@pytest.mark.parametrize("drain_delay", [0.0, 0.1])
+def test_a_handshake_that_has_begun_is_ended(backend: str, drain_delay: float) -> None:
+    coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client_side().wrap_bio(coming, going, server_hostname="localhost")
+    options = ServerOptions(drain_delay=drain_delay)
+    with _server(backend, options, tls=True) as server, Wire(server.address) as wire:
+
+        def go_on(act: Callable[[], T]) -> T:
+            while True:
+                with suppress(ssl.SSLWantReadError):
+                    done = act()
+                    wire.send(going.read())
+                    return done
+                wire.send(going.read())
+                coming.write(wire.sock.recv(1 << 16))
+
+        with suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+        hello = going.read()
+        wire.send(hello[:9])
+        until(lambda: server.server.load().connections == 1)
+        time.sleep(0.1)  # what has come is read
+        server.stop()
+        time.sleep(0.4)  # more than the moment of those who have not begun
+        wire.send(hello[9:])
+        go_on(tls.do_handshake)
+        go_on(lambda: tls.write(infer_request()))
+        assert go_on(lambda: tls.read(1 << 16)).startswith(b"HTTP/1.1 200")
+
+
 @pytest.mark.quiet
 def test_an_idle_connection_has_no_moment(backend: str) -> None:
     options = ServerOptions(read_timeout=0.2)  # so it is looked at often
-    with _server(backend, options) as server, Wire(server.address) as kept:
+    with _server(backend, options) as server, server.connect() as kept:
         kept.send(GET_LIVE).response()
         time.sleep(0.6)
         server.stop()
@@ -176,9 +213,9 @@ def test_an_idle_connection_has_no_moment(backend: str) -> None:
 def test_who_has_connected_before_is_answered(backend: str) -> None:
     """Connections that the system keeps for the listening socket would be reset when it is closed."""
     with _server(backend, ServerOptions(max_connections=256)) as server, ExitStack() as stack:
-        with Wire(server.address) as holding:
+        with server.connect() as holding:
             holding.send(post(b'{"inputs":[]}', model="identity"))
-        wires = [stack.enter_context(Wire(server.address)) for _ in range(100)]
+        wires = [stack.enter_context(server.connect()) for _ in range(100)]
         for wire in wires:
             wire.send(infer_request())
         server.stop()
@@ -186,29 +223,29 @@ def test_who_has_connected_before_is_answered(backend: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("is_kept", [False, True])
 @pytest.mark.parametrize("delay", [0.0, 0.5])
-def test_nothing_is_lost_under_load(backend: str, delay: float) -> None:
-    """16 clients ask without a break, and keep their connections until they are told that they end."""
+def test_nothing_is_lost_under_load(backend: str, delay: float, is_kept: bool, tls: bool) -> None:
+    """16 clients ask without a break, on new connections or on one that they keep until they are told that it ends."""
     answered: list[int] = []
     lost: list[BaseException] = []
-    with _server(backend, ServerOptions(drain_delay=delay)) as server:
+    with _server(backend, ServerOptions(drain_delay=delay), tls=tls) as server:
 
         def ask() -> None:
             while True:
                 try:
-                    wire = Wire(server.address)
-                except ConnectionError:  # not one byte has been sent
-                    return
-                with wire:
-                    try:
-                        while True:
+                    with server.connect() as wire:
+                        is_last = False
+                        while not is_last:
                             answer = wire.send(infer_request(count=100)).response()
                             answered.append(answer.status)
-                            if answer.is_last:
-                                break
-                    except (OSError, AssertionError) as error:
-                        lost.append(error)
-                        return
+                            is_last = answer.is_last or not is_kept
+                except ConnectionRefusedError:  # not one byte has been sent
+                    return
+                except (OSError, AssertionError) as error:
+                    lost.append(error)
+                    return
 
         clients = [threading.Thread(target=ask) for _ in range(16)]
         for client in clients:
