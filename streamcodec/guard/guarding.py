@@ -146,6 +146,10 @@ class Guard:
         self._upstream.close()
         self._shared.pipes.close()
 
+    def renew(self, ssl_context: ssl.SSLContext) -> None:
+        """Show another certificate to those who connect from now on; nothing changes for a guard without TLS."""
+        self._listening.renew(ssl_context)
+
     def stop(self) -> None:
         """Take no more requests, and let `serve` return when those in progress have ended; see `drain_delay`."""
         if not self.is_stopping:

@@ -23,6 +23,7 @@ from time import monotonic
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.http.responses import response_head
@@ -162,6 +163,8 @@ class Listening(Generic[PeerT]):
             with listener, accepting:
                 await accept_connections(listener, begin, room, lambda: accepting.cancel_called)
             self._accept_at = None
+            await checkpoint()  # those who have come before it stopped enter now, and are served
+            self._close()
             connections.end_within(max(0.0, self._end - monotonic()))
 
     def accept_waiting(self, listener: socket.socket) -> None:
@@ -175,14 +178,22 @@ class Listening(Generic[PeerT]):
         else:
             self._accept_at(listener)
 
-    def stop(self) -> None:
-        """Stop at once, or first serve everything for a time, and tell others that they come too late."""
+    def renew(self, ssl_context: ssl.SSLContext) -> None:
+        """Use another certificate for new connections; only for a server with TLS."""
+        if self._securing is not None:
+            self._securing.context = ssl_context
+
+    def stop(self, *, is_replaced: bool = False) -> None:
+        """Stop at once, or first serve everything for a time, and tell others that they come too late.
+
+        Args:
+            is_replaced: whether another process listens in its place, so that nobody has to notice.
+        """
         self._end = monotonic() + self._options.shutdown_timeout
         self._admission.is_stopping = True
-        if self._options.drain_delay and self._watchers is not None:
+        if self._options.drain_delay and self._watchers is not None and not is_replaced:
             self._watchers.start_soon(self._drain)
         else:
-            self._close()
             self._stop_accepting()
 
     async def _drain(self) -> None:

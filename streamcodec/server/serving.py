@@ -155,11 +155,20 @@ class Server:
         """
         self._listening.accept_waiting(listener)
 
-    def stop(self) -> None:
-        """Take no more requests, and let `serve` return when those in progress have ended; see `drain_delay`."""
+    def renew(self, ssl_context: ssl.SSLContext) -> None:
+        """Show another certificate to those who connect from now on; nothing changes for a server without TLS."""
+        self._listening.renew(ssl_context)
+
+    def stop(self, *, is_replaced: bool = False) -> None:
+        """Take no more requests, and let `serve` return when those in progress have ended; see `drain_delay`.
+
+        Args:
+            is_replaced: whether another process serves in its place. Then there is no `drain_delay`, and it stays ready
+                for those who ask on the connections that are left.
+        """
         if not self.is_stopping:
-            self._service.is_ready = False
-            self._listening.stop()
+            self._service.is_ready = self._service.is_ready and is_replaced
+            self._listening.stop(is_replaced=is_replaced)
 
     def _enter(self, sock: socket.socket) -> Driver | None:
         """Return the driver of a new connection; None if there is no place for it."""

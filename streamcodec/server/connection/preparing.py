@@ -57,7 +57,7 @@ class Preparing:
 
     def stop(self) -> None:
         """Wait only so long as a request may be on its way."""
-        self._stopped = anyio.current_time()
+        self._stopped = min(self._stopped, anyio.current_time())
         self._bound()
 
     def leave(self) -> None:

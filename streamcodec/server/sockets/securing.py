@@ -62,7 +62,11 @@ class HandshakeError(Exception):
 
 
 class Securing:
-    """The handshakes of one server."""
+    """The handshakes of one server.
+
+    Attributes:
+        context: of the handshakes that begin from now on.
+    """
 
     def __init__(self, context: ssl.SSLContext, timeout: float, complaints: Complaints) -> None:
         """Prepare.
@@ -72,7 +76,7 @@ class Securing:
             timeout: seconds for a whole handshake.
             complaints: takes the lines of the log about clients.
         """
-        self._context = context
+        self.context = context
         self._timeout = timeout
         self._turn = anyio.Lock()
         self._complaints = complaints
@@ -100,7 +104,7 @@ class Securing:
                 self._complaints.add(f"{client} speaks no TLS; for this port, the URL begins with https://")
                 raise PlainHttpError
             begun()
-            return await self._shake(TlsSocket.accepted(sock, self._context), client)
+            return await self._shake(TlsSocket.accepted(sock, self.context), client)
         self._complaints.add(f"{client} has not ended its TLS handshake within {self._timeout:g} seconds")
         msg = "the client does not go on with its handshake"
         raise TimeoutError(msg)

@@ -91,6 +91,8 @@ def path() -> Iterator[str]:
             _Process.pid = process.pid
             try:
                 assert announced(process.stdout or ())
+                with Wire(place) as wire:  # the event loop opens a descriptor of its own at its first connection
+                    assert wire.send(GET_LIVE).response().status == 200
                 yield place
                 assert process.poll() is None
                 assert eventually(lambda: mapped_bytes(process.pid) == 0)

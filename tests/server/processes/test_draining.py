@@ -17,6 +17,7 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.runtime import timeouts
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.service import Service
+from tests.server.asking import asking
 from tests.server.models import models
 from tests.server.tlswire import TlsWire
 from tests.server.wire import GET_LIVE, Answer, Wire, head, infer_request, post
@@ -228,34 +229,16 @@ def test_who_has_connected_before_is_answered(backend: str) -> None:
 @pytest.mark.parametrize("delay", [0.0, 0.5])
 def test_nothing_is_lost_under_load(backend: str, delay: float, is_kept: bool, tls: bool) -> None:
     """16 clients ask without a break, on new connections or on one that they keep until they are told that it ends."""
-    answered: list[int] = []
-    lost: list[BaseException] = []
-    with _server(backend, ServerOptions(drain_delay=delay), tls=tls) as server:
-
-        def ask() -> None:
-            while True:
-                try:
-                    with server.connect() as wire:
-                        is_last = False
-                        while not is_last:
-                            answer = wire.send(infer_request(count=100)).response()
-                            answered.append(answer.status)
-                            is_last = answer.is_last or not is_kept
-                except ConnectionRefusedError:  # not one byte has been sent
-                    return
-                except (OSError, AssertionError) as error:
-                    lost.append(error)
-                    return
-
-        clients = [threading.Thread(target=ask) for _ in range(16)]
-        for client in clients:
-            client.start()
-        until(lambda: len(answered) > 100)
+    request = infer_request(count=100)
+    with (
+        _server(backend, ServerOptions(drain_delay=delay), tls=tls) as server,
+        asking(server.connect, request, is_kept=is_kept, count=16) as asked,
+    ):
+        until(lambda: len(asked.answered) > 100)
         server.stop()
-        for client in clients:
-            client.join(SECONDS)
-    assert set(answered) <= {200, 503}
-    assert not lost
+        assert server.has_ended.wait(SECONDS)
+    assert {answer.status for answer in asked.answered} <= {200, 503}
+    assert not asked.lost
 
 
 def test_a_delay_is_a_part_of_the_time_to_stop() -> None:
