@@ -71,11 +71,13 @@ def test_where_it_listens(
         "x",
     ]
 
-    def serve(guard: Guard, listener: socket.socket, announce: Callable[[], None], seconds: float) -> None:
+    def serve(guard: Guard, listener: socket.socket, tell: Callable[[], None], seconds: float, anew: object) -> int:
         assert not guard.is_stopping
         assert listener.fileno() >= 0
-        announce()
+        assert callable(anew)
+        tell()
         begun.append(seconds)
+        return 0
 
     monkeypatch.setattr(command, "serve_until_signal", serve)
     monkeypatch.setattr(command, "collect_seldom", bool)

@@ -126,8 +126,8 @@ def test_a_path_that_cannot_be_had_is_one_line(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--uds", "s", "--port", "8000"), "--uds: not together with --host and --port"),
-        (("--uds", "s", "--host", "127.0.0.1"), "--uds: not together with --host and --port"),
+        (("--uds", "s", "--port", "8000"), "--uds: not together with --port"),
+        (("--uds", "s", "--host", "::", "--reuse-port"), "--uds: not together with --host and --reuse-port"),
         (("--uds", "s", "--ssl-certfile", "c"), "there is no TLS on a Unix socket"),
         (("--uds-permissions", "600"), "there is no Unix socket without --uds"),
         (("--memory-lane", "1G"), "--memory-lane: memory is shared by a Unix socket only; add --uds"),

@@ -55,6 +55,16 @@ def test_a_model_is_replaced_in_its_place() -> None:
     assert get(service, "/v2/models/m").document["versions"] == ["2"]
 
 
+def test_a_registry_takes_over_the_models_of_another() -> None:
+    models = ModelRegistry.of([_constant(1), *demo_models()])
+    service = Service(models)
+    assert infer(service, TARGET, MESSAGE).outputs["y"] == [1]
+    models.take_over(ModelRegistry.of([Model(name="ready", predict=lambda _: {}, ready=bool), _constant(2)]))
+    assert infer(service, TARGET, MESSAGE).outputs["y"] == [2]
+    assert [model.name for model in models] == ["ready", "m"]
+    assert [model.name for model in models.loading] == ["ready"]
+
+
 @pytest.mark.parametrize("removes", [True, False])
 def test_a_request_under_way_ends_with_the_model_it_began_with(removes: bool) -> None:
     models = ModelRegistry.of([_constant(1)])

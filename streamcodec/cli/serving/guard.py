@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from dataclasses import fields
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote
 
-from streamcodec.cli.arguments import UNITS, Once, count, permissions, port, seconds, seconds_or_0, size, size_text
+from streamcodec.cli.arguments import UNITS, Once, count, seconds, seconds_or_0, size, size_text
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
-from streamcodec.cli.output import drop, say
 from streamcodec.cli.serving.encryption import add_encryption, context_of
 from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.metrics import add_guard_metrics, guard_counters
+from streamcodec.cli.serving.places import add_places, announce, place_of_options
 from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.record import replaced
 from streamcodec.guard import ALLOWANCES, ANSWER_TIMEOUT, GUARD_LIMITS, Guard
 from streamcodec.guard.rules.allowing import Routes
-from streamcodec.server import ServerOptions, open_listener, open_unix_listener
-from streamcodec.server.processes.running import collect_seldom, place_of, serve_until_signal
-from streamcodec.server.sockets.unixsocket import PERMISSIONS, refuse_tls
+from streamcodec.server import ServerOptions
+from streamcodec.server.processes.running import collect_seldom, serve_until_signal
+from streamcodec.server.sockets.opening import open_place, place_of
 
 _DESCRIPTION = """\
 Stand in front of a V2 inference server, and pass only correct inference requests to it. A request that breaks a rule of
@@ -72,16 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="certificates of the authorities to trust about a server behind that has https, in PEM (default: those "
         "of the system)",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
-    parser.add_argument("--port", type=port, default=8000, help="port to listen at; 0 picks one (default: %(default)s)")
-    parser.add_argument("--uds", metavar="PATH", help="listen at a Unix socket instead")
-    parser.add_argument(
-        "--uds-permissions",
-        type=permissions,
-        metavar="MODE",
-        default=PERMISSIONS,
-        help=f"permissions of its file, in octal (default: {PERMISSIONS:o})",
-    )
+    add_places(parser)
     add_encryption(parser)
     _add_routes(parser)
     _add_contents(parser)
@@ -93,9 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal ends it."""
+    place = place_of_options(options)
     set_up_logging(options)
     ssl_context = context_of(options)
-    refuse_tls(options.uds, ssl_context)
     counters, pages = guard_counters(options)
     server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
     make = partial(
@@ -115,20 +103,14 @@ def run(options: argparse.Namespace) -> None:
     )
     make()  # an invalid URL is reported before anything is opened
     collect_seldom()
-    if options.uds is None:
-        listener = open_listener(options.host, options.port)
-    else:
-        listener = open_unix_listener(options.uds, permissions=options.uds_permissions)
-
-    def announce() -> None:
-        place, number = place_of(listener, options.host)
-        try:
-            say(f"listening on {_url(options, place, number)}", f"guarding {options.upstream}")
-        except BrokenPipeError:  # nobody reads the output, but clients may still use the guard
-            drop(sys.stdout)
-
-    with listener, access_log(options) as logs:
-        serve_until_signal(make(observer=[*logs, *counters]), listener, announce, server_options.shutdown_timeout)
+    with open_place(**place) as listener, access_log(options) as logs:
+        guard = make(observer=[*logs, *counters])
+        where = place_of(listener, place.get("host", ""))
+        tell = partial(announce, options, *where, f"guarding {options.upstream}")
+        anew = partial(context_of, options)
+        status = serve_until_signal(guard, listener, tell, server_options.shutdown_timeout, anew)
+    if status:
+        raise SystemExit(status)
 
 
 def _add_routes(parser: argparse.ArgumentParser) -> None:
@@ -201,13 +183,6 @@ def _names(text: str) -> list[str]:
     except LocalProtocolError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return names
-
-
-def _url(options: argparse.Namespace, place: str, number: int) -> str:
-    if options.uds is not None:
-        return f"http+unix://{quote(os.fsencode(place), safe='')}"
-    scheme = "http" if options.ssl_certfile is None else "https"
-    return f"{scheme}://[{place}]:{number}" if ":" in place else f"{scheme}://{place}:{number}"
 
 
 def _given(options: argparse.Namespace, names: list[str]) -> dict[str, Any]:

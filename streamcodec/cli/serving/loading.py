@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -74,9 +75,45 @@ def load(text: str) -> Loaded:
     return Loaded(served=served, source=f"{path!r} of {getattr(module, '__file__', None) or name}")
 
 
+def load_anew(text: str) -> Loaded:
+    """Do the same once more, with the present contents of the user's modules. If this fails, the old ones stay.
+
+    Modules of Python and of installed packages stay as well.
+
+    Raises:
+        LoadingError: as of `load`.
+        LocalProtocolError: as of `load`.
+    """
+    before = {name: sys.modules.pop(name) for name, _ in [*users_modules()] if name != "__main__"}
+    importlib.invalidate_caches()
+    try:
+        return load(text)
+    except BaseException:
+        sys.modules.update(before)
+        raise
+
+
+def users_modules() -> Iterator[tuple[str, str]]:
+    """Return names and files of the imported modules that belong neither to Python, nor to a package, nor to us."""
+    for name, module in [*sys.modules.items()]:
+        path = getattr(module, "__dict__", {}).get("__file__")  # a plain attribute access may load a lazy module
+        if isinstance(path, str) and not path.startswith(_others()):
+            yield name, path
+
+
+@cache
+def _others() -> tuple[str, ...]:
+    """Return the folders whose files do not belong to the user."""
+    import sysconfig  # noqa: PLC0415 - it takes 0.3 MB, and most servers load only once
+
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return *(sysconfig.get_path(name) + os.sep for name in names), str(Path(__file__).parents[2]) + os.sep
+
+
 def _module(name: str) -> ModuleType:
     """Import a module, from the current directory first."""
-    sys.path.insert(0, "")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
     if name.endswith(".py") or os.sep in name:
         return _module_of_file(Path(name))
     return _imported(name)
@@ -89,7 +126,8 @@ def _module_of_file(path: Path) -> ModuleType:
     folder, names = path.resolve().parent, [path.stem]
     while (folder / "__init__.py").is_file():
         folder, names = folder.parent, [folder.name, *names]
-    sys.path.insert(0, str(folder))
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     module = _imported(".".join(names))
     origin = getattr(module, "__file__", None)
     if origin is None or not path.samefile(origin):

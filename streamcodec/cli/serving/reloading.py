@@ -18,15 +18,15 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
 from streamcodec.cli.interruption import handled
 from streamcodec.cli.output import say
+from streamcodec.cli.serving.loading import users_modules
+from streamcodec.cli.statuses import INTERRUPTED
 
 _CHANNEL: Final = "STREAMCODEC_RELOAD_CHANNEL"
 """Environment variable with the number of the socket, only for the second process."""
@@ -44,18 +44,9 @@ Stamp = tuple[int, int] | None
 """Time of the last change, and size of a file; None if it does not exist."""
 
 
-@cache
-def _others() -> tuple[str, ...]:
-    """Return the folders whose files do not belong to the user."""
-    import sysconfig  # noqa: PLC0415 - it takes 0.3 MB, and most servers are not reloaded
-
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return *(sysconfig.get_path(name) + os.sep for name in names), str(Path(__file__).parents[2]) + os.sep
-
-
 def supervise() -> int:
     """Run this program in a second process, again after each change; return the exit status of the last run."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, _terminate)
     while (status := _status_of_run()) is None:
         pass
     return status
@@ -100,7 +91,7 @@ class Watcher:
 
     def _changed(self) -> str | None:
         """Return a changed file, or None. A missing file does not count, because it may be about to be replaced."""
-        for path in (*_files_of_modules(), *self._others):
+        for path in (*(path for _, path in users_modules()), *self._others):
             stamp = _stamp(path)
             if stamp is not None and self._stamps.get(path, stamp) != stamp:
                 return path
@@ -112,14 +103,6 @@ def wait() -> NoReturn:
     """Do nothing until the first process ends this one."""
     while True:
         signal.pause()
-
-
-def _files_of_modules() -> Iterator[str]:
-    """Return the files of the imported modules that belong neither to Python, nor to a package, nor to us."""
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__dict__", {}).get("__file__")  # a plain attribute access may load a lazy module
-        if isinstance(path, str) and not path.startswith(_others()):
-            yield path
 
 
 def _stamp(path: str) -> Stamp:
@@ -138,15 +121,17 @@ def _status_of_run() -> int | None:
             environment = {**os.environ, _CHANNEL: str(theirs.fileno())}
             command = [sys.executable, *sys.orig_argv[1:]]
             process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])  # noqa: S603 - ourselves
+        stopped_with = 0
         with process:
             try:
                 if ours.recv(1):
                     _end(process, _RESTART_SECONDS)
                     return None
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as stop:
                 handled()
+                stopped_with = 0 if isinstance(stop, _Terminated) else INTERRUPTED
                 _end_orderly(process)
-            status = process.wait()
+            status = process.wait() or stopped_with
     return status if status >= 0 else 128 - status  # the convention of shells
 
 
@@ -165,5 +150,9 @@ def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
         process.kill()
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of a handler
-    raise KeyboardInterrupt
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends both processes in the same way as Ctrl-C."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of a handler
+    raise _Terminated

@@ -12,32 +12,32 @@ import ctypes
 import errno
 import os
 import socket
-import sys
+import ssl
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import partial
-from typing import Any, Final, NoReturn
-from urllib.parse import quote
+from typing import Any, Final, NoReturn, cast
 
-from streamcodec.cli.arguments import count, permissions, port, size
+from streamcodec.cli.arguments import count, size
 from streamcodec.cli.description import describe
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
-from streamcodec.cli.output import complain, drop, say
+from streamcodec.cli.output import complain
 from streamcodec.cli.serving.encryption import add_encryption, context_of
 from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.limits import add_limits, flag_of
-from streamcodec.cli.serving.loading import USUAL_NAMES, Loaded, LoadingError, load
+from streamcodec.cli.serving.loading import USUAL_NAMES, Loaded, LoadingError, load, load_anew
 from streamcodec.cli.serving.metrics import add_metrics, check_metrics, counters
+from streamcodec.cli.serving.places import add_places, announce, place_of_options
 from streamcodec.cli.serving.reloading import Watcher, joined, supervise, wait
 from streamcodec.engine.errors import LocalProtocolError, ProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.json.output import NonFiniteOutput
-from streamcodec.server import ServerOptions, run_workers
-from streamcodec.server import run as run_server
+from streamcodec.server import Server, ServerOptions, run_workers
+from streamcodec.server.processes.running import collect_seldom, serve_until_signal
 from streamcodec.server.processes.workers import share_out
-from streamcodec.server.sockets.unixsocket import PERMISSIONS
+from streamcodec.server.sockets.opening import open_place, place_of
 from streamcodec.service import Observer, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
 
@@ -58,9 +58,6 @@ _LARGE_BLOCK_BYTES: Final = 1 << 20
 _THREADS_SECONDS: Final = 1.0
 """Time for threads to end after the server; threads that answer requests take a moment."""
 
-_HOST: Final = "127.0.0.1"
-_PORT: Final = 8000
-
 _DESCRIPTION = f"""\
 Serve models by the V2 inference protocol until Ctrl-C or SIGTERM.
 
@@ -68,6 +65,10 @@ MODULE:OBJECT names what to serve: a Model, a list of Models, a ModelRegistry, a
 of these. MODULE alone stands for the first of {", ".join(USUAL_NAMES)} in it. The module is looked for in the current
 directory first; the path of a file, such as models.py, works too. Without it, two demo models are served: 'identity'
 returns its inputs, 'sink' returns the number of tensor bytes that it received.
+
+SIGHUP has it read MODULE and the certificate again, without losing a request; with workers, they are replaced one after
+the other. The exit status is 0 after SIGTERM and 130 after Ctrl-C. Under systemd, Type=notify-reload, WatchdogSec= and
+socket activation work.
 
 When the server is ready, it prints its address, "listening on http://HOST:PORT", or https, or http+unix://PATH for a
 Unix socket, and then what it serves. So a program that starts it needs to read only one line.
@@ -105,21 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
     parser.add_argument("models", nargs="?", metavar="MODULE[:OBJECT]", help="what to serve (default: the demo models)")
-    parser.add_argument("--host", help=f"address to listen at (default: {_HOST})")
-    parser.add_argument("--port", type=port, help=f"port to listen at; 0 picks one (default: {_PORT})")
-    parser.add_argument(
-        "--uds",
-        metavar="PATH",
-        help="listen at a Unix socket instead, for clients on this machine; its file is removed at the end, and one "
-        "that an ended server has left there is replaced",
-    )
-    parser.add_argument(
-        "--uds-permissions",
-        type=permissions,
-        metavar="MODE",
-        help="permissions of that file, in octal: who may write to it may connect, as 660 for a group (default: "
-        f"{PERMISSIONS:o})",
-    )
+    add_places(parser)
     parser.add_argument(
         "--memory-lane",
         dest="max_lane_bytes",
@@ -156,11 +143,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serve until a signal ends it."""
-    _check_place(options)
+    if options.uds is None and "max_lane_bytes" in options:
+        options.fail("--memory-lane: memory is shared by a Unix socket only; add --uds")
+    place = place_of_options(options)
     set_up_logging(options)
     check_metrics(options)
     if options.workers > 1:
-        _run_workers(options)
+        _run_workers(options, place)
     if options.worker_timeout is not None:
         options.fail("--worker-timeout: nobody watches a server in one process; add --workers")
     loaded = _loaded_anew(options) if options.reload else _loaded(options)
@@ -169,28 +158,32 @@ def run(options: argparse.Namespace) -> None:
     ssl_context = context_of(options)
     if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
         _give_freed_memory_back()
-
-    def announce(host: str, number: int) -> None:
-        _announce(options, host, number, _description(loaded, service))
-
     try:
-        with access_log(options) as logs:
-            unfinished = run_server(
-                service,
-                **_place(options),
-                options=server_options,
-                observer=counters(options, service, logs),
-                on_listening=announce,
-                ssl_context=ssl_context,
-            )
+        with access_log(options) as logs, open_place(**place) as listener:
+            server = Server(service, server_options, observer=counters(options, service, logs), ssl_context=ssl_context)
+            collect_seldom()
+            where = place_of(listener, place.get("host", ""))
+            tell = partial(announce, options, *where, *_description(loaded, service).split("\n"))
+            anew = partial(_read_anew, options, service)
+            status = serve_until_signal(server, listener, tell, server_options.shutdown_timeout, anew)
     except OSError as error:
-        raise _cannot_listen(error, options) from None
-    if unfinished:
-        os._exit(0)  # models are still running in threads, and the interpreter would wait for them
-    _leave_threads()
+        raise _cannot_listen(error, place) from None
+    if server.unfinished_calls:
+        os._exit(status)  # models are still running in threads, and the interpreter would wait for them
+    _leave_threads(status)
+    raise SystemExit(status)
 
 
-def _run_workers(options: argparse.Namespace) -> NoReturn:
+def _read_anew(options: argparse.Namespace, service: Service) -> ssl.SSLContext | None:
+    """Read the models and the certificate again; if one of them cannot be read, nothing changes."""
+    context = context_of(options)
+    if options.models is not None:
+        served = load_anew(options.models).served
+        service.models.take_over(served.models if isinstance(served, Service) else served)
+    return context
+
+
+def _run_workers(options: argparse.Namespace, place: dict[str, Any]) -> NoReturn:
     """Serve in several processes, each of which loads the models."""
     if options.reload:
         options.fail("--reload: not together with --workers; leave one of the two out")
@@ -200,7 +193,7 @@ def _run_workers(options: argparse.Namespace) -> NoReturn:
             "connection may reach another; leave one of the two out"
         )
     server_options = _server_options(options)
-    ssl_context = context_of(options)
+    context_of(options)  # what is wrong with a certificate is said once, before there are processes
     if share_out(server_options, options.workers).max_memory_bytes < _MUCH_MEMORY_BYTES:
         _give_freed_memory_back()
     served: dict[Service, Loaded] = {}
@@ -220,42 +213,27 @@ def _run_workers(options: argparse.Namespace) -> NoReturn:
         with access_log(options) as logs:
             yield counters(options, service, logs)
 
+    def certificate() -> ssl.SSLContext:
+        try:
+            return cast("ssl.SSLContext", context_of(options))
+        except ProtocolError as error:
+            complain(str(error))
+            raise SystemExit(1) from None
+
     try:
         status = run_workers(
             make_service,
             options.workers,
-            **_place(options),
+            **place,
             options=server_options,
             observing=observing,
             describe=lambda service: _description(served[service], service),
-            on_listening=partial(_announce, options),
-            ssl_context=ssl_context,
+            on_listening=lambda host, number, text: announce(options, host, number, *text.split("\n")),
+            ssl_context=None if options.ssl_certfile is None else certificate,
         )
     except OSError as error:
-        raise _cannot_listen(error, options) from None
+        raise _cannot_listen(error, place) from None
     raise SystemExit(status)
-
-
-def _check_place(options: argparse.Namespace) -> None:
-    """Refuse options about where to listen that contradict each other."""
-    if options.uds is None:
-        if options.uds_permissions is not None:
-            options.fail("--uds-permissions: there is no Unix socket without --uds")
-        if "max_lane_bytes" in options:
-            options.fail("--memory-lane: memory is shared by a Unix socket only; add --uds")
-    elif options.host is not None or options.port is not None:
-        options.fail("--uds: not together with --host and --port")
-    elif options.ssl_certfile is not None:
-        options.fail("--uds: not together with --ssl-certfile: there is no TLS on a Unix socket")
-
-
-def _place(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of `run` and `run_workers` that say where to listen."""
-    if options.uds is not None:
-        mode = PERMISSIONS if options.uds_permissions is None else options.uds_permissions
-        return {"uds": options.uds, "uds_permissions": mode}
-    host = _HOST if options.host is None else options.host
-    return {"host": host, "port": _PORT if options.port is None else options.port}
 
 
 def _server_options(options: argparse.Namespace) -> ServerOptions:
@@ -265,20 +243,6 @@ def _server_options(options: argparse.Namespace) -> ServerOptions:
 
 def _description(loaded: Loaded, service: Service) -> str:
     return "\n".join([f"serving {loaded.source}:", *describe(service.models)])
-
-
-def _announce(options: argparse.Namespace, host: str, number: int, description: str) -> None:
-    try:
-        say(f"listening on {_url(options, host, number)}", *description.split("\n"))
-    except BrokenPipeError:  # nobody reads the output, but clients may still use the server
-        drop(sys.stdout)
-
-
-def _url(options: argparse.Namespace, host: str, number: int) -> str:
-    if options.uds is not None:
-        return f"http+unix://{quote(os.fsencode(host), safe='')}"
-    scheme = "http" if options.ssl_certfile is None else "https"
-    return f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
 
 
 def _loaded(options: argparse.Namespace) -> Loaded:
@@ -315,11 +279,10 @@ def _service(loaded: Loaded, options: argparse.Namespace) -> Service:
     return loaded.served
 
 
-def _cannot_listen(error: OSError, options: argparse.Namespace) -> OSError:
+def _cannot_listen(error: OSError, place: dict[str, Any]) -> OSError:
     """Return an error that says what to do if the server cannot listen; return other errors unchanged."""
-    if options.uds is not None:
+    if "host" not in place:
         return OSError(error.strerror) if error.strerror else error
-    place = _place(options)
     host, number = place["host"], place["port"]
     if error.errno in _UNKNOWN_HOST:
         words = f"there is no host {host!r}; --host takes a name or an address of this machine, as 0.0.0.0 for all"
@@ -334,14 +297,14 @@ def _cannot_listen(error: OSError, options: argparse.Namespace) -> OSError:
     return OSError(words)
 
 
-def _leave_threads() -> None:
+def _leave_threads(status: int) -> None:
     """End without waiting for threads that models have started themselves; the interpreter would wait for them."""
     end = time.monotonic() + _THREADS_SECONDS
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join(max(0.0, end - time.monotonic()))
             if thread.is_alive():
-                os._exit(0)
+                os._exit(status)
 
 
 def _give_freed_memory_back() -> None:

@@ -27,16 +27,15 @@ from anyio.abc import TaskGroup
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.server.processes.heartbeat import beat, beat_seconds
 from streamcodec.server.processes.loops import new_loop
+from streamcodec.server.processes.renewal import Reload, Renewal
+from streamcodec.server.processes.servicemanager import ServiceManager
+from streamcodec.server.processes.signals import INTERRUPTED, RENEWS, STOPS
 from streamcodec.server.serving import Server
 from streamcodec.server.sockets.handover import received
-from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener, refuse_tls
+from streamcodec.server.sockets.opening import open_place, place_of
+from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, refuse_tls
 from streamcodec.service import Service
 from streamcodec.service.observing import Observer
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-_STOPS_WORKER: Final = (signal.SIGTERM,)
-"""Ctrl-C is for the first process, which tells the others."""
 
 _LOOK_SECONDS: Final = 0.1
 """Time between two looks for a signal, where the event loop cannot tell."""
@@ -61,6 +60,9 @@ def run(
     ssl_context: ssl.SSLContext | None = None,
     uds: UnixPath | None = None,
     uds_permissions: int = PERMISSIONS,
+    listener: socket.socket | None = None,
+    reuse_port: bool = False,
+    on_reload: Reload | None = None,
 ) -> int:
     """Serve until SIGINT or SIGTERM.
 
@@ -80,6 +82,12 @@ def run(
         ssl_context: of a server, to serve https; see `server_context`. None to serve plain HTTP.
         uds: path of a Unix socket to listen at, instead of `host` and `port`; see `open_unix_listener`.
         uds_permissions: of its file.
+        listener: a listening socket of the caller's, instead of `host` and `port`, or `uds`. Others may listen at it,
+            too, now or later: those who wait there when this server stops are left to them.
+        reuse_port: whether other servers of this user may listen at the same port, so that one can take over from
+            another: the system gives each a share of the connections.
+        on_reload: called in a thread at SIGHUP. It may change the models of the service, and returns the TLS context
+            for new connections; None to keep it. If it fails, that is logged, and nothing changes.
 
     Returns:
         How many model calls still run, in threads that keep the interpreter from ending: those that had not returned
@@ -93,14 +101,21 @@ def run(
     collect_seldom()
     options = options or ServerOptions()
     server = Server(service, options, observer=observer, ssl_context=ssl_context)
-    with open_listener(host, port) if uds is None else open_unix_listener(uds, permissions=uds_permissions) as listener:
+    opening = open_place(
+        host=host, port=port, uds=uds, uds_permissions=uds_permissions, listener=listener, reuse_port=reuse_port
+    )
+    with opening as opened:
 
         def announce() -> None:
             if on_listening is not None:
-                on_listening(*place_of(listener, host))
+                on_listening(*place_of(opened, host))
 
-        serve_until_signal(server, listener, announce, options.shutdown_timeout)
+        serve_until_signal(server, opened, announce, options.shutdown_timeout, on_reload)
     return server.unfinished_calls
+
+
+Heed = Callable[[int], None]
+"""Does what a signal asks for."""
 
 
 class Stoppable(Protocol):
@@ -119,10 +134,18 @@ class Stoppable(Protocol):
         """Take no more requests."""
         ...
 
+    def renew(self, ssl_context: ssl.SSLContext) -> None:
+        """Show another certificate to those who connect from now on."""
+        ...
+
 
 def serve_until_signal(
-    server: Stoppable, listener: socket.socket, announce: Callable[[], None], seconds: float
-) -> None:
+    server: Stoppable,
+    listener: socket.socket,
+    announce: Callable[[], None],
+    seconds: float,
+    on_reload: Reload | None = None,
+) -> int:
     """Serve on a listening socket until SIGINT or SIGTERM; a second signal ends everything.
 
     Args:
@@ -130,15 +153,37 @@ def serve_until_signal(
         listener: listening.
         announce: called once signals are handled.
         seconds: time for the server to stop.
+        on_reload: reads anew what is served, at SIGHUP; None for nothing.
+
+    Returns:
+        An exit status: 130 if Ctrl-C was the first signal, else 0.
     """
-    watchdog = _Watchdog(seconds, 0.0)
-    try:
-        settings = {"loop_factory": new_loop}
-        anyio.run(
-            _run_until_signal, server, listener, lambda _: announce(), watchdog, _SIGNALS, backend_options=settings
-        )
-    finally:
-        watchdog.has_ended.set()
+    watchdog = _Watchdog(STOPS, seconds, 0.0)
+    manager = ServiceManager()
+    first: list[int] = []
+
+    def begin(tasks: TaskGroup) -> Heed:
+        renewal = Renewal(server, on_reload or _nothing_anew, manager)
+
+        def heed(number: int) -> None:
+            if number == RENEWS:
+                renewal.ask()
+            elif server.is_stopping:
+                tasks.cancel_scope.cancel()
+            else:
+                first.append(number)
+                manager.is_stopping()
+                server.stop()
+
+        announce()
+        manager.is_ready()
+        tasks.start_soon(renewal.run)
+        tasks.start_soon(_reassure, manager)
+        return heed
+
+    renews = () if RENEWS is None or on_reload is None else (RENEWS,)
+    _serve(server, listener, watchdog, renews, begin)
+    return INTERRUPTED if first == [signal.SIGINT] else 0
 
 
 def run_worker(server: Server, listener: socket.socket, channel: socket.socket, options: ServerOptions) -> None:
@@ -151,50 +196,79 @@ def run_worker(server: Server, listener: socket.socket, channel: socket.socket, 
             of others (see `handover`).
         options: settings of the server, for the times.
     """
-    watchdog = _Watchdog(options.shutdown_timeout)
-    seconds = beat_seconds(options.worker_timeout)
+    watchdog = _Watchdog((signal.SIGTERM,), options.shutdown_timeout)  # Ctrl-C is for the first process
+    is_replaced = threading.Event()
 
     def watch(loop: asyncio.AbstractEventLoop) -> None:
         for other in received(channel):
+            if other is None:
+                is_replaced.set()
+                continue
             try:
                 loop.call_soon_threadsafe(server.accept_waiting, other)
             except RuntimeError:  # the loop has ended
                 other.close()
-        if isinstance(listener, UnixListener):
+        if isinstance(listener, UnixListener) and not is_replaced.is_set():
             listener.owns_file = True  # all workers stop, and not only this one
         watchdog.terminate()
 
-    def announce(tasks: TaskGroup) -> None:
-        tasks.start_soon(beat, channel, seconds, lambda: not server.is_stopping)
+    def begin(tasks: TaskGroup) -> Heed:
+        tasks.start_soon(beat, channel, beat_seconds(options.worker_timeout), lambda: not server.is_stopping)
         loop = asyncio.get_running_loop()
         threading.Thread(target=watch, args=(loop,), name="streamcodec worker", daemon=True).start()
+        return lambda _: server.stop(is_replaced=is_replaced.is_set())
 
     collect_seldom()
+    _serve(server, listener, watchdog, (), begin)
+
+
+def _serve(
+    server: Stoppable,
+    listener: socket.socket,
+    watchdog: _Watchdog,
+    others: tuple[signal.Signals, ...],
+    begin: Callable[[TaskGroup], Heed],
+) -> None:
+    """Serve until the server ends, and heed signals meanwhile.
+
+    Args:
+        server: serves.
+        listener: listening.
+        watchdog: counts the signals that stop the server.
+        others: signals that are heeded besides those.
+        begin: called once signals are handled, with what ends when the server ends; returns what heeds them.
+    """
+
+    async def serve() -> None:
+        with _received((*watchdog.signals, *others)) as signals:
+            watchdog.watch()
+            async with anyio.create_task_group() as tasks:
+                heed = begin(tasks)  # only now: a signal that comes before it is handled here would kill the process
+                tasks.start_soon(_heed_all, signals, heed)
+                await server.serve(listener)
+                watchdog.handle_no_more()
+                tasks.cancel_scope.cancel()
+
     try:
-        settings = {"loop_factory": new_loop}
-        anyio.run(_run_until_signal, server, listener, announce, watchdog, _STOPS_WORKER, backend_options=settings)
+        anyio.run(serve, backend_options={"loop_factory": new_loop})
     finally:
         watchdog.has_ended.set()
 
 
-def open_listener(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Open a listening TCP socket.
-
-    Args:
-        host: an address or a name; one with a colon is IPv6.
-        port: 0 picks a free one.
-        reuse_port: whether other sockets may listen there, too: then the system gives each a share of the connections.
-
-    Raises:
-        OSError: the server cannot listen at the address.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=1024, reuse_port=reuse_port)
+async def _heed_all(signals: AsyncIterator[signal.Signals], heed: Heed) -> None:
+    async for number in signals:
+        heed(number)
 
 
-def place_of(listener: socket.socket, host: str) -> tuple[str, int]:
-    """Return where a listener listens, as `on_listening` is told: host and port, or a path and 0."""
-    return (listener.path, 0) if isinstance(listener, UnixListener) else (host, listener.getsockname()[1])
+async def _reassure(manager: ServiceManager) -> None:
+    """Tell the service manager again and again that this event loop turns."""
+    while True:
+        manager.works()
+        await anyio.sleep(manager.beat_seconds)
+
+
+def _nothing_anew() -> None:
+    """Read nothing."""
 
 
 class _Watchdog:
@@ -203,19 +277,21 @@ class _Watchdog:
     The system's signal handlers count the signals. They run even if the loop is blocked.
 
     Attributes:
+        signals: those that stop the server.
         has_ended: whether the loop has ended.
     """
 
-    def __init__(self, *limits: float) -> None:
+    def __init__(self, signals: tuple[signal.Signals, ...], *limits: float) -> None:
         """Give the loop so many seconds after the first signal, and after each of the next."""
+        self.signals = signals
         self._limits = iter(limits)
         self._lock = threading.Lock()
         self._is_handling = True
         self.has_ended = threading.Event()
 
-    def watch(self, numbers: Iterable[signal.Signals]) -> None:
+    def watch(self) -> None:
         """Count each of these signals before its present handler is called."""
-        for number in numbers:
+        for number in self.signals:
             signal.signal(number, partial(self._count, signal.getsignal(number)))
 
     def terminate(self) -> None:
@@ -251,23 +327,6 @@ def collect_seldom() -> None:
     gc.set_threshold(*_COLLECTED)
 
 
-async def _run_until_signal(
-    server: Stoppable,
-    listener: socket.socket,
-    announce: Callable[[TaskGroup], None],
-    watchdog: _Watchdog,
-    numbers: tuple[signal.Signals, ...],
-) -> None:
-    with _received(numbers) as signals:
-        watchdog.watch(numbers)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch, signals, server, tasks.cancel_scope if numbers == _SIGNALS else None)
-            announce(tasks)  # only now: a signal that comes before it is handled here would kill the process
-            await server.serve(listener)
-            watchdog.handle_no_more()
-            tasks.cancel_scope.cancel()
-
-
 @contextmanager
 def _received(numbers: tuple[signal.Signals, ...]) -> Iterator[AsyncIterator[signal.Signals]]:
     """Receive signals. An event loop of Windows cannot; there, handlers note them, and a task looks regularly."""
@@ -295,13 +354,3 @@ def _noted(numbers: tuple[signal.Signals, ...]) -> Iterator[AsyncIterator[signal
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-async def _watch(
-    signals: AsyncIterator[signal.Signals], server: Stoppable, everything: anyio.CancelScope | None
-) -> None:
-    async for _ in signals:
-        if server.is_stopping and everything is not None:
-            everything.cancel()
-            return
-        server.stop()

@@ -19,15 +19,17 @@ import ssl
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.uploading import refuse_uploads
-from streamcodec.server.processes.running import open_listener, place_of, run_worker
-from streamcodec.server.processes.supervising import Ready, supervise
+from streamcodec.server.processes.running import run_worker
+from streamcodec.server.processes.supervising import supervise
+from streamcodec.server.processes.workerprocess import Ready
 from streamcodec.server.serving import Server
-from streamcodec.server.sockets.handover import WorkerListener
+from streamcodec.server.sockets.handover import SharedListener, WorkerListener
+from streamcodec.server.sockets.opening import adopted, open_listener, place_of
 from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener, refuse_tls
 from streamcodec.service import Service
 from streamcodec.service.observing import Observer
@@ -53,15 +55,18 @@ def run_workers(
     observing: Observing = _observed_by_nobody,
     on_listening: Callable[[str, int, str], None] | None = None,
     describe: Callable[[Service], str] | None = None,
-    ssl_context: ssl.SSLContext | None = None,
+    ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
     uds: UnixPath | None = None,
     uds_permissions: int = PERMISSIONS,
+    listener: socket.socket | None = None,
+    reuse_port: bool = False,
 ) -> int:
     """Serve in several processes until SIGINT or SIGTERM; a second signal ends them at once.
 
     Processes are forked: call this before there are other threads, and load models in `make_service`. A process that
-    dies is replaced, and one whose event loop has stood still for `worker_timeout` is killed and replaced. If one
-    cannot start, all end.
+    dies is replaced, and one whose event loop has stood still for `worker_timeout` is killed and replaced. If the first
+    one cannot start, everything ends. SIGHUP replaces them one after the other, by processes that have read models and
+    certificates anew; if one of these cannot start, the others go on.
 
     Args:
         make_service: makes what is served, in each process.
@@ -73,9 +78,13 @@ def run_workers(
         on_listening: called once with address, port and description, when all processes accept connections; for a Unix
             socket with its absolute path, 0 and description.
         describe: makes the description of what is served, in the first process that is ready.
-        ssl_context: of a server, to serve https.
+        ssl_context: of a server, to serve https; or a function that makes one, which is called in each process.
         uds: path of a Unix socket to listen at, instead of `host` and `port`; see `open_unix_listener`.
         uds_permissions: of its file.
+        listener: a listening socket of the caller's, at which all processes listen, instead of `host` and `port`, or
+            `uds`.
+        reuse_port: whether other servers of this user may listen at the same port, so that one can take over from
+            another.
 
     Returns:
         An exit status: 0 after SIGTERM, 130 after Ctrl-C.
@@ -90,22 +99,29 @@ def run_workers(
     if not _HAS_FORK:
         msg = "this system cannot fork processes; serve in one, or start several servers at ports of their own"
         raise LocalProtocolError(msg)
-    if uds is None and not _HAS_REUSE_PORT:
+    if uds is None and listener is None and not _HAS_REUSE_PORT:
         msg = "this system cannot share a port among processes (SO_REUSEPORT)"
         raise LocalProtocolError(msg)
     options = options or ServerOptions()
     refuse_uploads(options, "the next connection of a client may reach another process")
     part = share_out(options, count)
-    with reserve(host, port) if uds is None else open_unix_listener(uds, permissions=uds_permissions) as reserved:
+    if listener is not None:
+        opened = adopted(listener)
+    elif uds is not None:
+        opened = open_unix_listener(uds, permissions=uds_permissions)
+    else:
+        opened = reserve(host, port, reuse_port=reuse_port)
+    with opened as reserved:
         place = place_of(reserved, host)
 
         def work(channel: socket.socket, ready: Ready) -> int:
             service = make_service()
-            with observing(service) as observers, _listener_of_worker(reserved, *place) as listener:
-                server = Server(service, part, observer=observers, ssl_context=ssl_context)
-                own = listener if isinstance(listener, WorkerListener) else None
+            context = ssl_context() if callable(ssl_context) else ssl_context
+            with observing(service) as observers, _listener_of_worker(reserved, *place) as listening:
+                server = Server(service, part, observer=observers, ssl_context=context)
+                own = listening if isinstance(listening, WorkerListener) else None
                 ready("" if describe is None else describe(service), own)
-                run_worker(server, listener, channel, part)
+                run_worker(server, listening, channel, part)
             return 0
 
         def announce(description: str) -> None:
@@ -131,6 +147,8 @@ def _listener_of_worker(reserved: socket.socket, host: str, port: int) -> socket
     if isinstance(reserved, UnixListener):
         reserved.owns_file = False  # others still listen when this process ends; see `run_worker`
         return reserved
+    if isinstance(reserved, SharedListener):
+        return reserved
     return WorkerListener(fileno=open_listener(host, port, reuse_port=True).detach())
 
 
@@ -139,14 +157,21 @@ def share_out(options: ServerOptions, count: int) -> ServerOptions:
     return replace(options, max_memory_bytes=max(1, options.max_memory_bytes // count))
 
 
-def reserve(host: str, port: int) -> socket.socket:
+def reserve(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     """Return a socket that keeps a port for processes of ours, and does not listen.
+
+    Args:
+        host: as of `open_listener`.
+        port: as of `open_listener`.
+        reuse_port: whether other servers may share it.
 
     Raises:
         OSError: the address cannot be had; also if somebody else shares it, who would get some of our connections.
     """
-    with open_listener(host, port) as probe:  # which shares it with nobody
-        address = probe.getsockname()
+    address: tuple[Any, ...] = (host, port)
+    if not reuse_port:
+        with open_listener(host, port) as probe:  # which shares it with nobody
+            address = probe.getsockname()
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -29,6 +29,7 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
+from streamcodec.server.sockets.handover import SharedListener
 from streamcodec.server.sockets.unixsocket import UnixListener
 from streamcodec.service.routes import URGENT_BYTES, begins_health_check
 
@@ -209,9 +210,12 @@ class _Newcomers:
             waiting.appendleft(sock)
 
     def begin_all(self) -> None:
-        """Begin all that have connected so far. To close the listening socket would reset those that wait there."""
+        """Begin all that have connected so far. To close the listening socket would reset those that wait there.
+
+        Those that wait at a shared socket are left to the others who listen there.
+        """
         shut_out(self._listener)
-        for _ in range(_LAST_ROUNDS):
+        for _ in range(0 if isinstance(self._listener, SharedListener) else _LAST_ROUNDS):
             before = len(self._waiting)
             if not self.accept() or len(self._waiting) == before:
                 break
@@ -239,12 +243,12 @@ def shut_out(listener: socket.socket) -> None:
 
     Without this, a connection that is made between the last `accept` and `close` is reset, perhaps with its request.
     Who tries to connect now tries again after a second, and learns that nobody listens. For a Unix socket its file is
-    removed, unless others share the socket.
+    removed, unless others share the socket. A shared socket stays open for the others.
     """
     if isinstance(listener, UnixListener):
         listener.remove()
         return
-    if sys.platform != "linux":
+    if sys.platform != "linux" or isinstance(listener, SharedListener):
         return
     drop_all = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
     program = struct.pack("@HP", 1, ctypes.addressof(drop_all))

@@ -20,6 +20,9 @@ from typing import Final
 
 _WORD: Final = b"!"
 
+_REPLACED: Final = b"r"
+"""Tells a worker that another one has its place."""
+
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 """Programs that a model starts shall not inherit what is received."""
 
@@ -32,6 +35,10 @@ class WorkerListener(socket.socket):
         with suppress(OSError):
             self.shutdown(socket.SHUT_RD)
         super().close()
+
+
+class SharedListener(socket.socket):
+    """A listening TCP socket at which others listen, too, now or later: those who wait there are not lost with it."""
 
 
 def is_listening(sock: socket.socket) -> bool:
@@ -72,8 +79,14 @@ def receive(channel: socket.socket, max_bytes: int = 1) -> tuple[bytes, list[soc
         raise
 
 
-def received(channel: socket.socket) -> Iterator[socket.socket]:
-    """Yield the listeners that arrive, until the channel ends."""
+def tell_replaced(channel: socket.socket) -> None:
+    """Tell a worker that another one has taken its place; the end of the channel follows."""
+    with suppress(OSError):
+        channel.send(_REPLACED)
+
+
+def received(channel: socket.socket) -> Iterator[socket.socket | None]:
+    """Yield the listeners that arrive, until the channel ends; None if this worker has been replaced."""
     said = _WORD
     while said:
         try:
@@ -81,3 +94,5 @@ def received(channel: socket.socket) -> Iterator[socket.socket]:
         except OSError:
             return
         yield from listeners
+        if said == _REPLACED:
+            yield None

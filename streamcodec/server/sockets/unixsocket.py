@@ -22,7 +22,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import ssl
 import stat
 import time
 from collections.abc import Iterator
@@ -115,7 +114,7 @@ def open_unix_listener(path: UnixPath, *, permissions: int = PERMISSIONS) -> Uni
     return listener
 
 
-def refuse_tls(uds: UnixPath | None, ssl_context: ssl.SSLContext | None) -> None:
+def refuse_tls(uds: UnixPath | None, ssl_context: object) -> None:
     """Check that there is no TLS on a Unix socket.
 
     Raises:

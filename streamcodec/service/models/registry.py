@@ -90,6 +90,10 @@ class ModelRegistry:
         self._check_is_known(name)
         self._set({known: offer for known, offer in self._offers.items() if known != name})
 
+    def take_over(self, other: ModelRegistry) -> None:
+        """Offer the models of another registry instead of the present ones; their statistics are its statistics."""
+        self._set(dict(other._offers))
+
     def find(self, name: str, version: str | None) -> Model:
         """Return a model.
 

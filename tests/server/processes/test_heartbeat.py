@@ -163,6 +163,7 @@ def test_a_listener_is_sent_with_who_waits_there(pair: tuple[socket.socket, sock
         assert send(ours, listener)
         ours.close()
         (other,) = received(theirs)
+        assert other is not None
         with other:
             listener.close()
             sock, _ = other.accept()

@@ -19,6 +19,8 @@ from tests.server.wire import GET_LIVE, Wire, post
 pytestmark = pytest.mark.slow
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+STATUS = {signal.SIGINT: 130, signal.SIGTERM: 0}
+"""Of a server that has ended in good order."""
 
 
 def _sleep(seconds: float) -> bytes:
@@ -30,7 +32,7 @@ def _sleep(seconds: float) -> bytes:
 def test_a_signal_right_after_the_announcement_is_minded(number: signal.Signals) -> None:
     with serving() as program:
         program.kill(number)
-        assert program.ends() == 0
+        assert program.ends() == STATUS[number]
         assert program.complaints() == ""
 
 
@@ -46,7 +48,7 @@ def test_a_signal_ends_idle_connections_and_lets_requests_end(number: signal.Sig
             Wire(program.address)
         answer = busy.response()
         assert (answer.status, answer.is_last) == (200, True)
-        assert program.ends() == 0
+        assert program.ends() == STATUS[number]
         assert program.complaints() == ""
 
 
@@ -59,7 +61,7 @@ def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
         time.sleep(0.2)
         assert program.process.poll() is None
         program.kill(number)
-        assert program.ends() == 0
+        assert program.ends() == STATUS[number]
         assert busy.is_closed()
         assert program.complaints() == ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -101,15 +102,35 @@ def test_a_worker_that_is_killed_under_load_is_replaced(tmp_path: Path) -> None:
     assert "was ended by signal 9; another one starts in 0.0 s" in complaints
 
 
-def test_a_worker_that_dies_soon_again_has_to_wait(tmp_path: Path) -> None:
-    with running_workers(tmp_path) as running:
+def test_a_worker_that_dies_soon_again_has_to_wait_while_another_serves(tmp_path: Path) -> None:
+    with running_workers(tmp_path) as running, Wire(running.address) as kept:
+        lives = pid_of(kept)
         for _ in range(2):
+            (dies,) = running.workers - {lives}
+            until(partial(_serves, running.address, dies))
+            os.kill(dies, signal.SIGKILL)
+            until(partial(running.has_replaced, {dies}))
+        _, complaints = running.ends(signal.SIGTERM)
+    assert "another one starts in 0.5 s" in complaints
+
+
+def _serves(address: tuple[str, int], pid: int) -> bool:
+    return pid in pids_of(address)
+
+
+def test_nobody_waits_while_nobody_serves(tmp_path: Path) -> None:
+    with running_workers(tmp_path) as running:
+        for _ in range(6):
             before = running.workers
             for pid in before:
                 os.kill(pid, signal.SIGKILL)
             until(partial(running.has_replaced, before))
+            with Wire(running.address) as wire:
+                assert wire.send(GET_LIVE).response().status == 200
         _, complaints = running.ends(signal.SIGTERM)
-    assert "another one starts in 0.5 s" in complaints
+    found = re.findall(r"another one starts in ([0-9.]+) s", complaints)
+    assert len(found) == 12
+    assert found[1::2] == ["0.0"] * 6, "the first of two may wait, because the other one is still there"
 
 
 def test_a_worker_that_is_told_to_stop_ends_its_requests_and_is_replaced(tmp_path: Path) -> None:
@@ -162,16 +183,26 @@ def test_what_cannot_start_ends_everything(code: str, status: int, said: str, tm
         assert complaints.count(said) == 1
 
 
-def test_a_worker_that_cannot_start_any_more_ends_everything(tmp_path: Path) -> None:
-    """The file has gone that its models are made of."""
+def test_a_worker_that_cannot_start_any_more_ends_nobody_who_serves(tmp_path: Path) -> None:
+    """The file has gone that its models are made of. When nobody serves any more, everything ends."""
     code = MODELS + "\nopen('weights').close()\n"
     (tmp_path / "weights").touch()
-    with running_workers(tmp_path, code=code) as running:
+    with running_workers(tmp_path, code=code) as running, Wire(running.address) as kept:
+        lives = pid_of(kept)
+        (dies,) = running.workers - {lives}
         (tmp_path / "weights").unlink()
-        os.kill(min(running.workers), signal.SIGKILL)
+        os.kill(dies, signal.SIGKILL)
+        assert running.process.stderr is not None
+        for _ in range(5):
+            until(lambda: "another one starts" in running.process.stderr.readline())  # type: ignore[union-attr]
+        assert pid_of(kept) == lives
+        (tmp_path / "weights").touch()
+        until(lambda: len(running.workers) == 2 and len(pids_of(running.address)) == 2)
+        (tmp_path / "weights").unlink()
+        for pid in running.workers:
+            os.kill(pid, signal.SIGKILL)
         status, complaints = running.ends()
         assert status == 1
-        assert complaints.count("another one starts") == 4
         assert "before it was ready; the server ends" in complaints
 
 

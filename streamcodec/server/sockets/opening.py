@@ -1,0 +1,74 @@
+"""Opening: the listening socket of a server, at a port, at a path, or from somebody else."""
+
+from __future__ import annotations
+
+import socket
+
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.server.sockets.handover import SharedListener
+from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener
+from streamcodec.transports.sockets.unix import AF_UNIX
+
+
+def open_listener(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """Open a listening TCP socket.
+
+    Args:
+        host: an address or a name; one with a colon is IPv6.
+        port: 0 picks a free one.
+        reuse_port: whether other sockets may listen there, too: then the system gives each a share of the connections.
+
+    Raises:
+        OSError: the server cannot listen at the address.
+        LocalProtocolError: this system cannot share a port.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024, reuse_port=reuse_port)
+    except ValueError:
+        raise LocalProtocolError("this system cannot share a port (SO_REUSEPORT)") from None
+
+
+def open_place(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    uds: UnixPath | None = None,
+    uds_permissions: int = PERMISSIONS,
+    listener: socket.socket | None = None,
+    reuse_port: bool = False,
+) -> socket.socket:
+    """Open the listening socket of a server, or adopt one; the arguments are those of `run`.
+
+    Raises:
+        OSError: the server cannot listen there.
+        LocalProtocolError: the path is too long; or this system cannot share a port.
+    """
+    if listener is not None:
+        return adopted(listener)
+    if uds is not None:
+        return open_unix_listener(uds, permissions=uds_permissions)
+    return open_listener(host, port, reuse_port=reuse_port)
+
+
+def adopted(given: socket.socket) -> socket.socket:
+    """Take over a listening socket at which others may listen, too. It stays as it is when this reference is closed."""
+    if given.family == AF_UNIX:
+        listener = UnixListener(fileno=given.detach())
+        name = listener.getsockname()
+        listener.path = name if isinstance(name, str) else ""  # a name without a file, of Linux, has no path
+        return listener
+    return SharedListener(fileno=given.detach())
+
+
+def place_of(listener: socket.socket, host: str) -> tuple[str, int]:
+    """Return where a listener listens, as `on_listening` is told: host and port, or a path and 0.
+
+    Args:
+        listener: listening.
+        host: as the user has called it, if it was opened for that.
+    """
+    if isinstance(listener, UnixListener):
+        return listener.path, 0
+    address, port, *_ = listener.getsockname()
+    return address if isinstance(listener, SharedListener) else host, port

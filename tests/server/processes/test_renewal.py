@@ -1,0 +1,182 @@
+"""Renewal: models and certificates are read anew, and one server takes over from another, and no request is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.server.asking import Asked, asking
+from tests.server.supervised import MODELS, Running, pid_of, running_workers
+from tests.server.tlswire import TlsWire
+from tests.server.wire import Wire, infer_request
+from tests.transports.certificates import AUTHORITY
+from tests.waiting import until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no such signal"),
+    pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="looks at processes in /proc"),  # noqa: PTH112
+]
+
+TIMES = 3
+REQUEST = infer_request("version")
+WORKERS = pytest.mark.parametrize("workers", [1, 2])
+KEPT = pytest.mark.parametrize("is_kept", [False, True])
+TLS = pytest.mark.parametrize("tls", [False, True])
+
+
+def _code(version: int) -> str:
+    """Make models; the length is another one each time, because Python's cache of compiled files looks at it."""
+    return f"""{MODELS}{"#" * version}
+models.append(Model(name="version", predict=lambda request: {{"v": np.full(2, {version})}}))
+"""
+
+
+def _has_version(answer: bytes, version: int) -> bool:
+    return answer.endswith(version.to_bytes(8, "little") * 2)
+
+
+def _issue(folder: Path) -> tuple[str, ...]:
+    """Write a new certificate; return the options that name it."""
+    certificate = AUTHORITY.issue_cert("localhost", "127.0.0.1")
+    certificate.private_key_pem.write_to_path(str(folder / "new.key"))
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "new.crt"))
+    for name in ("key", "crt"):
+        (folder / f"new.{name}").replace(folder / f"server.{name}")
+    return "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key"
+
+
+@contextmanager
+def _serving(folder: Path, workers: int, *options: str, tls: bool) -> Iterator[tuple[Running, Callable[[], Wire]]]:
+    options += _issue(folder) if tls else ()
+    with running_workers(folder, *options, code=_code(0), count=workers) as running:
+        yield running, partial(TlsWire if tls else Wire, running.address)
+
+
+def _is_renewed(connect: Callable[[], Wire], version: int) -> bool:
+    """Whether new connections are served by those who have read this version."""
+    for _ in range(16):
+        with connect() as wire:
+            if not _has_version(wire.send(REQUEST).response().body, version):
+                return False
+    return True
+
+
+def _nothing_is_lost(asked: Asked) -> None:
+    assert {answer.status for answer in asked.answered} == {200}
+    assert not asked.lost
+
+
+@TLS
+@KEPT
+@WORKERS
+def test_models_are_read_anew_under_load(workers: int, is_kept: bool, tls: bool, tmp_path: Path) -> None:
+    with (
+        _serving(tmp_path, workers, tls=tls) as (running, connect),
+        asking(connect, REQUEST, is_kept=is_kept) as asked,
+    ):
+        before = running.workers
+        for version in range(1, TIMES + 1):
+            count = len(asked.answered)
+            until(lambda count=count: len(asked.answered) > count + 100)  # type: ignore[misc]
+            (tmp_path / "mine.py").write_text(
+                _code(version) + "#" * version
+            )  # another length: Python's cache looks at it
+            running.process.send_signal(signal.SIGHUP)
+            until(partial(_is_renewed, connect, version))
+        if workers > 1:
+            until(partial(running.has_replaced, before))
+    _nothing_is_lost(asked)
+
+
+@WORKERS
+def test_a_new_certificate_is_shown_to_new_connections(workers: int, tmp_path: Path) -> None:
+    with _serving(tmp_path, workers, tls=True) as (running, connect):
+
+        def shown() -> set[int]:
+            found = set()
+            for _ in range(16):
+                with connect() as wire:
+                    assert isinstance(wire.sock, ssl.SSLSocket)
+                    certificate = wire.sock.getpeercert()
+                    assert certificate is not None
+                    found.add(int(str(certificate["serialNumber"]), 16))
+            return found
+
+        before = shown()
+        assert len(before) == 1
+        with connect() as kept:
+            _issue(tmp_path)
+            running.process.send_signal(signal.SIGHUP)
+            until(lambda: len(shown()) == 1 and shown() != before)
+            if workers == 1:
+                assert kept.send(REQUEST).response().status == 200
+
+
+@WORKERS
+@pytest.mark.parametrize("what", ["models", "certificate"])
+def test_what_cannot_be_read_changes_nothing(what: str, workers: int, tmp_path: Path) -> None:
+    with _serving(tmp_path, workers, tls=True) as (running, connect):
+        before = running.workers
+        path = tmp_path / ("mine.py" if what == "models" else "server.crt")
+        good = path.read_bytes()
+        path.write_bytes(b"1 +")
+        with asking(connect, REQUEST, is_kept=True) as asked:
+            for _ in range(2):
+                running.process.send_signal(signal.SIGHUP)
+                assert running.process.stderr is not None
+                until(lambda: "nothing is renewed" in running.process.stderr.readline())  # type: ignore[union-attr]
+        _nothing_is_lost(asked)
+        assert running.workers == before
+        path.write_bytes(good + b"\n")
+        running.process.send_signal(signal.SIGHUP)
+        if workers > 1:
+            until(partial(running.has_replaced, before))
+        assert running.ends(signal.SIGTERM)[0] == 0
+
+
+def test_signals_while_workers_are_renewed_renew_them_once_more(tmp_path: Path) -> None:
+    with _serving(tmp_path, 3, tls=False) as (running, connect):
+        before = running.workers
+        for version in range(1, 6):
+            (tmp_path / "mine.py").write_text(_code(version))
+            running.process.send_signal(signal.SIGHUP)
+        until(partial(_is_renewed, connect, 5))
+        until(partial(running.has_replaced, before))
+        status, said = running.ends(signal.SIGTERM)
+        assert (status, "ERROR" in said) == (0, False)
+
+
+def test_a_request_in_progress_is_ended_by_the_worker_that_has_it(tmp_path: Path) -> None:
+    with _serving(tmp_path, 2, "--drain-delay", "20", tls=False) as (running, _), Wire(running.address) as busy:
+        pid = pid_of(busy)
+        request = infer_request("version")
+        busy.send(request[:-1])
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: len(running.workers) == 3 and pid in running.workers)  # it goes on, and its successor is there
+        assert busy.send(request[-1:]).response().status == 200
+        until(lambda: pid not in running.workers)  # and not after the delay: nobody has to notice
+
+
+@TLS
+@KEPT
+@WORKERS
+def test_one_server_takes_over_from_another_at_a_port(workers: int, is_kept: bool, tls: bool, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        running, connect = stack.enter_context(_serving(tmp_path, workers, "--reuse-port", tls=tls))
+        port = str(running.address[1])
+        with asking(connect, REQUEST, is_kept=is_kept) as asked:
+            for _ in range(TIMES):
+                count = len(asked.answered)
+                until(lambda count=count: len(asked.answered) > count + 100)  # type: ignore[misc]
+                following, _ = stack.enter_context(_serving(tmp_path, workers, "--reuse-port", "--port", port, tls=tls))
+                assert running.ends(signal.SIGTERM) == (0, "")
+                running = following
+    _nothing_is_lost(asked)
