@@ -111,7 +111,7 @@ class Answers:
         ordinary, forms = self._ordinary, _NO_FORMS
         if ordinary.media_type is not None or (header.outputs and ordinary.classifies):
             return ordinary.reply(outputs, header), last
-        arrays: Mapping[str, Any] = outputs if type(outputs) is dict else dict(outputs)
+        arrays: Mapping[str, Any] = outputs if isinstance(outputs, dict) else dict(outputs)
         if not header.outputs and header.wants_binary(None) and (forms := _forms(arrays)) and forms == last[0]:
             _, head, fields, length = last
             parts = map(_bytes_of, arrays.values())

@@ -7,11 +7,12 @@ fit is refused before memory is taken for its tensors.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
+from itertools import islice
 from types import MappingProxyType, NoneType
-from typing import Any
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,11 @@ from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service.models.quickness import Quickness
+
+_MOST_NAMES: Final = 5
+"""Of inputs in an error."""
+
+ValueT = TypeVar("ValueT")
 
 ANY_SIZE = -1
 """In the shape of a `TensorMetadata`: this dimension may have any size."""
@@ -77,7 +83,8 @@ class InferenceRequest:
 
     inputs: Mapping[str, np.ndarray[Any, Any]]
     """Arrays by name, in the order of the request. They are writable, and the model may keep them. BYTES are object
-    arrays of `bytes`, which are made on first access; see `values`. Empty for a model that takes windows."""
+    arrays of `bytes`, which are made on first access; see `values`. Empty for a model that takes windows. If a model
+    that declares no inputs asks for a name that was not sent, the request is refused with status 400."""
     header: RequestHeader
     """The content of the JSON header: id, parameters, parameters of the tensors, and requested outputs."""
     model_name: str
@@ -113,6 +120,30 @@ class Inputs(Mapping[str, np.ndarray[Any, Any]]):
     def __len__(self) -> int:
         """Return the number of inputs."""
         return len(self.values_received)
+
+
+class MissingInputError(RemoteProtocolError, KeyError):
+    """A model that declares no inputs asks for one that was not sent. A model may catch it like any `KeyError`."""
+
+    def __init__(self, name: object, sent: Iterable[str]) -> None:
+        """Say what was sent instead."""
+        others = ", ".join(map(shown, islice(sent, _MOST_NAMES))) or "none"
+        msg = f"the model needs the input {shown(str(name))}; the request has {others}"
+        super().__init__(msg, code=ErrorCode.MODEL_MISMATCH, path="$.inputs")
+
+
+class Sent(dict[str, ValueT]):
+    """What was sent for a model that declares no inputs, by name: so only the model can tell that one is missing."""
+
+    __slots__ = ()
+
+    def __missing__(self, name: object) -> NoReturn:
+        """Refuse the request.
+
+        Raises:
+            MissingInputError: status 400.
+        """
+        raise MissingInputError(name, self)
 
 
 Outputs = Mapping[str, Values]

@@ -42,7 +42,7 @@ from streamcodec.http.bodies.known import KnownBody
 from streamcodec.http.heads.messages import HttpEvent, RequestHead
 from streamcodec.service.memory.sizes import bytes_beside, bytes_placed, bytes_taken
 from streamcodec.service.models.classification import check_classes, classify_outputs
-from streamcodec.service.models.model import InferenceRequest, Inputs, Model, Outputs, no_such_output
+from streamcodec.service.models.model import InferenceRequest, Inputs, Model, Outputs, Sent, ValueT, no_such_output
 from streamcodec.service.models.quickness import Quickness
 from streamcodec.service.negotiation import accepted_encoding
 from streamcodec.service.observing import CallWatch
@@ -158,6 +158,10 @@ class ResolvedHead:
         if self.classifies:
             check_classes(self.model, header)
 
+    def sent(self, values: Mapping[str, ValueT]) -> Mapping[str, ValueT]:
+        """Return what was sent by name, as the model's callable gets it."""
+        return Sent(values) if self.model.inputs is None else values
+
     def request(self, header: RequestHeader, inputs: Arrays, rows: Mapping[str, Rows]) -> InferenceRequest:
         """Return the argument of the model's callable."""
         name = self.model.name
@@ -177,7 +181,7 @@ class ResolvedHead:
                 finally:
                     watch.call_ended()
             # Nearly always it is a dictionary; checking for other mappings takes time.
-            return reply(outputs if type(outputs) is dict else self.checked(outputs), request.header)
+            return reply(outputs if isinstance(outputs, dict) else self.checked(outputs), request.header)
         except KeyboardInterrupt:  # may be meant for the program
             raise
         except BaseException as error:  # noqa: BLE001 - a model may raise anything, and must not end the server
@@ -428,12 +432,12 @@ class Inference:
             msg = "the model is called after the last event of the decoder, or after the header if it takes windows"
             raise LocalProtocolError(msg)
         if not self.is_windowed:
-            return self.resolved.request(header, Inputs(self._values), {})
+            return self.resolved.request(header, Inputs(self.resolved.sent(self._values)), {})
         if windows is None:
             msg = f"model {self.resolved.model.name!r} takes windows, and needs a way to wait for them"
             raise LocalProtocolError(msg)
         rows = {spec.name: Rows(spec.datatype.name, spec.shape, windows(spec, header)) for spec in header.tensors}
-        return self.resolved.request(header, {}, rows)
+        return self.resolved.request(header, {}, self.resolved.sent(rows))
 
     def run(self, pull: Pull | None = None) -> Reply:
         """Call the model and make the reply. This takes as long as the model, and then as long as the compression.

@@ -126,7 +126,7 @@ class Recipe:
         inputs = copied_arrays(header, body) if plan.is_fixed else _values(header, body, resolved.headers.limits)
         if inputs is None:
             return None
-        return resolved.call(resolved.request(header, inputs, {}), plan.reply, watch)
+        return resolved.call(resolved.request(header, resolved.sent(inputs), {}), plan.reply, watch)
 
     def plan(self, text: bytes, nbytes: int) -> Plan | None:
         """Return the plan for a body that has not come whole; None if it cannot be planned.
