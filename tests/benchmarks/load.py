@@ -121,7 +121,7 @@ def connect(server: Running) -> socket.socket:
     """Open a connection."""
     sock = socket.create_connection((server.host, server.port), _TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
+    return sock if server.context is None else server.context.wrap_socket(sock, server_hostname=server.host)
 
 
 def send(sock: socket.socket, request: Request) -> None:

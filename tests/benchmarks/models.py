@@ -3,11 +3,12 @@
 - `identity`: the FP32 tensor `x`, of any length, back as `x`. `m000` to `m199` do the same, and so do `default` and
   `coroutine`, each as a user would write it: a function, which may run in a thread, and an `async def`.
 - `four`, `many`: 4 and 20 such tensors, `x0` and so on. `texts`: BYTES.
-- `sink`: the number of its bytes, as `COUNT`; it does not look at them.
+- `sink`: the number of its bytes, as `COUNT`; it does not look at them. `default_sink` is a function that may run in a
+  thread.
 - `windows`: the same count, from a tensor that comes in windows of 1 MiB; it adds up the values, so it looks at them.
 
-But for `default`, `coroutine` and `windows` they are inline: they take no time to speak of, so they run where the
-server runs quick models, on its event loop.
+But for `default`, `default_sink`, `coroutine` and `windows` they are inline: they take no time to speak of, so they
+run where the server runs quick models, on its event loop.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def models() -> list[Model]:
         Model(name="default", predict=_identity, inputs=_X, outputs=_X),
         Model(name="coroutine", predict=_coroutine, inputs=_X, outputs=_X),
         Model(name="sink", predict=_sink, inputs=_X, outputs=_COUNT, is_inline=True),
+        Model(name="default_sink", predict=_sink, inputs=_X, outputs=_COUNT),
         Model(name="windows", predict=_windows, inputs=_X, outputs=_COUNT, windows=Windows(max_window_bytes=1 << 20)),
     ]
 

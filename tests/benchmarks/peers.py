@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -58,6 +59,8 @@ class Running:
     """Clock of its CPU time, in seconds."""
     tells_length: bool = True
     """Whether its answers have a length; else they end with the connection."""
+    context: ssl.SSLContext | None = None
+    """Of its clients, if it has TLS."""
 
     @property
     def host(self) -> str:
