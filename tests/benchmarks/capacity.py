@@ -1,6 +1,6 @@
 """Capacity: cores, memory and network for a rate of requests, from what one request costs.
 
-    python -m tests.benchmarks.capacity            # the tables, from the figures below; the same numbers each time
+    python -m tests.benchmarks.capacity            # the tables, from `results.json`; the same numbers each time
     python -m tests.benchmarks.capacity measure    # the figures anew, and a check against two workers;
                                                    # with STREAMCODEC_RAY_PYTHON also against two replicas of Ray Serve
 
@@ -10,7 +10,8 @@ and some room. *Network*: bytes and frames. *Memory and time*: a simulation of e
 client's network; it holds its memory from its first byte to its answer. Each replica works through what is complete,
 one after the other. The generator of random numbers has a seed.
 
-The model's own work comes on top: what is counted here is receiving, decoding and answering.
+The CPU time of a request is what `costs` has measured, in each of its ways: with TLS, with the default model, with the
+access log. The model's own work comes on top: what is counted here is receiving, decoding and answering.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from pathlib import Path
 from typing import Final
 
 from streamcodec import Limits
-from tests.benchmarks import load
+from tests.benchmarks import costs, load, results
 from tests.benchmarks.peers import Peers, Running
+from tests.benchmarks.prose import RESULTS
 from tests.processes import cpu_clock
 from tests.ray import clients
 from tests.ray.cluster import INTERPRETER, running
@@ -56,9 +58,13 @@ _SEED: Final = 20_261_122
 _Found = dict[tuple[str, str], list[tuple[float, float, float]]]
 """By setup and size: requests per second, CPU seconds of each, and cores."""
 
+_FAST: Final = "1 TB/h, fast clients"
+"""As the line before it, but for the memory."""
+_MOST: Final = costs.WAYS[-1]
+"""The way that costs most: memory and times are counted with it."""
+
 _ROUNDS: Final = 5
 _SECONDS: Final = 1.5
-_CONNECTIONS: Final = {600_000: 8, 64 * MIB: 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +90,14 @@ class Demand:
     """Per second, of each client's network."""
 
 
-MEASURED: Final = {
-    "600 KB": Figures("600 KB", 600_000, 0.000_821),
-    "64 MiB": Figures("64 MiB", 64 * MIB, 0.0335),
+_FOUND: Final = {
+    (figure.case, figure.who): figure.spread.median
+    for figure in results.read(RESULTS)["costs"].figures.figures
+    if figure.quantity == costs.CPU
 }
-"""CPU time of the bundled server, model `sink`: the most that `measure` printed, on the slower machine of the page."""
+"""Seconds of one core, by size and way."""
+MEASURED: Final = {size: Figures(size, nbytes, _FOUND[size, costs.BARE]) for size, nbytes in costs.SIZES.items()}
+"""The bundled server, model `sink`, with nothing that costs more."""
 
 
 def limits_for(figures: Figures) -> Limits:
@@ -148,15 +157,15 @@ def simulate(demand: Demand, replicas: int, *, arrivals: int = _ARRIVALS, seed: 
     return Simulated(statistics.fmean(waits), statistics.quantiles(waits, n=100)[98], most, most_in_one)
 
 
-def demands() -> list[Demand]:
-    """Return what the page shows."""
-    small, large = MEASURED["600 KB"], MEASURED["64 MiB"]
+def demands(way: str = costs.BARE) -> list[Demand]:
+    """Return what the page shows, served in one of the ways of `costs`."""
+    small, large = (replace(figures, cpu=_FOUND[size, way]) for size, figures in MEASURED.items())
     hour = 1e12 / 3600
     return [
         Demand("10,000 requests/s", 10_000, small, 100e6),
         Demand("1 TB/h", hour / small.nbytes, small, 100e6),
         Demand("1 TB/h", hour / large.nbytes, large, 100e6),
-        Demand("1 TB/h, fast clients", hour / large.nbytes, large, 10e9),
+        Demand(_FAST, hour / large.nbytes, large, 10e9),
         Demand("10,000 requests/s", 10_000, large, 10e9),
     ]
 
@@ -174,18 +183,20 @@ def bits_for(demand: Demand) -> float:
 
 def print_plan() -> None:
     """Print the tables of the page."""
-    names = [(one.name, one.figures.name, f"{one.client_bits / 1e6:,.0f} Mbit/s") for one in demands()]
-    _head("demand", "tensor", "clients", "requests/s", "Gbit/s", "cores busy", "replicas", "nodes: cores, network")
-    for name, demand in zip(names, demands(), strict=True):
-        busy = f"{demand.rate * demand.figures.cpu:,.2f}"
-        nodes = "{:,}, {:,}".format(*nodes_for(demand))
-        _row(*name, f"{demand.rate:,.1f}", f"{bits_for(demand) / 1e9:,.1f}", busy, f"{replicas_for(demand):,}", nodes)
+    _head("demand", "tensor", "requests/s", "Gbit/s", "nodes for the network", *(f"cores: {way}" for way in costs.WAYS))
+    for served in zip(*map(demands, costs.WAYS), strict=True):
+        one = served[0]
+        if one.name != _FAST:
+            rates = f"{one.rate:,.1f}", f"{bits_for(one) / 1e9:,.1f}", f"{nodes_for(one)[1]:,}"
+            _row(one.name, one.figures.name, *rates, *(f"{replicas_for(each):,}" for each in served))
     print()
     _head("demand", "tensor", "clients", "most in flight", "MiB of a replica, at most", "mean ms", "p99 ms")
-    for name, demand in zip(names, demands(), strict=True):
-        seen = simulate(demand, replicas_for(demand))
-        most = seen.most_in_one * request_bytes(limits_for(demand.figures)) / MIB
-        _row(*name, f"{seen.most_in_flight:,}", f"{most:,.0f}", f"{seen.mean * 1e3:.1f}", f"{seen.p99 * 1e3:.1f}")
+    for one in demands(_MOST):
+        seen = simulate(one, replicas_for(one))
+        most = seen.most_in_one * request_bytes(limits_for(one.figures)) / MIB
+        network = f"{one.client_bits / 1e6:,.0f} Mbit/s"
+        cells = f"{seen.most_in_flight:,}", f"{most:,.0f}", f"{seen.mean * 1e3:.1f}", f"{seen.p99 * 1e3:.1f}"
+        _row(one.name, one.figures.name, network, *cells)
 
 
 def _head(*cells: str) -> None:
@@ -202,11 +213,11 @@ def _workers(peers: Peers, count: int) -> Iterator[Running]:
         yield replace(server, cpu=lambda: sum(clock() for clock in clocks))
 
 
-def _load(server: Running, nbytes: int) -> tuple[float, float, float]:
+def _load(server: Running, size: str) -> tuple[float, float, float]:
     """Return requests per second, CPU seconds of each, and cores that the servers were busy with."""
-    request = clients.request_to(server, "sink", load.message_for(nbytes))
+    request = clients.request_to(server, "sink", load.message_for(costs.SIZES[size]))
     began, cpu = time.monotonic(), server.cpu()
-    with clients.hammering(server, request, _CONNECTIONS[nbytes]) as outcome:
+    with clients.hammering(server, request, costs.CONNECTIONS[size]) as outcome:
         time.sleep(_SECONDS)
     seconds, cpu = time.monotonic() - began, server.cpu() - cpu
     if outcome.failed:
@@ -221,16 +232,16 @@ def measure() -> None:
         setups = {f"{count} worker{'s' * (count > 1)}": stack.enter_context(_workers(peers, count)) for count in (1, 2)}
         found: _Found = {(name, size): [] for size in MEASURED for name in setups}
         for _ in range(_ROUNDS):
-            for size, figures in MEASURED.items():
+            for size in MEASURED:
                 for name, server in setups.items():
-                    found[name, size].append(_load(server, figures.nbytes))
+                    found[name, size].append(_load(server, size))
     if INTERPRETER in os.environ:
         with running() as cluster:
             for count in (1, 2):
                 server = cluster.deploy("shared", count)
-                for size, figures in MEASURED.items():
+                for size in MEASURED:
                     name = f"{count} replica{'s' * (count > 1)}"
-                    found[name, size] = [_load(server, figures.nbytes) for _ in range(_ROUNDS)]
+                    found[name, size] = [_load(server, size) for _ in range(_ROUNDS)]
     _print_check(found)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import __main__ as program
-from tests.benchmarks import alone, report, results
+from tests.benchmarks import alone, capacity, report, results
 from tests.benchmarks.comparing import OVERVIEW, compared, summary_table, table_by_case
 from tests.benchmarks.figures import Chart, Figures, Options, Scenario, at_least, at_most
 from tests.benchmarks.scenarios import SCENARIOS
@@ -158,3 +158,9 @@ def test_the_page_in_the_documentation_is_made_from_the_results_beside_it() -> N
     pictures = {file for name, part in parts.items() for file, *_ in report.pictures(name, part)} | {OVERVIEW}
     assert pictures == {path.name for path in _DOCS.glob("*.png")}
     assert pictures == set(re.findall(r"\]\((.*\.png)\)", text))
+
+
+def test_the_tables_of_the_arithmetic_are_what_the_program_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    capacity.main([])
+    for table in capsys.readouterr().out.split("\n\n"):
+        assert table.strip() in (_DOCS.parent / "scaling.md").read_text(), "python -m tests.benchmarks.capacity"
