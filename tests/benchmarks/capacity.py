@@ -63,6 +63,8 @@ _FAST: Final = "1 TB/h, fast clients"
 _MOST: Final = costs.WAYS[-1]
 """The way that costs most: memory and times are counted with it."""
 
+_MACHINES: Final = ((1, 2), (4, 16), (16, 64))
+"""Cores and GiB."""
 _ROUNDS: Final = 5
 _SECONDS: Final = 1.5
 
@@ -197,6 +199,20 @@ def print_plan() -> None:
         network = f"{one.client_bits / 1e6:,.0f} Mbit/s"
         cells = f"{seen.most_in_flight:,}", f"{most:,.0f}", f"{seen.mean * 1e3:.1f}", f"{seen.p99 * 1e3:.1f}"
         _row(one.name, one.figures.name, network, *cells)
+    print()
+    print_machines()
+
+
+def print_machines() -> None:
+    """Print what machines take: requests of one size, half of the memory for them, and a worker for each core."""
+    _head("cores, memory", "tensor", "requests/s: bare", f"requests/s: {_MOST}", "Gbit/s: bare", "in memory at once")
+    for cores, gibibytes in _MACHINES:
+        for size, figures in MEASURED.items():
+            rates = [cores * _CORES_FULL / _FOUND[size, way] for way in (costs.BARE, _MOST)]
+            bits = bits_for(Demand("", rates[0], figures, 0))
+            at_once = (gibibytes << 30) // 2 // request_bytes(limits_for(figures))
+            cells = *(f"{rate:,.0f}" for rate in rates), f"{bits / 1e9:,.1f}", f"{at_once:,}"
+            _row(f"{cores}, {gibibytes} GiB", size, *cells)
 
 
 def _head(*cells: str) -> None:

@@ -34,7 +34,7 @@ _SOURCE: Final = (
     r"\.(clusterfuzzlite|github)/([\w-]+/)*[\w-]+(\.(sh|ya?ml|md))?",
     r"streamcodec/(\w+/)*\w+\.py",
     r"streamcodec/py\.typed",
-    r"docs/(\w+/)*[\w-]+\.(cfg|css|json|md|png|py|service|yml)",
+    r"docs/(\w+/)*[\w@-]+\.(cfg|css|json|md|png|py|service|yml)",
     r"fuzz/(\w+/)*[\w.-]+\.(dict|md|py|sh)",
     r"fuzz/corpus/\w+/[^/]+",
     r"tests/.+\.(bin|c|go|html|json|lua|md|mjs|py)",

@@ -372,5 +372,5 @@ def test_all_examples_are_tested() -> None:
 def test_all_examples_are_on_the_site() -> None:
     page = (_EXAMPLES.parent / "examples.md").read_text()
     assert {path.name for path in _EXAMPLES.iterdir() if path.is_file()} == set(
-        re.findall(r"[\w.]+\.(?:py|cfg|yml|json|service)", page)
+        re.findall(r"[\w.@]+\.(?:py|cfg|yml|json|service)", page)
     )

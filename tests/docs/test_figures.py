@@ -27,8 +27,9 @@ _FENCE: Final = re.compile(r"^(?P<mark>```+|~~~+).*?^(?P=mark)\s*$", re.DOTALL |
 _TABLE: Final = re.compile(r"^\|.*$", re.MULTILINE)
 _NUMBER: Final = r"(?<![\w.,/#-])\d[\d,.]*"
 _TIME_OR_RATIO: Final = re.compile(
-    rf"{_NUMBER}[\s-](?:[nuµm]?s|milliseconds?|microseconds?|seconds?|minutes?|times|per\scent|%"
+    rf"{_NUMBER}[\s-](?:[nuµm]?s|milliseconds?|microseconds?|seconds?|minutes?|times|per\scent"
     r"|requests?/s|req/s|[KMGkT]i?B/[sh]|[MG]bit/s|cores?)\b"
+    rf"|{_NUMBER}\s?%(?!\w)"
     r"|\b(?:two|three|four|five|six|seven|eight|nine|ten|twelve|hundred|thousand)\stimes\s(?:as|the|more|less)\b"
 )
 _SIZE: Final = re.compile(rf"{_NUMBER}\s[KMG]i?B\b(?!/)")
@@ -90,6 +91,7 @@ def test_no_measured_figure_is_typed() -> None:
         ("It took 353 ms<!-- a :: b :: c :: d --> here.", []),
         ("```text\nIt took 353 ms here.\n```", []),
         ("| It took 353 ms here. |", []),
+        ("It took +12 % more.", ["It took +12 % more."]),
         ("issue-12 s, v1.5 s", []),
     ],
 )
