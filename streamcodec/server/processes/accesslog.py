@@ -159,10 +159,10 @@ class AccessLog(Observer):
         is_last = False
         while not is_last:
             self._wake.wait()
-            is_last = self._is_closing
-            if not is_last:
+            if not self._is_closing:
                 time.sleep(_BATCH_SECONDS)
             self._wake.clear()
+            is_last = self._is_closing  # only now: who closes it from now on wakes it again
             self._is_idle = True  # a line that is stored from now on wakes the thread again
             self._write_waiting()
 

@@ -18,6 +18,7 @@ from streamcodec.server import AccessLog, to_descriptor, to_logger
 from streamcodec.service import Ending, ModelRegistry, RequestRecord, demo_models
 from tests.server.programs import serving
 from tests.server.wire import GET_LIVE, Wire, infer_request, post
+from tests.waiting import until
 
 SECONDS = 60
 
@@ -131,6 +132,17 @@ def test_closing_waits_for_a_second_only() -> None:
     log.request_ended(_record())
     log.close()
     may_go.set()
+
+
+def test_closing_while_lines_are_gathered_ends_its_thread() -> None:
+    lines: list[str] = []
+    log = AccessLog(write=lines.extend)
+    log.request_ended(_record())
+    until(log._wake.is_set)  # noqa: SLF001 - the thread gathers lines now
+    log.close()
+    assert len(lines) == 1
+    assert log._thread is not None  # noqa: SLF001 - nothing else tells
+    assert not log._thread.is_alive()  # noqa: SLF001 - as before
 
 
 def test_a_log_that_nothing_was_written_to_is_closed_at_once() -> None:
