@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import time
 from typing import Literal
 
 import pytest
@@ -18,7 +19,6 @@ from streamcodec.server import AccessLog, to_descriptor, to_logger
 from streamcodec.service import Ending, ModelRegistry, RequestRecord, demo_models
 from tests.server.programs import serving
 from tests.server.wire import GET_LIVE, Wire, infer_request, post
-from tests.waiting import until
 
 SECONDS = 60
 
@@ -134,11 +134,19 @@ def test_closing_waits_for_a_second_only() -> None:
     may_go.set()
 
 
-def test_closing_while_lines_are_gathered_ends_its_thread() -> None:
+def test_closing_while_lines_are_gathered_ends_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     log = AccessLog(write=lines.extend)
+    gathers = threading.Event()
+    usual = time.sleep
+
+    def sleep(seconds: float) -> None:
+        gathers.set()
+        usual(seconds + 0.2)
+
+    monkeypatch.setattr(time, "sleep", sleep)
     log.request_ended(_record())
-    until(log._wake.is_set)  # noqa: SLF001 - the thread gathers lines now
+    assert gathers.wait(SECONDS)
     log.close()
     assert len(lines) == 1
     assert log._thread is not None  # noqa: SLF001 - nothing else tells
