@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import accumulate
 from time import perf_counter
 from typing import Final
@@ -24,12 +25,17 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from streamcodec.metrics.board import Board
 from streamcodec.metrics.counting import BOUNDS, RequestCounts, Series
 from streamcodec.metrics.gauges import GAUGES
 from streamcodec.service import ModelStatistics, Reply, RequestRecord, ServerLoad, Service, StatisticsObserver
 
 _SHOWN_AGAIN: Final = 10
 """For how many times as long as it took to make it a page is shown again."""
+
+_PUBLISH_SECONDS: Final = 1.0
+_PUBLISHED_AGAIN: Final = 100
+"""For how many times as long as it took they are not written again for other processes: a hundredth of the time."""
 
 _MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _MODEL: Final = ("model", "version")
@@ -76,6 +82,7 @@ class PrometheusMetrics(StatisticsObserver):
         path: str | None = "/metrics",
         triton_names: bool = False,
         registry: CollectorRegistry | None = None,
+        board: Board | None = None,
     ) -> None:
         """Count from now on, and add the page to the service.
 
@@ -85,6 +92,7 @@ class PrometheusMetrics(StatisticsObserver):
                 `prometheus_client` does on a port of its own.
             triton_names: whether the page also has Triton's names (`nv_inference_...`).
             registry: collects; by default a new one.
+            board: of all processes that serve together, so that the page shows all of them; see `publish`.
 
         Raises:
             LocalProtocolError: the service already has a page with this path.
@@ -101,6 +109,7 @@ class PrometheusMetrics(StatisticsObserver):
             registry = CollectorRegistry()
             ProcessCollector(registry=registry)
         self.registry: CollectorRegistry = registry
+        self._board = board
         if path is not None:
             service.add_page(path, self.page)
         registry.register(_Families(self._collect))
@@ -112,11 +121,34 @@ class PrometheusMetrics(StatisticsObserver):
         """
         begun = perf_counter()
         if begun >= self._is_new_until:
-            self._text = generate_latest(self.registry)
+            self._text = generate_latest(self._shown())
             made = perf_counter()
             self._is_new_until = made + _SHOWN_AGAIN * (made - begun)
         headers = (("Content-Type", _MEDIA_TYPE), ("Cache-Control", "no-store"))
         return Reply(status=200, headers=headers, buffers=(self._text,), body_length=len(self._text))
+
+    def publish(self, is_over: Callable[[float], bool]) -> None:
+        """Write the metrics for the pages of other processes, until this one ends; for a thread.
+
+        Args:
+            is_over: waits for so many seconds, and says whether this process ends. Then they are written once more.
+        """
+        has_ended = False
+        while self._board is not None:
+            begun = perf_counter()
+            self._board.publish(self.registry.collect())
+            if has_ended:
+                return
+            has_ended = is_over(max(_PUBLISH_SECONDS, _PUBLISHED_AGAIN * (perf_counter() - begun)))
+
+    def _shown(self) -> CollectorRegistry:
+        """Return what the page shows: of this process, or of all."""
+        if self._board is None:
+            return self.registry
+        self._board.publish(self.registry.collect())
+        everything = CollectorRegistry()
+        everything.register(_Families(partial(iter, self._board.collect())))
+        return everything
 
     def server_begun(self, load: Callable[[], ServerLoad]) -> None:
         """Take the gauges from this server."""

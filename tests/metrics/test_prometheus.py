@@ -193,14 +193,6 @@ def test_a_registry_that_fails_is_a_page_that_fails(caplog: pytest.LogCaptureFix
     assert "page /metrics failed" in caplog.messages
 
 
-def test_the_page_needs_one_process(capsys: pytest.CaptureFixture[str]) -> None:
-    for flag in ("--metrics", "--triton-metrics"):
-        with pytest.raises(SystemExit) as caught:
-            main(["serve", "--workers", "2", flag])
-        assert caught.value.code == 2
-        assert "--metrics: not together with --workers; each process" in capsys.readouterr().err
-
-
 def test_the_page_needs_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("streamcodec.cli.serving.metrics.importlib.util.find_spec", lambda _: None)
     with pytest.raises(SystemExit) as caught:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import signal
 import ssl
 import subprocess
@@ -47,6 +48,10 @@ models = [
 ]
 """
 _POISON = "raise SystemExit(3)\n"
+_TIME = "%Y-%m-%d %H:%M:%S"
+_OF_SERVER = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ streamcodec\.server\.processes")
+_BEGINNINGS = ("20", "streamcodec: ", "Traceback ", "  ", "SystemExit: ")
+"""Of lines of both logs, and of what is said about models that cannot be loaded."""
 _REQUEST = infer_request("identity", count=1024)
 _READY = head("/v2/health/ready", method="GET")
 
@@ -75,7 +80,7 @@ class Chaos:
         self._is_over = threading.Event()
         self._event = "nothing"
         self._last = time.monotonic()
-        self.longest: tuple[float, str] = (0.0, "nothing")
+        self.longest: tuple[float, str, float] = (0.0, "nothing", 0.0)
         self.found = {kind: Found() for kind in ("kept", "new", "health")}
         self.events: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -221,7 +226,7 @@ class Chaos:
         now = time.monotonic()
         with self._lock:
             found.answered += 1
-            self.longest = max(self.longest, (now - self._last, self._event))
+            self.longest = max(self.longest, (now - self._last, self._event, time.time()))
             self._last = now
 
 
@@ -242,13 +247,14 @@ def main() -> None:
     for kind, found in chaos.found.items():
         total = found.answered + found.failed.total()
         print(f"{kind}: {found.failed.total()} of {total} failed: {dict(found.failed)}, during {dict(found.by_event)}")
-    print("longest time without any answer: {:.3f} s, during {}".format(*chaos.longest))
-    print(f"left over: {chaos.left_over()}; lines of the log that are cut: {sum(map(_is_cut, lines))} of {len(lines)}")
-
-
-def _is_cut(line: str) -> bool:
-    """Whether a line is no whole line of the access log, of the server's log, or of a message."""
-    return not line.startswith(("20", "127.0.0.1", "streamcodec:"))
+    seconds, event, ended = chaos.longest
+    print(f"longest time without any answer: {seconds:.3f} s, during {event}; the server's log of these seconds:")
+    for line in lines:
+        when = _OF_SERVER.match(line)
+        if when is not None and ended - 10 < time.mktime(time.strptime(when[1], _TIME)) < ended + 1:
+            print(f"  {line}")
+    cut = [line for line in lines if not line.startswith(_BEGINNINGS)]
+    print(f"left over: {chaos.left_over()}; lines of the log that are cut: {len(cut)} of {len(lines)} {cut[:3]}")
 
 
 if __name__ == "__main__":

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
 
 from streamcodec.service import ModelRegistry, Observer, Reply, Service, StatisticsObserver
 
+if TYPE_CHECKING:
+    from streamcodec.metrics.board import Board
+
 Page = Callable[[], Reply]
+
+_CLOSING_SECONDS: Final = 1.0
+"""For the last counts of a worker to be written; they take milliseconds."""
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +32,8 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metrics",
         action="store_true",
-        help="answer GET /metrics with metrics for Prometheus, and count model statistics; needs the extra "
-        "'prometheus', and one process",
+        help="answer GET /metrics with metrics for Prometheus, of all workers together, and count model statistics; "
+        "needs the extra 'prometheus'",
     )
     group.add_argument(
         "--triton-metrics",
@@ -34,25 +43,53 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def check_metrics(options: argparse.Namespace) -> None:
-    """Refuse metrics if they would be wrong, or cannot be made."""
-    if not _wanted(options):
-        return
-    _check_extra(options)
-    if options.workers > 1:
-        options.fail(
-            "--metrics: not together with --workers; each process would count its own requests, and Prometheus "
-            "would reach another one each time; run one server on each port instead"
-        )
+    """Refuse metrics if they cannot be made."""
+    if _wanted(options):
+        _check_extra(options)
 
 
-def counters(options: argparse.Namespace, service: Service, logs: Sequence[Observer]) -> list[Observer]:
+def counters(
+    options: argparse.Namespace, service: Service, logs: Sequence[Observer], board: Board | None = None
+) -> list[Observer]:
     """Return the observers of a server: the logs, and who counts. What nobody counts is not offered."""
     if not _wanted(options):
         service.has_statistics = bool(logs or options.statistics)
         return [*logs, StatisticsObserver(service.models)] if service.has_statistics else []
     from streamcodec.metrics.prometheus import PrometheusMetrics  # noqa: PLC0415 - it needs the extra
 
-    return [*logs, PrometheusMetrics(service, triton_names=options.triton_metrics)]
+    metrics = PrometheusMetrics(service, triton_names=options.triton_metrics, board=board)
+    return [*logs, metrics]
+
+
+@contextmanager
+def board_of(options: argparse.Namespace) -> Iterator[Board | None]:
+    """Yield the metrics of all workers together; None if nobody asks for any. For the first process."""
+    if not _wanted(options):
+        yield None
+        return
+    from streamcodec.metrics.board import Board  # noqa: PLC0415 - it needs the extra
+
+    with closing(Board()) as board:
+        yield board
+
+
+@contextmanager
+def published(observers: list[Observer], board: Board | None) -> Iterator[list[Observer]]:
+    """Let the pages of other workers show what these observers of a worker count, until the block ends."""
+    if board is None:
+        yield observers
+        return
+    from streamcodec.metrics.prometheus import PrometheusMetrics  # noqa: PLC0415 - it needs the extra
+
+    is_over = threading.Event()
+    (metrics,) = (observer for observer in observers if isinstance(observer, PrometheusMetrics))
+    thread = threading.Thread(target=metrics.publish, args=(is_over.wait,), name="streamcodec metrics", daemon=True)
+    thread.start()
+    try:
+        yield observers
+    finally:
+        is_over.set()
+        thread.join(_CLOSING_SECONDS)
 
 
 def add_guard_metrics(parser: argparse.ArgumentParser) -> None:

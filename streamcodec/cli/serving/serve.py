@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import partial
-from typing import Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from streamcodec.cli.arguments import count, size
 from streamcodec.cli.description import describe
@@ -28,7 +28,7 @@ from streamcodec.cli.serving.encryption import add_encryption, context_of
 from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.limits import add_limits, flag_of
 from streamcodec.cli.serving.loading import USUAL_NAMES, Loaded, LoadingError, load, load_anew
-from streamcodec.cli.serving.metrics import add_metrics, check_metrics, counters
+from streamcodec.cli.serving.metrics import add_metrics, board_of, check_metrics, counters, published
 from streamcodec.cli.serving.places import add_places, announce, place_of_options
 from streamcodec.cli.serving.reloading import Watcher, joined, supervise, wait
 from streamcodec.engine.errors import LocalProtocolError, ProtocolError
@@ -40,6 +40,9 @@ from streamcodec.server.processes.workers import share_out
 from streamcodec.server.sockets.opening import open_place, place_of
 from streamcodec.service import Observer, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
+
+if TYPE_CHECKING:
+    from streamcodec.metrics.board import Board
 
 _MUCH_MEMORY_BYTES: Final = 1 << 30
 """From this budget on, the 64 MiB that the C library keeps do not matter, but it matters that models reuse them."""
@@ -208,11 +211,6 @@ def _run_workers(options: argparse.Namespace, place: dict[str, Any]) -> NoReturn
         served[service] = loaded
         return service
 
-    @contextlib.contextmanager
-    def observing(service: Service) -> Iterator[list[Observer]]:
-        with access_log(options) as logs:
-            yield counters(options, service, logs)
-
     def certificate() -> ssl.SSLContext:
         try:
             return cast("ssl.SSLContext", context_of(options))
@@ -221,19 +219,28 @@ def _run_workers(options: argparse.Namespace, place: dict[str, Any]) -> NoReturn
             raise SystemExit(1) from None
 
     try:
-        status = run_workers(
-            make_service,
-            options.workers,
-            **place,
-            options=server_options,
-            observing=observing,
-            describe=lambda service: _description(served[service], service),
-            on_listening=lambda host, number, text: announce(options, host, number, *text.split("\n")),
-            ssl_context=None if options.ssl_certfile is None else certificate,
-        )
+        with board_of(options) as board:
+            status = run_workers(
+                make_service,
+                options.workers,
+                **place,
+                options=server_options,
+                observing=partial(_observing, options, board),
+                on_worker_end=None if board is None else board.ended,
+                describe=lambda service: _description(served[service], service),
+                on_listening=lambda host, number, text: announce(options, host, number, *text.split("\n")),
+                ssl_context=None if options.ssl_certfile is None else certificate,
+            )
     except OSError as error:
         raise _cannot_listen(error, place) from None
     raise SystemExit(status)
+
+
+@contextlib.contextmanager
+def _observing(options: argparse.Namespace, board: Board | None, service: Service) -> Iterator[list[Observer]]:
+    """Yield the observers of one worker."""
+    with access_log(options) as logs, published(counters(options, service, logs, board), board) as observers:
+        yield observers
 
 
 def _server_options(options: argparse.Namespace) -> ServerOptions:

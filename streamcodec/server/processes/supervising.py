@@ -49,6 +49,11 @@ _GRACE_SECONDS: Final = 2.0
 """For a worker to end after its time to stop is over, which it minds itself."""
 
 
+OnEnd = Callable[[int, bool], None]
+"""Called when a worker that was ready has ended, and another one takes its place, with its number, and whether it has
+died: nobody had told it to stop."""
+
+
 def _do_nothing() -> None:
     pass
 
@@ -61,6 +66,7 @@ def supervise(
     worker_timeout: float,
     on_ready: Callable[[str], None],
     on_stop: Callable[[], None] = _do_nothing,
+    on_end: OnEnd | None = None,
 ) -> int:
     """Run workers until SIGINT or SIGTERM, or until none can start. SIGHUP renews them.
 
@@ -73,6 +79,7 @@ def supervise(
             replaced. 0 for any time.
         on_ready: called once, when all are ready, with what the first has said.
         on_stop: called before the workers are told to stop.
+        on_end: called when one has ended before that.
 
     Returns:
         An exit status: 0 after SIGTERM, 130 after SIGINT, 1 if a worker had to be killed; else that of the worker that
@@ -91,6 +98,7 @@ def supervise(
         worker_timeout=worker_timeout,
         on_ready=on_ready,
         on_stop=on_stop,
+        on_end=on_end,
     ).run()
 
 
@@ -119,6 +127,7 @@ class _Supervisor:
         worker_timeout: float,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], None],
+        on_end: OnEnd | None,
     ) -> None:
         self._work = work
         self._count = count
@@ -129,6 +138,7 @@ class _Supervisor:
         self._left_behind: list[socket.socket] = []
         self._on_ready: Callable[[str], None] | None = on_ready
         self._on_stop = on_stop
+        self._on_end = on_end
         self._processes: list[WorkerProcess] = []
         self._seats = [_Seat(time.monotonic())]
         self._to_renew: list[_Seat] = []
@@ -201,6 +211,8 @@ class _Supervisor:
             if process.listener is not None:
                 self._left_behind.append(process.listener)
             seat = next((seat for seat in self._seats if process in {seat.worker, seat.successor}), None)
+            if self._on_end is not None and process.is_ready and not self._is_stopping:
+                self._on_end(process.pid, process.kill_at is None)
             if self._is_stopping:
                 self._status = self._status or int(status != 0)
             elif seat is not None and process is seat.successor:

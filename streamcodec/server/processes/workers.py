@@ -60,6 +60,7 @@ def run_workers(
     uds_permissions: int = PERMISSIONS,
     listener: socket.socket | None = None,
     reuse_port: bool = False,
+    on_worker_end: Callable[[int, bool], None] | None = None,
 ) -> int:
     """Serve in several processes until SIGINT or SIGTERM; a second signal ends them at once.
 
@@ -85,6 +86,8 @@ def run_workers(
             `uds`.
         reuse_port: whether other servers of this user may listen at the same port, so that one can take over from
             another.
+        on_worker_end: called in the first process when one of the others has ended, and another one takes its place:
+            with its number, and whether it has died, because nobody had told it to stop.
 
     Returns:
         An exit status: 0 after SIGTERM, 130 after Ctrl-C.
@@ -139,6 +142,7 @@ def run_workers(
             worker_timeout=options.worker_timeout,
             on_ready=announce,
             on_stop=stop,
+            on_end=on_worker_end,
         )
 
 
