@@ -209,7 +209,7 @@ class Link:
         admission = self._shared.admission
         self._connection.is_urgent = is_health_check(head, permit)
         if not (admission.admits(self) or self._connection.is_urgent or admission.makes_room(self)):
-            return no_place(is_stopping=admission.is_closed)
+            return no_place(is_stopping=admission.is_stopping)
         if permit.resource is Resource.SERVER_READY and admission.is_stopping:
             return no_place(is_stopping=True)
         return self._shared.pages[permit.page]() if permit.page else None

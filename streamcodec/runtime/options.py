@@ -109,8 +109,7 @@ class ServerOptions:
     drain_delay: float = 0.0
     """A first part of `shutdown_timeout`, in which everything is still served: readiness checks are answered 503, and
     kept connections are told `Connection: close`. So a load balancer that looks at readiness sends its requests
-    elsewhere before this server takes no more. After it, requests on new connections are answered 503 with
-    `Retry-After` until those in progress have ended. 0 to take no more connections at once."""
+    elsewhere before this server takes no more. After it nobody listens. 0 to take no more connections at once."""
     worker_timeout: float = 30.0
     """Without a sign of life of a process of `run_workers`, before it is killed and replaced: it was stopped, or a
     model blocks its event loop, which none should do for a second. Its connections break. Those that wait to be

@@ -6,8 +6,9 @@ connection. This file knows sockets, tasks and TLS, and nothing of requests and 
 
 Stopping: the owner has readiness checks answered 503, and every answer tells its client that the connection ends. A
 connection without a request has a moment for one that is on its way; else a client that has just sent it would see it
-lost. Requests in progress have `shutdown_timeout` to end. No more connections are accepted, or after `drain_delay` only
-to be answered 503, as long as there are requests in progress.
+lost. Requests in progress have `shutdown_timeout` to end. No more connections are accepted, at once or after
+`drain_delay`; those that the system has completed are served. Nobody is told to come back: a proxy asks another server
+if nobody listens, and hands on a 503.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from time import monotonic
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.http.responses import response_head
@@ -46,9 +46,6 @@ logger: Final = logging.getLogger(__name__)
 
 _NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
 
-_LOOK_SECONDS: Final = 0.05
-"""Between two looks whether the requests in progress have ended."""
-
 
 class Peer(Protocol):
     """Serves one connection."""
@@ -56,11 +53,6 @@ class Peer(Protocol):
     @property
     def preparing(self) -> Preparing:
         """Bounds what comes before its first request."""
-        ...
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is lost if the connection is closed."""
         ...
 
     def stop(self) -> None:
@@ -119,6 +111,7 @@ class Listening(Generic[PeerT]):
         self._accept_at: Callable[[socket.socket], None] | None = None
         self._watchers: Tasks | None = None
         self._end = math.inf
+        self._is_closing = False
         self.peers: set[PeerT] = set()
         self.complaints = Complaints()
         self.departures = DisconnectWatcher()
@@ -163,8 +156,6 @@ class Listening(Generic[PeerT]):
             with listener, accepting:
                 await accept_connections(listener, begin, room, lambda: accepting.cancel_called)
             self._accept_at = None
-            await checkpoint()  # those who have come before it stopped enter now, and are served
-            self._close()
             connections.end_within(max(0.0, self._end - monotonic()))
 
     def accept_waiting(self, listener: socket.socket) -> None:
@@ -184,7 +175,7 @@ class Listening(Generic[PeerT]):
             self._securing.context = ssl_context
 
     def stop(self, *, is_replaced: bool = False) -> None:
-        """Stop at once, or first serve everything for a time, and tell others that they come too late.
+        """Stop at once, or first serve everything for a time.
 
         Args:
             is_replaced: whether another process listens in its place, so that nobody has to notice.
@@ -194,24 +185,17 @@ class Listening(Generic[PeerT]):
         if self._options.drain_delay and self._watchers is not None and not is_replaced:
             self._watchers.start_soon(self._drain)
         else:
-            self._stop_accepting()
+            self._close()
 
     async def _drain(self) -> None:
         await anyio.sleep(self._options.drain_delay)
         self._close()
-        with anyio.move_on_after(self._end - monotonic()):
-            # An event would cost something with each request.
-            while not all(peer.is_idle for peer in self.peers):  # noqa: ASYNC110
-                await anyio.sleep(_LOOK_SECONDS)
-        self._stop_accepting()
 
     def _close(self) -> None:
-        """Serve only those who are there, and have them leave after their next request."""
-        self._admission.close()
+        """Serve only those who have connected by now, and have them leave after their next request."""
+        self._is_closing = True
         for peer in self.peers:
             peer.stop()
-
-    def _stop_accepting(self) -> None:
         if self._accepting is not None:
             self._accepting.cancel()
 
@@ -244,7 +228,7 @@ class Listening(Generic[PeerT]):
         failure: BaseException | None = None
         try:
             self.peers.add(peer)
-            if self._admission.is_closed:
+            if self._is_closing:
                 peer.stop()
             await self._serve(sock, peer)
         except (OSError, MessageError) as error:  # the client has left, does not read, or broke a rule while answered

@@ -61,7 +61,6 @@ class Admission:
         budget: the memory of all their requests.
         uploads: decides on uploads that can be resumed; None if there are none.
         is_stopping: whether each connection ends with its current request.
-        is_closed: whether nobody is served any more who has no seat.
     """
 
     def __init__(self, options: ServerOptions, pool: Pool | None = None) -> None:
@@ -73,7 +72,6 @@ class Admission:
         self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
         self.uploads: UploadService | None = None
         self.is_stopping = False
-        self.is_closed: bool = False
 
     @property
     def free_places(self) -> int:
@@ -96,20 +94,14 @@ class Admission:
         """Whether a connection has a seat, or gets a free one. It keeps the seat until it ends."""
         if session in self._served:
             return True
-        has_seat = len(self._served) < self._max_connections and not self.is_closed
+        has_seat = len(self._served) < self._max_connections
         if has_seat:
             self._served.add(session)
         return has_seat
 
     def makes_room(self, session: Admitted) -> bool:
         """Give a connection the seat of one that is idle; return whether there was one."""
-        return not self.is_closed and self._evict(self._served) and self.admits(session)
-
-    def close(self) -> None:
-        """Serve only those who are there, and answer health checks."""
-        for session in self._guests:
-            self.admits(session)
-        self.is_closed = True
+        return self._evict(self._served) and self.admits(session)
 
     def keeps_another(self, session: Admitted) -> bool:
         """Whether the connection may send another request and one more after it, and needs no other's seat."""

@@ -496,7 +496,7 @@ class Session:
         exchange.watch = None if self._observe is None else self._watched(self._observe)
         self.connection.is_urgent = head.target.startswith(HEALTH) and head.content_length == 0
         if not (admission.admits(self) or is_health_check(head.method, head.target) or admission.makes_room(self)):
-            exchange.refuse(head, unavailable_reply(_STOPPING if admission.is_closed else _FULL, retry_after=1))
+            exchange.refuse(head, unavailable_reply(_STOPPING if admission.is_stopping else _FULL, retry_after=1))
             return self._send()
         return self._do(exchange.begin(head, resolved, plan, body))
 
