@@ -1,4 +1,4 @@
-"""HAProxy in front of two servers, with the configuration of docs/scaling: streamed bodies, health checks, draining."""
+"""HAProxy in front of two servers, with docs/examples/haproxy.cfg: streamed bodies, health checks, draining."""
 
 from __future__ import annotations
 
