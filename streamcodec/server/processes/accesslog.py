@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import re
+import select
 import threading
 import time
 from collections import deque
@@ -39,6 +40,9 @@ _PLAIN: Final = re.compile(r"[!#-\[\]-~]+")
 _CLOSING_SECONDS: Final = 1.0
 """Time limit for writing the last lines. Perhaps nobody reads them."""
 
+_ATOMIC_BYTES: Final = getattr(select, "PIPE_BUF", 512)
+"""Most bytes that a pipe takes in one piece, or else not yet (POSIX, `write`); Windows does not say."""
+
 logger: Final = logging.getLogger("streamcodec.access")
 
 Write = Callable[[list[str]], None]
@@ -59,7 +63,10 @@ def to_logger(lines: list[str]) -> None:
 
 
 def to_descriptor(number: int) -> Write:
-    """Return a function that writes lines to an open file, all at once.
+    """Return a function that writes lines to an open file, as many at once as a pipe takes in one piece.
+
+    So lines of several processes do not mix, also if the pipe is full. Texts of clients are cut, so a line is longer
+    only if the name of a model is: then others may write in the middle of it.
 
     It does not use objects such as `sys.stderr`, because their locks could keep the interpreter from ending. Lines that
     cannot be written are lost.
@@ -69,7 +76,8 @@ def to_descriptor(number: int) -> Write:
         data = memoryview("\n".join([*lines, ""]).encode("utf-8", "backslashreplace"))
         with suppress(OSError):
             while data:
-                data = data[os.write(number, data) :]
+                end = bytes(data[:_ATOMIC_BYTES]).rfind(b"\n") + 1
+                data = data[os.write(number, data[: end or _ATOMIC_BYTES]) :]
 
     return write
 
