@@ -28,8 +28,9 @@ from typing import Final
 
 import anyio
 
-BEAT_SECONDS: Final = 0.5
-"""Between two beats: a wake-up costs some microseconds, and clients wait for at most a few of them."""
+BEAT_SECONDS: Final = 0.1
+"""Between two beats: a wake-up costs some microseconds, and a client that waits for a worker which does not accept waits
+for two or three beats until another one does."""
 
 _BEATS_IN_TIMEOUT: Final = 4
 """A short time limit has so many beats: one may be late."""
@@ -37,7 +38,7 @@ _BEATS_IN_TIMEOUT: Final = 4
 _LONGEST_LOOK: Final = 2.0
 """In beats: what a look that comes late counts for."""
 
-_DOUBTFUL: Final = 3.0
+_DOUBTFUL: Final = 2.5
 """In beats: a worker that has been silent for so long may be stuck, or only busy."""
 
 _TAKES: Final = b"+"

@@ -96,7 +96,7 @@ def test_a_worker_that_begins_later_has_been_heard(clock: Clock) -> None:
 
 def test_short_limits_have_several_beats() -> None:
     assert beat_seconds(0) == beat_seconds(30.0) == BEAT_SECONDS
-    assert beat_seconds(1.0) == 0.25
+    assert beat_seconds(0.2) == 0.05
 
 
 # Beats
