@@ -1,6 +1,7 @@
 """The V2 inference service, sans-IO: models, routes, metadata, output selection, error bodies."""
 
 from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.models.batching import Batch, BatchPlace, RowError
 from streamcodec.service.models.counting import StatisticsObserver
 from streamcodec.service.models.demo import demo_models
 from streamcodec.service.models.listing import Listing
@@ -24,6 +25,8 @@ from streamcodec.service.uploads.part import UploadPart, UploadService
 
 __all__ = [
     "ANY_SIZE",
+    "Batch",
+    "BatchPlace",
     "Budget",
     "Ending",
     "Exchange",
@@ -42,6 +45,7 @@ __all__ = [
     "RequestRecord",
     "Reservation",
     "ResolvedHead",
+    "RowError",
     "ServerLoad",
     "Service",
     "StatisticsObserver",

@@ -15,6 +15,7 @@ from streamcodec.service.models.registry import Offer
 Document = dict[str, Any]
 
 _READY: Final = "READY"
+_MICROSECONDS: Final = 1_000_000
 
 _TRITON_NAMES: Final = {"BYTES": "STRING"}
 """Datatypes that have another name in a configuration."""
@@ -34,17 +35,29 @@ def metadata(model: Model) -> Document:
 def configuration(model: Model) -> Document:
     """Return a model's configuration (Triton's `ModelConfig`).
 
-    `max_batch_size` is 0, which says that the `dims` are the whole shape. A model does not declare here how large a
-    batch may be, and Triton would leave the batch out of the `dims`.
+    `max_batch_size` is 0 for a model without a `Batch`, which says that the `dims` are the whole shape. With one, the
+    `dims` leave out the batch.
     """
-    return {
+    batch = model.batch
+    first = 0 if batch is None else 1
+    document: Document = {
         "name": model.name,
         "platform": model.platform,
         "backend": "python",
-        "max_batch_size": 0,
-        "input": [{**_tensor_configuration(tensor), "optional": tensor.optional} for tensor in model.inputs or ()],
-        "output": [_tensor_configuration(tensor) for tensor in model.outputs or ()],
+        "max_batch_size": 0 if batch is None else batch.max_rows,
+        "input": [
+            {**_tensor_configuration(tensor, first), "optional": tensor.optional} for tensor in model.inputs or ()
+        ],
+        "output": [_tensor_configuration(tensor, first) for tensor in model.outputs or ()],
     }
+    if batch is not None:
+        document["dynamic_batching"] = {
+            "preferred_batch_size": [*batch.preferred_rows],
+            "max_queue_delay_microseconds": round(batch.max_delay * _MICROSECONDS),
+            "preserve_ordering": False,
+            "default_queue_policy": {"max_queue_size": batch.max_queue_rows},
+        }
+    return document
 
 
 def names(models: Iterable[Model]) -> Document:
@@ -85,6 +98,6 @@ def _tensor_metadata(tensor: TensorMetadata) -> Document:
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
 
 
-def _tensor_configuration(tensor: TensorMetadata) -> Document:
+def _tensor_configuration(tensor: TensorMetadata, first: int) -> Document:
     datatype = _TRITON_NAMES.get(tensor.datatype, tensor.datatype)
-    return {"name": tensor.name, "data_type": f"TYPE_{datatype}", "dims": tensor.shape}
+    return {"name": tensor.name, "data_type": f"TYPE_{datatype}", "dims": tensor.shape[first:]}

@@ -26,6 +26,7 @@ from streamcodec.engine.message import Values
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.service.models.batching import Batch, Queues
 from streamcodec.service.models.quickness import Quickness
 
 _MOST_NAMES: Final = 5
@@ -173,6 +174,10 @@ class Model:
     is_batching: bool = False
     """Whether the first dimension of every input and output is the batch. A raw binary request is then a batch of 1,
     and classes are found for each row of the batch."""
+    batch: Batch | None = None
+    """How the rows of several requests are put together for one call; None if each request has a call of its own. The
+    callable then gets arrays of `n` rows and returns arrays of `n` rows, and each client gets its own. Its
+    `request.header` has no id and no outputs, because it belongs to all of them. `is_batching` is then True."""
     is_inline: bool | None = None
     """Whether the callable runs on the event loop: this is faster than a thread, but nothing else is served meanwhile.
 
@@ -204,13 +209,16 @@ class Model:
     """Whether the callable is an `async def`."""
     quickness: Quickness = field(default_factory=Quickness, init=False, repr=False, compare=False)
     """What the servers know about the time of its calls."""
+    queues: Queues = field(default_factory=Queues, init=False, repr=False, compare=False)
+    """What waits for a batch on each event loop; see `streamcodec.runtime.batches`."""
 
     def __post_init__(self) -> None:
         """Refuse a model that could never be shown or called.
 
         Raises:
             LocalProtocolError: a value is of another type, as a `predict` that cannot be called; labels belong to an
-                output that the model does not have, or are one text; or an output is `optional`.
+                output that the model does not have, or are one text; an output is `optional`; or a batch is wanted of
+                windows, of shared inputs, or of a tensor without dimensions.
         """
         check_kind(self.predict, Callable, f"predict of model {self.name!r} is a function of a request")
         check_kind(self.versions, (tuple, list), f"the versions of model {self.name!r} are a tuple of str, as ('1',)")
@@ -230,8 +238,23 @@ class Model:
             if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
                 msg = f"the labels of output {name!r} must be a sequence of str"
                 raise LocalProtocolError(msg)
+        self._check_batch()
         is_async = iscoroutinefunction(self.predict) or iscoroutinefunction(type(self.predict).__call__)
         object.__setattr__(self, "is_async", is_async)  # found out once: each request asks, and it takes 1.5 us
+
+    def _check_batch(self) -> None:
+        check_kind(self.batch, (Batch, NoneType), f"the batch of model {self.name!r} is a Batch, as Batch(max_rows=64)")
+        if self.batch is None:
+            return
+        if self.windows is not None or self.shared_inputs:
+            kind = "shared_inputs" if self.windows is None else "windows"
+            msg = f"model {self.name!r} has {kind}, whose rows cannot be put together: leave out {kind} or batch"
+            raise LocalProtocolError(msg)
+        for tensor in (*(self.inputs or ()), *(self.outputs or ())):
+            if not tensor.shape:
+                msg = f"{tensor.name!r} of model {self.name!r} has shape (), and no first dimension for a batch"
+                raise LocalProtocolError(msg)
+        object.__setattr__(self, "is_batching", True)
 
     @property
     def is_ready(self) -> bool:
@@ -251,6 +274,8 @@ class Model:
         """
         if self.inputs is not None and not self._are_inputs(header.tensors):
             self._check_inputs(header.tensors, {tensor.name: tensor for tensor in self.inputs})
+        if self.batch is not None:
+            self.batch.check(header.tensors)
         if self.windows is not None:
             for index, tensor in enumerate(header.tensors):
                 if tensor.datatype.is_bytes:
