@@ -1,0 +1,1 @@
+"""Batches, sans-IO: which requests go together, when, and what each of them gets."""

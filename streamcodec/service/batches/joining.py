@@ -1,0 +1,220 @@
+"""Joining: one call for several requests: their rows are put together, and the outputs are cut again. Without I/O.
+
+The outputs of a request are views of the outputs of its batch, so nothing is copied. An output that does not have one
+row for each row of the batch cannot be cut: nobody knows whose rows are missing, and a client must never get the rows
+of another. So such a call has failed.
+
+If a call fails, nobody knows whose rows were to blame either. So each request is tried once again alone, and gets what
+it would have got without the others. A model that knows it says so by a `RowError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.memory.placement import aligned_bytes
+from streamcodec.engine.memory.rows import Rows
+from streamcodec.engine.record import replaced
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.service.models.batching import BatchPlace, RowError
+from streamcodec.service.models.model import InferenceRequest, Outputs
+from streamcodec.service.request.inference import as_values
+
+_OF_ONE_FORM: Final = frozenset({"binary_data", "binary_data_output", "binary_data_size"})
+"""Parameters that say how tensors are written. A model need not know them."""
+
+_Array = np.ndarray[Any, Any]
+
+
+class Failed:
+    """What a call has raised."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        """Keep the exception."""
+        self.error: BaseException = error
+
+
+class Member:
+    """One request that is a part of a batch.
+
+    Attributes:
+        request: with all of its arrays.
+        rows: of each of its inputs.
+        outcome: its own outputs, or what was raised for it; None before.
+        has_begun: whether the model has been called with it.
+        has_left: whether nobody wants its outputs any more.
+        place: in its batch; None before it is in one.
+    """
+
+    __slots__ = ("has_begun", "has_left", "outcome", "place", "request", "rows")
+
+    def __init__(self, request: InferenceRequest) -> None:
+        """Begin before the call."""
+        self.request = request
+        self.rows: int = request.header.tensors[0].shape[0]
+        self.outcome: Outputs | Failed | None = None
+        self.has_begun: bool = False
+        self.has_left: bool = False
+        self.place: BatchPlace | None = None
+
+
+Calls = Generator[InferenceRequest, object, None]
+"""Yields the argument of each call, and is sent what the model has returned, or what it has raised as `Failed`."""
+
+Check = Callable[[object], Outputs]
+"""Returns what a model has returned, if it is a mapping; or raises `LocalProtocolError`."""
+
+
+def key_of(request: InferenceRequest) -> Hashable:
+    """Return what agrees for requests that go together."""
+    header = request.header
+    tensors = tuple(
+        [(tensor.name, tensor.datatype.name, tensor.shape[1:], _text(tensor.parameters)) for tensor in header.tensors]
+    )
+    return request.model_version, tensors, _text(header.parameters)
+
+
+def calls(members: Sequence[Member], check: Check, *, retry_alone: bool, may_join: bool = True) -> Calls:
+    """Call a model for some requests, and give each its outcome.
+
+    Args:
+        members: the requests.
+        check: of what the model returns.
+        retry_alone: whether to try each request once again alone, after a failure that may be that of others.
+        may_join: whether there is memory to put them together; if not, each has a call of its own.
+    """
+    left = [*members]
+    if may_join or len(left) == 1:
+        error = yield from _together(left, check)
+        if error is None:
+            return
+        left = [member for member in left if member.outcome is None]
+        if len(left) == 1 == len(members) or not retry_alone:
+            for member in left:
+                member.outcome = Failed(error)
+            return
+        del error
+    for member in left:
+        if not member.has_left:
+            error = yield from _together([member], check)
+            if error is not None:
+                member.outcome = Failed(error)
+
+
+def _together(members: Sequence[Member], check: Check) -> Generator[InferenceRequest, object, BaseException | None]:
+    """Call a model with all of these, and again with those that are left after a `RowError`.
+
+    Returns:
+        The error for those that have no outcome yet; None if all have one.
+    """
+    while members:
+        try:
+            request = _joined(members)
+        except MemoryError as error:
+            return error
+        returned = yield request
+        del request
+        try:
+            if not isinstance(returned, Failed):
+                _cut(members, check(returned))
+                return None
+            if not isinstance(returned.error, RowError) or not _blame(members, returned.error):
+                return returned.error
+            if returned.error.outputs is not None:
+                _cut(members, check(returned.error.outputs))
+                return None
+        except Exception as error:  # noqa: BLE001 - outputs that cannot be cut, whatever their class does
+            return error
+        members = [member for member in members if member.outcome is None and not member.has_left]
+    return None
+
+
+def _blame(members: Sequence[Member], error: RowError) -> bool:
+    """Give those whose rows are named their errors; return whether there are any."""
+    start, has_named = 0, False
+    for member in members:
+        end = start + member.rows
+        own = next((error.errors[row] for row in sorted(error.errors) if start <= row < end), None)
+        if own is not None:
+            member.outcome = Failed(own)
+            has_named = True
+        start = end
+    return has_named
+
+
+def _joined(members: Sequence[Member]) -> InferenceRequest:
+    """Return the argument of a call. Its header has what agrees: neither ids nor requested outputs."""
+    first = members[0].request
+    inputs: Mapping[str, _Array] = first.inputs
+    if len(members) > 1:
+        inputs = {name: _gathered([member.request.inputs[name] for member in members]) for name in inputs}
+    for member in members:
+        member.has_begun = True
+    rows = sum([member.rows for member in members])
+    tensors = tuple([_spec(tensor, rows) for tensor in first.header.tensors])
+    header = RequestHeader(tensors=tensors, parameters=_kept(first.header.parameters))
+    return replaced(first, inputs=inputs, header=header)
+
+
+def _spec(tensor: TensorSpec, rows: int) -> TensorSpec:
+    nbytes = tensor.nbytes // (tensor.shape[0] or 1) * rows
+    shape = (rows, *tensor.shape[1:])
+    return replaced(tensor, shape=shape, nbytes=nbytes, offset=None, data=None, parameters=_kept(tensor.parameters))
+
+
+def _gathered(arrays: Sequence[_Array]) -> _Array:
+    """Copy rows to one block."""
+    first = arrays[0]
+    if first.dtype.hasobject:
+        return np.concatenate(arrays)
+    shape = (sum(map(len, arrays)), *first.shape[1:])
+    block = aligned_bytes(sum([array.nbytes for array in arrays])).view(first.dtype).reshape(shape)
+    return np.concatenate(arrays, out=block)
+
+
+def _cut(members: Sequence[Member], outputs: Outputs) -> None:
+    """Give each request its rows, unless it has an outcome.
+
+    Raises:
+        LocalProtocolError: an output does not have the rows of the batch.
+    """
+    rows = sum([member.rows for member in members])
+    arrays = {name: _array(name, value, rows) for name, value in outputs.items()}
+    start = 0
+    for member in members:
+        end = start + member.rows
+        if member.outcome is None:
+            member.outcome = {name: array[start:end] for name, array in arrays.items()}
+        start = end
+
+
+def _array(name: str, value: object, rows: int) -> _Array:
+    if isinstance(value, Rows):
+        msg = f"output {name!r} of a model with a batch is given as Rows, which cannot be cut; it has to be an array"
+        raise LocalProtocolError(msg)
+    values = as_values(value)  # type: ignore[arg-type]  # whatever the model has returned
+    array = values.array if isinstance(values, Elements) else cast("_Array", values)
+    if array.ndim and len(array) == rows:
+        return array
+    msg = f"output {name!r} has the shape {list(array.shape)}, and the batch has {rows} rows"
+    raise LocalProtocolError(msg)
+
+
+def _kept(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters that a model may want to know."""
+    if _OF_ONE_FORM.issuperset(parameters):
+        return {}
+    return {name: value for name, value in parameters.items() if name not in _OF_ONE_FORM}
+
+
+def _text(parameters: Mapping[str, Any]) -> str:
+    """Return parameters in a form in which two are equal only if they mean the same: 1 is not True."""
+    return "" if _OF_ONE_FORM.issuperset(parameters) else repr(sorted(_kept(parameters).items()))
