@@ -148,7 +148,7 @@ class Conversation:
             ConnectionError: the client has left, and the model was cancelled.
         """
         departure = Departure(self._peer)
-        if inference.is_windowed or not inference.resolved.is_async:
+        if inference.is_windowed or not inference.resolved.is_awaited:
             return await self._caller.call(inference, self._pull, departure.of)
         async with beside(departure.watch):
             return await self._caller.call(inference, self._pull, departure.of)

@@ -24,7 +24,7 @@ from typing import Final
 from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.errors import ErrorCode, MessageError
 from streamcodec.http.heads.messages import RequestHead
-from streamcodec.service import Inference, InferenceRequest, Reply
+from streamcodec.service import BatchPlace, Inference, InferenceRequest, Reply
 from streamcodec.service.observing import COMPLETE, READ_RAW, Ending, Observer, ReadFields, RequestRecord
 from streamcodec.service.replies import drop_tracebacks
 
@@ -146,6 +146,7 @@ class Observation(RequestRecord):
     model_seconds: float
     send_seconds: float
     seconds: float
+    batch: BatchPlace | None
 
     @classmethod
     def of(cls, observers: Observers, client: str) -> Observe:
@@ -164,7 +165,7 @@ class Observation(RequestRecord):
             self.offset = offset
             self.client = client
             self._head = self.model = self.version = self.request_id = self.status = self.code = self.cause = None
-            self._read = None
+            self._read = self.batch = None
             self._raw_head = b""
             self.ending = COMPLETE
             self.bytes_in = self.bytes_out = 0
@@ -235,6 +236,13 @@ class Observation(RequestRecord):
         self.body_seconds += now - self._since
         self._since = now
         self._part = MODEL
+
+    def batched(self, place: BatchPlace | None) -> None:
+        """Report the batch in which the model was called; the time before it was no time of the model."""
+        self.batch = place
+        if place is not None and self._part == MODEL:
+            self.waiting_seconds += place.waited
+            self.model_seconds -= place.waited
 
     def call_ended(self) -> None:
         """Report that the model has returned, or raised an exception."""

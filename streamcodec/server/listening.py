@@ -27,7 +27,7 @@ import anyio
 
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.http.responses import response_head
-from streamcodec.runtime.models.calls import is_ending
+from streamcodec.runtime.models.ending import is_ending
 from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.tasks import Tasks, open_tasks

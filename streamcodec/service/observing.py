@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from streamcodec.engine.errors import ErrorCode
 from streamcodec.http.heads.messages import Fields, RequestHead
+from streamcodec.service.models.batching import BatchPlace
 from streamcodec.service.models.model import InferenceRequest
 
 
@@ -68,6 +69,7 @@ class RequestRecord:
         model_seconds: in the model, without its waiting for windows of its inputs.
         send_seconds: encoding and sending, including rows that the model makes meanwhile.
         seconds: the whole request.
+        batch: the batch that the request was a part of; None without one.
     """
 
     __slots__ = (
@@ -75,6 +77,7 @@ class RequestRecord:
         "_head",
         "_raw_head",
         "_read",
+        "batch",
         "body_seconds",
         "bytes_in",
         "bytes_out",
@@ -114,6 +117,7 @@ class RequestRecord:
         self.model_seconds: float = 0.0
         self.send_seconds: float = 0.0
         self.seconds: float = 0.0
+        self.batch: BatchPlace | None = None
 
     @property
     def head(self) -> RequestHead | None:

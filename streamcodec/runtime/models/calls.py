@@ -15,7 +15,6 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from itertools import chain
-from threading import current_thread, main_thread
 from typing import Any, Protocol, TypeVar, cast
 
 import anyio
@@ -28,11 +27,16 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.json.values import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.heads.messages import HttpEvent
+from streamcodec.runtime.batches.queue import queue_of
+from streamcodec.runtime.models.ending import is_ending
 from streamcodec.runtime.models.pace import late_reply, run
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
+from streamcodec.runtime.observation import Observation
 from streamcodec.service import Inference, InferenceRequest, Reply, unavailable_reply
+from streamcodec.service.batches.joining import Failed
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.memory.lane import LaneInference
+from streamcodec.service.models.batching import QueueFullError
 from streamcodec.service.models.model import Outputs
 from streamcodec.service.request.windows import check_end, checked
 from streamcodec.transports import turns
@@ -97,14 +101,14 @@ class Caller:
         reply: Reply | None = None
         try:
             with time.limit() as scope:
-                if inference.resolved.is_async:
-                    work.has_begun = True
+                if inference.resolved.is_awaited:
+                    work.has_begun = inference.resolved.is_async
                     client = None if inference.is_windowed else watch(scope)
-                    reply = await self._await(inference, pull, client)
+                    reply = await self._await(inference, pull, client, work)
                 else:
                     reply = await self._in_worker(inference, time, pull)
                 self._time = time  # its rows have the same time limit
-        except NoThreadError as error:
+        except (NoThreadError, QueueFullError) as error:
             return unavailable_reply(str(error), retry_after=1)
         if reply is not None:
             await _leave_turn(inference)
@@ -140,7 +144,7 @@ class Caller:
 
         return await self._workers.run(time.work, partial(_run, inference, wait))
 
-    async def _await(self, inference: Inference, pull: AsyncPull, client: ClientWatch | None) -> Reply:
+    async def _await(self, inference: Inference, pull: AsyncPull, client: ClientWatch | None, work: Work) -> Reply:
         resolved = inference.resolved
         if isinstance(inference, LaneInference):
             try:
@@ -151,25 +155,47 @@ class Caller:
         header = request.header
         try:
             try:
-                outputs = resolved.checked(await _predicted(inference, request))
+                if resolved.model.batch is None:
+                    outcome: Outputs | Failed = resolved.checked(await _predicted(inference, request))
+                else:
+                    outcome = await self._in_batch(inference, request, work)
             finally:
                 if client is not None:
                     client.forget()
-            outputs = {
-                name: await _synchronous(value, name, header) if isinstance(value, Rows) else value
-                for name, value in outputs.items()
-            }
-            if isinstance(inference, LaneInference):
-                return await self._in_thread(partial(inference.reply, outputs, header))
-            if resolved.is_quick(outputs, header):
-                return inference.reply(outputs, header)
-            return await self._in_thread(partial(inference.reply, outputs, header))
-        except NoThreadError:
+            if isinstance(outcome, Failed):
+                return resolved.failure(outcome.error, header.id)
+            return await self._replied(inference, outcome, header)
+        except (NoThreadError, QueueFullError):
             raise
         except BaseException as error:
             if is_ending(error):
                 raise
             return resolved.failure(error, header.id)
+
+    async def _replied(self, inference: Inference, outputs: Outputs, header: RequestHeader) -> Reply:
+        """Make the reply, in a thread if that takes long."""
+        outputs = {
+            name: await _synchronous(value, name, header) if isinstance(value, Rows) else value
+            for name, value in outputs.items()
+        }
+        if not isinstance(inference, LaneInference) and inference.resolved.is_quick(outputs, header):
+            return inference.reply(outputs, header)
+        return await self._in_thread(partial(inference.reply, outputs, header))
+
+    async def _in_batch(self, inference: Inference, request: InferenceRequest, work: Work) -> Outputs | Failed:
+        """Wait until the model has been called with the rows of this request and of others."""
+        queue, watch = queue_of(inference.resolved.model), inference.watch
+        member = queue.member(request, self._reservation)
+        if watch is not None:
+            watch.call_begun(request)
+        try:
+            return await queue.call(member, inference.resolved.checked, self._workers)
+        finally:
+            work.has_begun = member.has_begun
+            if watch is not None:
+                if isinstance(watch, Observation):
+                    watch.batched(member.place)
+                watch.call_ended()
 
     async def _in_thread(self, function: Callable[[], _T]) -> _T:
         self._time.work = Work(self._reservation)
@@ -292,28 +318,6 @@ class _Time:
             return await pull()
         finally:
             scope.deadline = anyio.current_time() + left
-
-
-def is_ending(error: BaseException) -> bool:
-    """Whether an exception ends its task or the program. If not, the code of a model has raised it.
-
-    The cancel scopes tell whether a task is cancelled. The exception does not: a model that awaits something that was
-    cancelled elsewhere gets the same exception. If `GeneratorExit` closes a coroutine, no task is running. Ctrl-C is
-    raised in the main thread. If this thread runs the event loop, Ctrl-C looks the same as an exception of the model.
-    """
-    if isinstance(error, GeneratorExit):
-        return not _is_in_task()
-    if isinstance(error, KeyboardInterrupt):
-        return current_thread() is main_thread()
-    return isinstance(error, anyio.get_cancelled_exc_class()) and anyio.current_effective_deadline() == -math.inf
-
-
-def _is_in_task() -> bool:
-    try:
-        anyio.get_current_task()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:

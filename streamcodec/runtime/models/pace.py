@@ -14,8 +14,9 @@ from typing import Final, cast
 
 from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.runtime.observation import Observation
-from streamcodec.service import Inference, Reply, ResolvedHead, failure_reply
+from streamcodec.service import Inference, Model, Reply, ResolvedHead, failure_reply
 from streamcodec.service.models.quickness import STALL_SECONDS
+from streamcodec.service.request.inference import MAX_INLINE_BYTES
 from streamcodec.service.request.plan import Recipe
 
 _Usage = tuple[int, float]
@@ -64,6 +65,24 @@ def run_inline(inference: Inference, timeout: float) -> Reply:
         return inference.run()
     began, before = perf_counter(), _usage()
     return cast("Reply", _judged(inference.run(), inference.resolved, timeout, began, before))
+
+
+def may_run_batch_inline(model: Model, nbytes: int) -> bool:
+    """Whether a batch of so many bytes may run on an event loop; see `ResolvedHead.is_inline`."""
+    if model.is_async or model.is_inline is False:
+        return False
+    return (model.is_inline is True and nbytes <= MAX_INLINE_BYTES) or model.quickness.may_run_inline(nbytes)
+
+
+def run_batch(model: Model, nbytes: int, call: Callable[[], None], *, is_in_thread: bool) -> None:
+    """Call a model for a batch, and judge the time that this takes; `call` raises nothing."""
+    began, before = perf_counter(), _usage()
+    call()
+    now = perf_counter()
+    if is_in_thread:
+        model.quickness.ran_in_thread(nbytes, now - began, now, has_waited=_usage()[0] != before[0])
+    elif now - began > STALL_SECONDS and _is_its_own(before):
+        model.quickness.has_stalled(now - began, now)
 
 
 def run_at_once(

@@ -101,16 +101,39 @@ class Workers:
             with self._lock:
                 self._waiting[work] = None
             self._fill_places()
-            await work.event.wait()
+            await cast("Event", work.event).wait()
             while (pull := work.pull) is not None:
                 work.event = work.mailbox.event()
                 work.result = await _outcome(pull)
                 self._let_go_on(work)
                 await work.event.wait()
         except BaseException:
-            self._leave(work)
+            self.give_up(work)
             raise
         return cast("_T", work.take())
+
+    def start(self, work: Work, function: Callable[[], object], done: Callable[[], object]) -> None:
+        """Run a function in a thread, when one is free, while no task waits for it.
+
+        Args:
+            work: gives the result by `take`.
+            function: to be called.
+            done: called on this event loop when the function has ended, unless the work was given up.
+
+        Raises:
+            NoThreadError: no thread can be started; the function has not been called.
+        """
+        if self._abandoned:
+            self._forget_ended()
+        work.prepare(function, self._mailbox_here())
+        work.event = _Called(done)
+        try:
+            with self._lock:
+                self._waiting[work] = None
+            self._fill_places()
+        except BaseException:
+            self.give_up(work)
+            raise
 
     def wait(self, work: Work, event: Callable[[], Awaitable[_T]]) -> _T:
         """Wait for something that this thread needs to continue; other threads may work meanwhile.
@@ -219,7 +242,7 @@ class Workers:
         with suppress(NoThreadError):
             self._fill_places()
 
-    def _leave(self, work: Work) -> None:
+    def give_up(self, work: Work) -> None:
         """Stop waiting for work. If it has not begun, it never will; if it goes on, it is abandoned."""
         with self._lock:
             work.is_given_up = True
@@ -265,7 +288,7 @@ class Work:
     """
 
     mailbox: Mailbox
-    event: Event
+    event: Event | _Called
     may_go_on: Lock
     _context: Context
 
@@ -305,6 +328,16 @@ class Work:
         """Return the result, or raise the exception of the function."""
         result, self.result = self.result, None
         return _taken(result)
+
+
+class _Called:
+    """An event that nobody waits for: it calls a function instead."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+
+    def set(self) -> None:
+        self._function()
 
 
 class _Raised:

@@ -340,9 +340,13 @@ class Reservation:
         if self.nbytes:
             self._have(0)
 
+    def beside(self) -> Reservation:
+        """Return another reservation of the same budget, which has nothing."""
+        return Reservation(self._budget)
+
     def handed_over(self) -> Reservation:
         """Move the bytes to a new reservation, and return it."""
-        other = Reservation(self._budget)
+        other = self.beside()
         self.hand_to(other)
         return other
 

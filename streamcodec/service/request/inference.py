@@ -58,7 +58,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 _MANY_TENSORS: Final = 1000
 """So many are freed in one piece, which takes 0.4 ms."""
 
-_MAX_INLINE_BYTES: Final = 68 << 10
+MAX_INLINE_BYTES: Final = 68 << 10
 """A tensor of 64 KiB and its JSON header. The work on larger tensors may take long for an event loop."""
 
 _WHOLE_BYTES: Final = 64 << 10
@@ -120,13 +120,14 @@ class ResolvedHead:
         self.in_memory: bool = bool(head.fields.values(_TENSOR_NAME))
         self.is_planned: bool = is_planned and self.encoding is None and not self.in_memory
         self.is_async: bool = model.is_async
-        is_plain = self.encoding is None and model.windows is None and not self.is_async and not self.in_memory
+        self.is_awaited: bool = model.is_async or model.batch is not None
+        is_plain = self.encoding is None and model.windows is None and not self.is_awaited and not self.in_memory
         self._may_be_inline = is_plain and model.is_inline is not False
-        self._max_declared_bytes = _MAX_INLINE_BYTES if model.is_inline else -1
+        self._max_declared_bytes = MAX_INLINE_BYTES if model.is_inline else -1
 
     def may_be_inline(self, nbytes: int) -> bool:
         """Whether a whole request of `nbytes` bytes may be answered on an event loop, now or later."""
-        return self._may_be_inline and nbytes <= _MAX_INLINE_BYTES
+        return self._may_be_inline and nbytes <= MAX_INLINE_BYTES
 
     def is_inline(self, nbytes: int, *, is_planned: bool = False) -> bool:
         """Whether a request of `nbytes` bytes can be answered now, and quickly enough for an event loop.
@@ -134,7 +135,7 @@ class ResolvedHead:
         Compressing is never quick enough. A larger request must be planned: its tensors are neither JSON nor BYTES nor
         BOOL, whose work grows with the size.
         """
-        if not self._may_be_inline or (nbytes > _MAX_INLINE_BYTES and not is_planned):
+        if not self._may_be_inline or (nbytes > MAX_INLINE_BYTES and not is_planned):
             return False
         is_quick = nbytes <= self._max_declared_bytes or self.model.quickness.may_run_inline(nbytes)
         return is_quick and (self.model.ready is None or self.model.is_ready)
@@ -231,7 +232,7 @@ class ResolvedHead:
             values = as_values(value)
             if self.classifies or not (forms.get(name, default) and _goes_as_it_is(values)):
                 nbytes += _written_bytes(values)
-        return nbytes <= _MAX_INLINE_BYTES
+        return nbytes <= MAX_INLINE_BYTES
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply from a model's outputs."""
@@ -534,7 +535,7 @@ def _goes_as_it_is(values: Encodable) -> bool:
 
 def _written_bytes(values: Encodable) -> int:
     """Return how many bytes must be processed to write an output."""
-    if not isinstance(values, np.ndarray) or not values.dtype.hasobject or values.nbytes > _MAX_INLINE_BYTES:
+    if not isinstance(values, np.ndarray) or not values.dtype.hasobject or values.nbytes > MAX_INLINE_BYTES:
         return values.nbytes
     return values.nbytes + sum(len(value) for value in values.flat if isinstance(value, bytes | str))
 

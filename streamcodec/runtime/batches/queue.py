@@ -1,0 +1,285 @@
+"""Queue: the requests to one model on one event loop: they wait, are called together, and get their outputs.
+
+The task of each request waits for its own outcome, within its own time limit. No task stands for the batch, unless the
+model is an `async def`: a timer closes it, a thread calls the model, and its end wakes the tasks.
+
+A request that leaves, because its client has left or its time is over, takes only its rows with it. If it is in a batch
+that is being called, its memory is kept until the call has ended. If all have left, the call is given up, and a new one
+may begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Any, Final, cast
+
+import anyio
+
+from streamcodec.runtime.models.ending import is_ending
+from streamcodec.runtime.models.pace import may_run_batch_inline, run_batch
+from streamcodec.runtime.models.threads import Event, Mailbox, current_loop
+from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
+from streamcodec.service import BatchPlace, InferenceRequest, Model, Reservation
+from streamcodec.service.batches.collector import Closed, Collector
+from streamcodec.service.batches.joining import Calls, Check, Failed, Member, calls, key_of
+from streamcodec.service.models.batching import Batch, QueueFullError
+from streamcodec.service.models.model import Outputs
+
+_STOPPED: Final = "the batch was ended from outside, as when a server stops"
+
+
+class QueuedMember(Member):
+    """A request whose task waits.
+
+    Attributes:
+        event: what the task waits for.
+        reservation: the memory of the request.
+        running: the call that it is a part of; None before.
+    """
+
+    __slots__ = ("event", "reservation", "running")
+
+    def __init__(self, request: InferenceRequest, event: Event, reservation: Reservation) -> None:
+        """Begin to wait."""
+        super().__init__(request)
+        self.event: Event = event
+        self.reservation: Reservation = reservation
+        self.running: _Running | None = None
+
+
+class _Running:
+    """One batch that is being called.
+
+    Attributes:
+        members: its requests.
+        memory: of the block of rows, and of requests that have left.
+        give_up: ends the call early.
+        is_over: whether it has ended, or was given up.
+    """
+
+    __slots__ = ("give_up", "is_over", "members", "memory")
+
+    def __init__(self, members: list[QueuedMember]) -> None:
+        self.members = members
+        self.memory = members[0].reservation.beside()
+        self.give_up: Callable[[], object] | None = None
+        self.is_over = False
+
+
+class Queue:
+    """The requests to one model on one event loop."""
+
+    def __init__(self, model: Model, loop: Any) -> None:  # noqa: ANN401 - as `current_loop` returns it
+        """Begin without requests."""
+        self._model = model
+        self._batch = cast("Batch", model.batch)
+        self._collector: Collector[QueuedMember] = Collector(self._batch)
+        self._mailbox = Mailbox(loop)
+        self._timer: float | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that wait."""
+        return self._collector.rows
+
+    async def call(self, member: QueuedMember, check: Check, workers: Workers) -> Outputs | Failed:
+        """Wait until the model has been called with a request.
+
+        Args:
+            member: the request; see `member`.
+            check: of what the model returns.
+            workers: the threads of the server.
+
+        Raises:
+            QueueFullError: too many rows wait.
+            NoThreadError: no thread can be started.
+        """
+        waiting = self._collector.put(member, key_of(member.request), member.rows, monotonic())
+        if waiting is None:
+            msg = f"{self._collector.rows} rows wait for model {self._model.name!r}, as many as may"
+            raise QueueFullError(msg)
+        start = partial(self._start, check=check, workers=workers)
+        if self._collector.is_ripe:
+            self._close(start, monotonic())
+        else:
+            self._set_timer(start)
+        try:
+            await member.event.wait()
+        except BaseException:
+            member.has_left = True
+            if not self._collector.remove(waiting) and member.running is not None:
+                self._left(member, member.running, start)
+            raise
+        member.running = None
+        outcome, member.outcome = member.outcome, None
+        if isinstance(outcome, Failed) and isinstance(outcome.error, NoThreadError):
+            raise outcome.error
+        return cast("Outputs | Failed", outcome)
+
+    def member(self, request: InferenceRequest, reservation: Reservation) -> QueuedMember:
+        """Return a request in the form in which it waits here."""
+        return QueuedMember(request, self._mailbox.event(), reservation)
+
+    def _set_timer(self, start: _Start) -> None:
+        """Have the next batch closed when its time comes."""
+        due = self._collector.due
+        if self._timer is None and due != float("inf"):
+            self._timer = due
+            _call_later(self._mailbox.loop, max(0.0, due - monotonic()), partial(self._is_due, start))
+
+    def _is_due(self, start: _Start) -> None:
+        due, self._timer = cast("float", self._timer), None
+        self._close(start, max(monotonic(), due))  # timers may come a little early
+
+    def _close(self, start: _Start, now: float) -> None:
+        while (closed := self._collector.take(now)) is not None:
+            start(closed)
+        self._set_timer(start)
+
+    def _start(self, closed: Closed[QueuedMember], check: Check, workers: Workers) -> None:
+        """Call the model for a batch."""
+        members = closed.items
+        running = _Running(members)
+        rows = sum([member.rows for member in members])
+        for index, (member, waited) in enumerate(zip(members, closed.waited, strict=True)):
+            member.running = running
+            member.place = BatchPlace(
+                rows=rows, requests=len(members), index=index, reason=closed.reason, waited=waited
+            )
+        nbytes = sum([array.nbytes for member in members for array in member.request.inputs.values()])
+        may_join = len(members) == 1 or running.memory.ask_at_once(nbytes)
+        work = calls(members, check, retry_alone=self._batch.retry_alone, may_join=may_join)
+        end = partial(self._ended, running, partial(self._start, check=check, workers=workers))
+        if self._model.is_async:
+            _spawn(self._mailbox.loop, self._tasks, partial(self._run_async, running, work, end))
+        elif may_run_batch_inline(self._model, nbytes):
+            run_batch(self._model, nbytes, partial(_drive, work, self._model, is_in_thread=False), is_in_thread=False)
+            end()
+        else:
+            self._start_in_thread(running, partial(self._in_thread, work, nbytes), end, workers)
+
+    def _start_in_thread(
+        self, running: _Running, function: Callable[[], None], end: Callable[[], None], workers: Workers
+    ) -> None:
+        work = Work(running.memory)
+
+        def give_up() -> None:
+            workers.give_up(work)  # if it has begun, it keeps the memory
+            running.memory.release()
+
+        running.give_up = give_up
+        try:
+            workers.start(work, function, end)
+        except NoThreadError as error:
+            for member in running.members:
+                member.outcome = Failed(error)
+            end()
+
+    def _in_thread(self, work: Calls, nbytes: int) -> None:
+        run_batch(self._model, nbytes, partial(_drive, work, self._model, is_in_thread=True), is_in_thread=True)
+
+    async def _run_async(self, running: _Running, work: Calls, end: Callable[[], None]) -> None:
+        try:
+            with anyio.CancelScope() as scope:
+                running.give_up = scope.cancel
+                await _drive_async(work, self._model)
+        finally:
+            end()
+
+    def _ended(self, running: _Running, start: _Start) -> None:
+        """Wake the tasks of a batch, and begin with the next one."""
+        running.memory.release()
+        if running.is_over:
+            return
+        running.is_over = True
+        running.give_up = None
+        self._collector.running -= 1
+        for member in running.members:
+            if member.outcome is None:
+                member.outcome = Failed(RuntimeError(_STOPPED))
+            member.event.set()
+        self._close(start, monotonic())
+
+    def _left(self, member: QueuedMember, running: _Running, start: _Start) -> None:
+        """Take a request out of a batch that is being called."""
+        if running.is_over:
+            return
+        member.reservation.hand_to(running.memory)
+        if all(other.has_left for other in running.members) and running.give_up is not None:
+            running.is_over = True
+            self._collector.running -= 1
+            running.give_up()
+            self._close(start, monotonic())
+
+
+_Start = Callable[[Closed[QueuedMember]], None]
+
+
+def queue_of(model: Model) -> Queue:
+    """Return the queue of a model on the current event loop."""
+    loop = current_loop()
+    queue = model.queues.get(loop)
+    if queue is None:
+        queue = model.queues[loop] = Queue(model, loop)
+    return cast("Queue", queue)
+
+
+def _drive(work: Calls, model: Model, *, is_in_thread: bool) -> None:
+    """Call a function as often as a batch needs."""
+    predict = cast("Callable[[InferenceRequest], object]", model.predict)
+    with suppress(StopIteration):
+        request = next(work)
+        while True:
+            returned: object
+            try:
+                returned = predict(request)
+            except KeyboardInterrupt as error:
+                if not is_in_thread:  # may be meant for the program
+                    raise
+                returned = Failed(error)
+            except BaseException as error:  # noqa: BLE001 - a model may raise anything, and must not end the server
+                returned = Failed(error)
+            request = work.send(returned)
+
+
+async def _drive_async(work: Calls, model: Model) -> None:
+    """Do the same for an `async def`."""
+    predict = cast("Callable[[InferenceRequest], Awaitable[object]]", model.predict)
+    with suppress(StopIteration):
+        request = next(work)
+        while True:
+            returned: object
+            try:
+                returned = await predict(request)
+            except BaseException as error:
+                if is_ending(error):
+                    raise
+                returned = Failed(error)
+            request = work.send(returned)
+
+
+def _call_later(loop: Any, seconds: float, function: Callable[[], None]) -> None:  # noqa: ANN401 - of `current_loop`
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        loop.call_later(seconds, function)
+        return
+
+    async def wait() -> None:
+        await anyio.sleep(seconds)
+        function()
+
+    sys.modules["trio"].lowlevel.spawn_system_task(wait)
+
+
+def _spawn(loop: Any, tasks: set[asyncio.Task[None]], function: Callable[[], Coroutine[Any, Any, None]]) -> None:  # noqa: ANN401 - as above
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        task = loop.create_task(function())
+        tasks.add(task)  # the event loop itself does not keep it
+        task.add_done_callback(tasks.discard)
+        return
+    sys.modules["trio"].lowlevel.spawn_system_task(function)

@@ -1,0 +1,1 @@
+"""Batches: requests of several clients that a model is called with together."""

@@ -1,0 +1,213 @@
+"""Serving batches: a real server, real clients at once, and what each of them gets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+from streamcodec import ErrorCode, RemoteProtocolError
+from streamcodec.client import Client, ServerError
+from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, RowError
+from streamcodec.service.models.model import Outputs
+from tests.server.programs import server_here
+from tests.waiting import until
+
+Array = np.ndarray[Any, Any]
+
+ALL = Batch(max_rows=8, max_delay=30.0)
+"""A batch that is closed when all of eight clients have come, however slow the machine is."""
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "trio"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Net:
+    """Doubles its input, and keeps the shapes that it was called with. It refuses what it is told to."""
+
+    def __init__(self, refuse: Callable[[Array], Outputs | None] = lambda _: None) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        self.headers: list[Any] = []
+        self._refuse = refuse
+
+    def __call__(self, request: InferenceRequest) -> Outputs:
+        x = request.inputs["x"]
+        self.shapes.append(x.shape)
+        self.headers.append(request.header)
+        outputs = self._refuse(x)
+        return {"y": x * 2} if outputs is None else outputs
+
+
+def _models(net: Net, batch: Batch, kind: str) -> ModelRegistry:
+    async def later(request: InferenceRequest) -> Outputs:
+        await anyio.lowlevel.checkpoint()
+        return net(request)
+
+    inline = {"inline": True, "thread": False}.get(kind)
+    return ModelRegistry.of(
+        [Model(name="net", predict=later if kind == "async" else net, batch=batch, is_inline=inline)]
+    )
+
+
+def _infer(address: tuple[str, int], x: Array, **options: Any) -> Array | ServerError:  # noqa: ANN401
+    with Client("http://{}:{}".format(*address)) as client:
+        try:
+            return client.infer("net", {"x": x}, **options)["y"]
+        except ServerError as error:
+            return error
+
+
+def _all(address: tuple[str, int], inputs: Sequence[Array]) -> list[Array | ServerError]:
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        return list(pool.map(lambda x: _infer(address, x), inputs))
+
+
+def _rows(*counts: int) -> list[Array]:
+    first = iter(range(1000))
+    return [np.array([[next(first)] * 3 for _ in range(count)], np.float32).reshape(count, 3) for count in counts]
+
+
+def _check(inputs: Sequence[Array], answers: Sequence[Array | ServerError], *, failed: Sequence[int] = ()) -> None:
+    for index, (x, y) in enumerate(zip(inputs, answers, strict=True)):
+        if index in failed:
+            assert isinstance(y, ServerError), index
+        else:
+            assert isinstance(y, np.ndarray), y
+            assert y.tolist() == (x * 2).tolist()
+
+
+@pytest.mark.parametrize("kind", ["thread", "inline", "async"])
+def test_the_rows_of_several_clients_are_one_call_and_each_gets_its_own(backend: str, kind: str) -> None:
+    net, inputs = Net(), _rows(1, 2, 1, 3, 1)
+    with server_here(_models(net, ALL, kind), backend=backend) as (_, address):
+        _check(inputs, _all(address, inputs))
+    assert net.shapes == [(8, 3)]
+    assert net.headers[0].id is None
+    assert net.headers[0].tensors[0].shape == (8, 3)
+
+
+@pytest.mark.parametrize("kind", ["thread", "inline", "async"])
+@pytest.mark.parametrize("delay", [0.0, 0.001])
+def test_one_client_alone_does_not_wait_for_others_for_ever(backend: str, kind: str, delay: float) -> None:
+    net, inputs = Net(), _rows(2)
+    with server_here(_models(net, Batch(max_delay=delay), kind), backend=backend) as (_, address):
+        _check(inputs, _all(address, inputs))
+        _check(inputs, _all(address, inputs))
+    assert net.shapes == [(2, 3)] * 2
+
+
+def test_requests_that_differ_do_not_go_together(backend: str) -> None:
+    net = Net()
+    inputs = [np.ones((2, 3), np.float32), np.ones((2, 4), np.float32), np.ones((2, 3), np.int32)]
+    batch = Batch(max_rows=4, max_delay=30.0)
+    with server_here(_models(net, batch, "thread"), backend=backend) as (_, address):
+        _check(inputs * 2, _all(address, inputs * 2))
+    assert sorted(net.shapes) == [(4, 3), (4, 3), (4, 4)]
+
+
+def _poison(x: Array) -> None:
+    if (x == 3).any():
+        raise ValueError("a row is poison")
+
+
+def _named(x: Array) -> None:
+    if bad := np.flatnonzero((x == 3).any(axis=1)).tolist():
+        raise RowError({row: ValueError("a row is poison") for row in bad})
+
+
+def _named_with_outputs(x: Array) -> None:
+    if bad := np.flatnonzero((x == 3).any(axis=1)).tolist():
+        raise RowError({row: ValueError("a row is poison") for row in bad}, {"y": x * 2})
+
+
+def _fewer(x: Array) -> Outputs:
+    return {"y": x[(x != 3).all(axis=1)] * 2}
+
+
+@pytest.mark.parametrize("kind", ["thread", "async"])
+@pytest.mark.parametrize(
+    ("refuse", "calls"),
+    [(_poison, 9), (_named, 2), (_named_with_outputs, 1), (_fewer, 9)],
+    ids=lambda value: str(value)[:12],
+)
+def test_an_input_that_the_model_refuses_fails_no_others(
+    backend: str, kind: str, refuse: Callable[[Array], Outputs | None], calls: int
+) -> None:
+    net, inputs = Net(refuse), _rows(*[1] * 8)
+    with server_here(_models(net, ALL, kind), backend=backend) as (_, address):
+        answers = _all(address, inputs)
+    _check(inputs, answers, failed=[3])
+    assert isinstance(answers[3], ServerError)
+    assert answers[3].status == 500
+    assert len(net.shapes) == calls
+
+
+def test_a_failed_call_is_not_tried_again_if_the_model_does_not_want_that(backend: str) -> None:
+    net, inputs = Net(_poison), _rows(*[1] * 8)
+    batch = Batch(max_rows=8, max_delay=30.0, retry_alone=False)
+    with server_here(_models(net, batch, "thread"), backend=backend) as (_, address):
+        _check(inputs, _all(address, inputs), failed=range(8))
+    assert len(net.shapes) == 1
+
+
+def test_an_error_of_the_protocol_keeps_its_status_and_belongs_to_one(backend: str) -> None:
+    def refuse(x: Array) -> None:
+        if (x == 3).any():
+            raise RemoteProtocolError("3 is not wanted", code=ErrorCode.MODEL_MISMATCH, status_hint=422)
+
+    net, inputs = Net(refuse), _rows(*[1] * 8)
+    with server_here(_models(net, ALL, "thread"), backend=backend) as (_, address):
+        answers = _all(address, inputs)
+    _check(inputs, answers, failed=[3])
+    assert isinstance(answers[3], ServerError)
+    assert answers[3].status == 422
+
+
+def test_more_rows_than_may_wait_are_told_to_come_back(backend: str) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def predict(request: InferenceRequest) -> Outputs:
+        entered.set()
+        assert go_on.wait(60)
+        return {"y": request.inputs["x"] * 2}
+
+    batch = Batch(max_rows=2, max_delay=0.0, max_queue_rows=2)
+    model = Model(name="net", predict=predict, batch=batch, is_inline=False)
+    first, second, third = _rows(1, 2, 1)
+    with server_here(ModelRegistry.of([model]), backend=backend) as (_, address), ThreadPoolExecutor(2) as pool:
+        running = pool.submit(_infer, address, first)
+        assert entered.wait(60)
+        waiting = pool.submit(_infer, address, second)
+        until(lambda: [queue.rows for queue in model.queues.values()] == [2])
+        refused = _infer(address, third)
+        go_on.set()
+        _check([first, second], [running.result(60), waiting.result(60)])
+    assert isinstance(refused, ServerError)
+    assert refused.status == 503
+    assert refused.headers["Retry-After"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        ({"x": np.ones((9, 3), np.float32)}, "9 rows, and the model takes 8"),
+        ({"x": np.float32(1)}, "no dimension for rows"),
+        ({"x": np.ones((2, 3)), "z": np.ones((3, 3))}, "3 rows, and the first one 2"),
+    ],
+)
+def test_what_cannot_be_a_part_of_a_batch_is_refused(inputs: dict[str, Array], text: str) -> None:
+    with (
+        server_here(_models(Net(), ALL, "thread")) as (_, address),
+        Client("http://{}:{}".format(*address)) as client,
+        pytest.raises(ServerError, match=text) as caught,
+    ):
+        client.infer("net", inputs)
+    assert caught.value.status == 400
