@@ -94,6 +94,11 @@ class Collector(Generic[_ItemT]):
         return len(self._waiting)
 
     @property
+    def oldest(self) -> Waiting[_ItemT] | None:
+        """The request that has waited for the longest time."""
+        return next(iter(self._waiting), None)
+
+    @property
     def is_ripe(self) -> bool:
         """Whether `take` returns a batch without waiting."""
         return bool(self._ripe) and self.running < self._batch.max_running

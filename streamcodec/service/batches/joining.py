@@ -92,21 +92,20 @@ def calls(members: Sequence[Member], check: Check, *, retry_alone: bool, may_joi
         may_join: whether there is memory to put them together; if not, each has a call of its own.
     """
     left = [*members]
-    if may_join or len(left) == 1:
-        error = yield from _together(left, check)
-        if error is None:
-            return
-        left = [member for member in left if member.outcome is None]
-        if len(left) == 1 == len(members) or not retry_alone:
+    if may_join or len(members) == 1:
+        error = yield from _together(members, check)
+        left = [member for member in members if member.outcome is None]
+        if error is not None and (len(members) == 1 or not retry_alone):
             for member in left:
                 member.outcome = Failed(error)
             return
         del error
     for member in left:
-        if not member.has_left:
-            error = yield from _together([member], check)
-            if error is not None:
-                member.outcome = Failed(error)
+        if member.has_left:
+            continue
+        error = yield from _together([member], check)
+        if error is not None and member.outcome is None:
+            member.outcome = Failed(error)
 
 
 def _together(members: Sequence[Member], check: Check) -> Generator[InferenceRequest, object, BaseException | None]:
@@ -159,14 +158,14 @@ def _joined(members: Sequence[Member]) -> InferenceRequest:
     for member in members:
         member.has_begun = True
     rows = sum([member.rows for member in members])
-    tensors = tuple([_spec(tensor, rows) for tensor in first.header.tensors])
+    tensors = tuple([_spec(tensor, rows, inputs[tensor.name]) for tensor in first.header.tensors])
     header = RequestHeader(tensors=tensors, parameters=_kept(first.header.parameters))
     return replaced(first, inputs=inputs, header=header)
 
 
-def _spec(tensor: TensorSpec, rows: int) -> TensorSpec:
-    nbytes = tensor.nbytes // (tensor.shape[0] or 1) * rows
+def _spec(tensor: TensorSpec, rows: int, array: _Array) -> TensorSpec:
     shape = (rows, *tensor.shape[1:])
+    nbytes = 0 if array.dtype.hasobject else array.nbytes
     return replaced(tensor, shape=shape, nbytes=nbytes, offset=None, data=None, parameters=_kept(tensor.parameters))
 
 

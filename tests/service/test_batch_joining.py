@@ -1,0 +1,302 @@
+"""Joining: each request gets what it would have got alone, whatever the model makes of the batch."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcodec import (
+    DATATYPES,
+    Elements,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestedOutput,
+    RequestHeader,
+    Rows,
+    TensorSpec,
+    Windows,
+)
+from streamcodec.engine.record import replaced
+from streamcodec.service import Batch, InferenceRequest, Model, RowError, TensorMetadata
+from streamcodec.service.batches import joining
+from streamcodec.service.batches.joining import Failed, Member, calls, key_of
+from streamcodec.service.models.model import Outputs
+
+Array = np.ndarray[Any, Any]
+
+Predict = Callable[[Array], Any]
+
+BAD = 13.0
+"""A value that the models here refuse."""
+
+
+def _unused(request: InferenceRequest) -> Outputs:
+    raise AssertionError(request)
+
+
+def request_of(*arrays: Array, parameters: Mapping[str, Any] | None = None, **options: Any) -> InferenceRequest:  # noqa: ANN401
+    names = [f"x{index}" for index in range(len(arrays))]
+    datatype = {"f": DATATYPES["FP32"], "O": DATATYPES["BYTES"]}
+    tensors = tuple(
+        TensorSpec(name=name, datatype=datatype[x.dtype.kind], shape=x.shape, nbytes=x.nbytes, **options)
+        for name, x in zip(names, arrays, strict=True)
+    )
+    header = RequestHeader(tensors=tensors, id="1", outputs=(RequestedOutput(name="y"),), parameters=parameters or {})
+    return InferenceRequest(
+        inputs=dict(zip(names, arrays, strict=True)), header=header, model_name="m", model_version="1"
+    )
+
+
+def check(outputs: object) -> Any:  # noqa: ANN401 - the model's
+    if not isinstance(outputs, dict):
+        raise LocalProtocolError("no mapping")
+    return outputs
+
+
+def run(
+    predict: Predict,
+    arrays: Sequence[Array],
+    *,
+    retry_alone: bool = True,
+    may_join: bool = True,
+    left: Sequence[int] = (),
+) -> tuple[list[Any], list[int]]:
+    """Return the outcome of each request, and the rows of each call."""
+    members = [Member(request_of(x)) for x in arrays]
+    for index in left:
+        members[index].has_left = True
+    work = calls(members, check, retry_alone=retry_alone, may_join=may_join)
+    shapes, returned = [], None
+    while True:
+        try:
+            request = work.send(returned)
+        except StopIteration:
+            break
+        x = request.inputs["x0"]
+        assert request.header.tensors[0].shape == x.shape
+        assert request.header.tensors[0].nbytes == x.nbytes or x.dtype.hasobject
+        assert request.header.id is None
+        assert request.header.outputs is None
+        shapes.append(len(x))
+        try:
+            returned = predict(x)
+        except Exception as error:  # noqa: BLE001 - as the drivers do
+            returned = Failed(error)
+    return [member.outcome for member in members], shapes
+
+
+def _raise(x: Array) -> Any:  # noqa: ANN401
+    if (x == BAD).any():
+        raise ValueError("bad")
+    return {"y": x * 2, "n": [row.sum() for row in x]}
+
+
+def _name(x: Array) -> Any:  # noqa: ANN401
+    if rows := np.flatnonzero((x == BAD).any(axis=1)).tolist():
+        raise RowError({row: ValueError("bad") for row in rows})
+    return {"y": x * 2, "n": [row.sum() for row in x]}
+
+
+def _name_the_first(x: Array) -> Any:  # noqa: ANN401
+    if rows := np.flatnonzero((x == BAD).any(axis=1)).tolist():
+        raise RowError({rows[0]: ValueError("bad")})
+    return {"y": x * 2, "n": [row.sum() for row in x]}
+
+
+def _name_with_outputs(x: Array) -> Any:  # noqa: ANN401
+    outputs: dict[str, Any] = {"y": x * 2, "n": [row.sum() for row in x]}
+    if rows := np.flatnonzero((x == BAD).any(axis=1)).tolist():
+        raise RowError({row: ValueError("bad") for row in rows}, outputs)
+    return outputs
+
+
+def _leave_out(x: Array) -> Any:  # noqa: ANN401
+    good = x[(x != BAD).all(axis=1)]
+    return {"y": good * 2, "n": good.sum(axis=1)}
+
+
+def _name_wrongly(x: Array) -> Any:  # noqa: ANN401
+    if (x == BAD).any():
+        raise RowError({1000: ValueError("bad")}, {"y": x * 2})
+    return {"y": x * 2, "n": x.sum(axis=1)}
+
+
+def _name_with_few_outputs(x: Array) -> Any:  # noqa: ANN401
+    if rows := np.flatnonzero((x == BAD).any(axis=1)).tolist():
+        raise RowError({rows[0]: ValueError("bad")}, {"y": x[:0]})
+    return {"y": x * 2, "n": x.sum(axis=1)}
+
+
+MODELS = [_raise, _name, _name_the_first, _name_with_outputs, _leave_out, _name_wrongly, _name_with_few_outputs]
+
+requests = st.lists(st.lists(st.sampled_from([1.0, 2.0, 3.0, BAD]), min_size=0, max_size=3), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("predict", MODELS)
+@given(rows=requests, may_join=st.booleans(), seed=st.integers(0, 5))
+def test_each_gets_what_it_would_have_got_alone(
+    predict: Predict, rows: list[list[float]], may_join: bool, seed: int
+) -> None:
+    arrays = [np.array([[value] * 2 for value in each], np.float32).reshape(len(each), 2) for each in rows]
+    left = [seed] if seed < len(arrays) else []
+    together, shapes = run(predict, arrays, may_join=may_join, left=left)
+    for index, (x, outcome) in enumerate(zip(arrays, together, strict=True)):
+        if index in left:
+            continue
+        [alone], _ = run(predict, [x])
+        if isinstance(alone, Failed):
+            assert isinstance(outcome, Failed)
+            assert type(outcome.error) is type(alone.error)
+        else:
+            assert {name: array.tolist() for name, array in outcome.items()} == {
+                name: array.tolist() for name, array in alone.items()
+            }
+    assert len(shapes) <= 2 * len(arrays) + 1, "a request is called at most twice, but for named ones"
+
+
+def test_outputs_are_views_of_those_of_the_batch() -> None:
+    whole = np.arange(6, dtype=np.float32).reshape(3, 2)
+    outcomes, shapes = run(lambda _: {"y": whole}, [np.ones((1, 2), np.float32), np.ones((2, 2), np.float32)])
+    assert shapes == [3]
+    assert all(np.shares_memory(outcome["y"], whole) for outcome in outcomes)
+
+
+def test_a_request_alone_is_not_copied() -> None:
+    x = np.ones((2, 2), np.float32)
+    [outcome], _ = run(lambda rows: {"y": rows}, [x])
+    assert np.shares_memory(outcome["y"], x)
+
+
+def test_without_a_second_try_all_have_the_error_of_the_batch() -> None:
+    outcomes, shapes = run(_raise, [np.full((1, 2), value, np.float32) for value in (1.0, BAD)], retry_alone=False)
+    assert shapes == [2]
+    assert all(isinstance(outcome, Failed) for outcome in outcomes)
+
+
+def test_texts_go_together_too() -> None:
+    words = [np.array([[b"a"], [b"b"]], object), np.array([[b"c"]], object)]
+    outcomes, shapes = run(lambda x: {"y": Elements(x)}, words)
+    assert shapes == [3]
+    assert [outcome["y"].tolist() for outcome in outcomes] == [[[b"a"], [b"b"]], [[b"c"]]]
+
+
+@pytest.mark.parametrize(
+    "outputs", [{"y": Rows("FP32", (1, 1), [np.ones((1, 1), np.float32)])}, {"y": np.float32(1)}, {"y": 1}, None]
+)
+def test_what_cannot_be_cut_is_a_failure_alone_too(outputs: Any) -> None:  # noqa: ANN401
+    [outcome], _ = run(lambda _: outputs, [np.ones((1, 2), np.float32)])
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, LocalProtocolError)
+
+
+def test_without_memory_for_the_block_each_has_a_call_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> Array:
+        raise MemoryError
+
+    monkeypatch.setattr(joining, "aligned_bytes", fail)
+    outcomes, shapes = run(_raise, [np.ones((1, 2), np.float32)] * 3)
+    assert shapes == [1, 1, 1]
+    assert not any(isinstance(outcome, Failed) for outcome in outcomes)
+
+
+def test_what_a_model_can_see_has_to_agree() -> None:
+    x, wide = np.ones((1, 2), np.float32), np.ones((1, 3), np.float32)
+    same = key_of(request_of(x))
+    assert same == key_of(request_of(np.ones((5, 2), np.float32)))
+    assert same == key_of(request_of(x, parameters={"binary_data_output": True}))
+    others = [
+        request_of(wide),
+        request_of(x, x),
+        request_of(x, parameters={"k": 1}),
+        request_of(x, parameters={"k": True}),
+    ]
+    assert len({same, *map(key_of, others)}) == 5
+
+
+def test_a_model_sees_the_parameters_that_agree() -> None:
+    parameters = {"k": 1, "binary_data_output": True}
+    members = [Member(request_of(np.ones((1, 2), np.float32), parameters=parameters)) for _ in range(2)]
+    request = next(calls(members, check, retry_alone=True))
+    assert request.header.parameters == {"k": 1}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_rows": 0},
+        {"max_rows": 1.5},
+        {"max_delay": -1.0},
+        {"max_delay": float("nan")},
+        {"max_delay": "2ms"},
+        {"preferred_rows": 8},
+        {"preferred_rows": (65,)},
+        {"max_queue_rows": 63},
+        {"max_running": 0},
+    ],
+)
+def test_values_that_no_batch_can_have_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(LocalProtocolError):
+        Batch(**options)
+
+
+@pytest.mark.parametrize("errors", [[ValueError()], {}, {0: "bad"}, {"0": ValueError()}])
+def test_a_row_error_names_rows_and_exceptions(errors: Any) -> None:  # noqa: ANN401
+    with pytest.raises(LocalProtocolError):
+        RowError(errors)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"shared_inputs": True}, "shared_inputs"),
+        ({"batch": {"max_rows": 64}}, "the batch of model 'm' is a Batch"),
+        ({"inputs": (TensorMetadata("x", "FP32", ()),)}, "'x' of model 'm' has shape \\(\\)"),
+    ],
+)
+def test_a_model_that_cannot_have_batches_is_refused(options: dict[str, Any], text: str) -> None:
+    made: dict[str, Any] = {"name": "m", "predict": _unused, "batch": Batch(), **options}
+    with pytest.raises(LocalProtocolError, match=text):
+        Model(**made)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "path"),
+    [
+        ([], "$.inputs"),
+        ([()], "$.inputs[0].shape"),
+        ([(2, 3), ()], "$.inputs[1].shape"),
+        ([(2, 3), (3, 3)], "$.inputs[1].shape"),
+        ([(3, 3)], "$.inputs[0].shape"),
+    ],
+)
+def test_a_request_that_cannot_be_a_part_of_a_batch_is_refused_by_its_header(
+    shapes: Sequence[tuple[int, ...]], path: str
+) -> None:
+    header = request_of(*[np.ones(shape, np.float32) for shape in shapes]).header
+    model = Model(name="m", predict=_unused, batch=Batch(max_rows=2))
+    with pytest.raises(RemoteProtocolError) as caught:
+        model.check(header)
+    assert caught.value.path == path
+
+
+def test_a_request_that_fits_is_accepted_and_the_model_is_batching() -> None:
+    model = Model(name="m", predict=_unused, batch=Batch(max_rows=2), outputs=(TensorMetadata("y", "FP32", (-1, 2)),))
+    model.check(replaced(request_of(np.ones((2, 3), np.float32)).header, outputs=None))
+    assert model.is_batching
+
+
+def test_a_copy_of_a_model_in_another_process_has_queues_of_its_own() -> None:
+    model = Model(name="m", predict=_unused, batch=Batch())
+    model.queues[joining] = 1
+    assert not pickle.loads(pickle.dumps(model)).queues  # noqa: S301 - our own
+
+
+def test_windows_cannot_be_put_together() -> None:
+    with pytest.raises(LocalProtocolError, match="windows"):
+        Model(name="m", predict=_unused, batch=Batch(), windows=Windows())
