@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from streamcodec import LocalProtocolError
 from streamcodec.service import (
     ANY_SIZE,
+    Batch,
     InferenceRequest,
     Listing,
     Model,
     ModelRegistry,
+    ModelStatistics,
     Service,
     TensorMetadata,
     demo_models,
@@ -190,6 +193,24 @@ def _listed(service: Service, target: str) -> list[tuple[str, str]]:
     return [(entry["name"], entry["version"]) for entry in get(service, target).document["model_stats"]]
 
 
+def test_a_batch_is_one_execution_and_counted_by_its_rows() -> None:
+    statistics = ModelStatistics()
+    for own, batch in ((1, 4), (3, 0), (4, 4), (2, None)):
+        statistics.count(
+            is_success=True, waiting=1.0, body=2.0, model=3.0, send=4.0, ended=0.0, batch_size=own, batch=batch
+        )
+    document = statistics.document("m", "1")
+    assert (document["inference_count"], document["execution_count"]) == (10, 3)
+    assert document["batch_stats"] == [
+        {
+            "batch_size": 4,
+            "compute_input": {"count": 2, "ns": 4_000_000_000},
+            "compute_infer": {"count": 2, "ns": 6_000_000_000},
+            "compute_output": {"count": 2, "ns": 8_000_000_000},
+        }
+    ]
+
+
 def test_statistics_are_of_one_version_of_all_versions_or_of_all_models() -> None:
     service = _service(DECLARED, Model(name="other", predict=_inputs))
     assert _listed(service, "/v2/models/m/versions/1/stats") == [("m", "1")]
@@ -297,3 +318,17 @@ def test_one_that_is_required_is_missed_behind_an_optional_one() -> None:
 def test_an_output_is_never_optional() -> None:
     with pytest.raises(LocalProtocolError, match="output 'y' of model 'm' is optional, which only inputs can be"):
         Model(name="m", predict=_inputs, outputs=(TensorMetadata("y", "FP32", (2,), optional=True),))
+
+
+def test_the_configuration_of_a_batch_is_that_of_triton() -> None:
+    """With `max_batch_size`, the `dims` are those of one row."""
+    batch = Batch(max_rows=8, max_delay=0.0005, preferred_rows=(4, 8), max_queue_rows=100)
+    service = _service(replace(DECLARED, outputs=None, batch=batch))
+    document = get(service, "/v2/models/m/config").document
+    assert (document["max_batch_size"], document["input"][0]["dims"], document["input"][1]["dims"]) == (8, [3], [])
+    assert document["dynamic_batching"] == {
+        "preferred_batch_size": [4, 8],
+        "max_queue_delay_microseconds": 500,
+        "preserve_ordering": False,
+        "default_queue_policy": {"max_queue_size": 100},
+    }

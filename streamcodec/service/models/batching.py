@@ -127,6 +127,8 @@ class BatchPlace:
 
     rows: int
     """Rows of the batch."""
+    own_rows: int
+    """Of them, those of this request."""
     requests: int
     """Requests in it."""
     index: int

@@ -26,6 +26,7 @@ class StatisticsObserver(Observer):
         if request.model is None or request.version is None or request.method != "POST":
             return
         statistics = self._models.statistics(request.model, request.version)
+        place = request.batch
         if statistics is not None:
             statistics.count(
                 is_success=request.status == _OK,
@@ -34,4 +35,6 @@ class StatisticsObserver(Observer):
                 model=request.model_seconds,
                 send=request.send_seconds,
                 ended=request.started + request.seconds,
+                batch_size=1 if place is None else place.own_rows,
+                batch=None if place is None else place.rows * (place.index == 0),
             )

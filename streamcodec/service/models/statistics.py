@@ -1,6 +1,9 @@
 """Statistics: the counters of one model and version, in the terms of Triton's statistics extension.
 
 Each request that has ended is counted by one call. This room has no clock: its caller, the server, gives all times.
+
+Without batches, each request is one execution. A batch is counted with its first request, whose times are those of all:
+the requests of a batch run at the same time.
 """
 
 from __future__ import annotations
@@ -14,11 +17,24 @@ _MILLISECONDS: Final = 1_000
 class ModelStatistics:
     """Counts the requests for one model and version. Only one thread at a time may use it: that of the event loop."""
 
-    __slots__ = ("_body", "_ended", "_failed", "_failures", "_inferences", "_model", "_send", "_successes", "_waiting")
+    __slots__ = (
+        "_batches",
+        "_body",
+        "_ended",
+        "_executions",
+        "_failed",
+        "_failures",
+        "_inferences",
+        "_model",
+        "_send",
+        "_successes",
+        "_waiting",
+    )
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self._successes = self._failures = self._inferences = 0
+        self._successes = self._failures = self._inferences = self._executions = 0
+        self._batches: dict[int, list[float]] = {}
         self._waiting = self._body = self._model = self._send = self._failed = self._ended = 0.0
 
     def count(
@@ -31,6 +47,7 @@ class ModelStatistics:
         send: float,
         ended: float,
         batch_size: int = 1,
+        batch: int | None = None,
     ) -> None:
         """Count a request that has ended. For a failed request, Triton counts only its total time.
 
@@ -42,12 +59,18 @@ class ModelStatistics:
             send: seconds in which the answer was made and sent.
             ended: the current time, in seconds since 1970.
             batch_size: inferences in the request.
+            batch: rows of the batch, if the request was the first one in it; 0 for others in it, None without a batch.
         """
         if not is_success:
             self._failures += 1
             self._failed += waiting + body + model + send
             return
         self._successes += 1
+        self._executions += batch != 0
+        if batch:
+            counted = self._batches.setdefault(batch, [0, 0.0, 0.0, 0.0])
+            for index, value in enumerate((1, body, model, send)):
+                counted[index] += value
         self._inferences += batch_size
         self._waiting += waiting
         self._body += body
@@ -58,8 +81,7 @@ class ModelStatistics:
     def document(self, name: str, version: str) -> dict[str, Any]:
         """Return the counters in the form of Triton's extension.
 
-        One request is one execution, because requests are not joined into batches here. There is no cache, and nothing
-        is counted by the size of a batch.
+        There is no cache. `batch_stats` are those of models with a `Batch`.
         """
         successes = self._successes
         total = self._waiting + self._body + self._model + self._send
@@ -68,7 +90,7 @@ class ModelStatistics:
             "version": version,
             "last_inference": round(self._ended * _MILLISECONDS),
             "inference_count": self._inferences,
-            "execution_count": successes,
+            "execution_count": self._executions,
             "inference_stats": {
                 "success": _span(successes, total),
                 "fail": _span(self._failures, self._failed),
@@ -79,7 +101,15 @@ class ModelStatistics:
                 "cache_hit": _span(0, 0.0),
                 "cache_miss": _span(0, 0.0),
             },
-            "batch_stats": [],
+            "batch_stats": [
+                {
+                    "batch_size": size,
+                    "compute_input": _span(int(count), body),
+                    "compute_infer": _span(int(count), model),
+                    "compute_output": _span(int(count), send),
+                }
+                for size, (count, body, model, send) in sorted(self._batches.items())
+            ],
         }
 
 
