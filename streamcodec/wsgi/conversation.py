@@ -8,6 +8,7 @@ from streamcodec.embedding.atonce import Opened
 from streamcodec.embedding.request import ServiceRequest, Step
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.heads.messages import HttpEvent, RequestHead
+from streamcodec.runtime.batches.threads import run_in_batch
 from streamcodec.runtime.models.pace import run
 from streamcodec.runtime.observation import BODY, MODEL, Observation
 from streamcodec.runtime.options import ServerOptions
@@ -42,7 +43,10 @@ def converse(
         reader = ThreadReader(request, stream, options)
         pull = partial(_pull, reader, observation)
         while reader.next_step() is Step.CALL and request.inference is not None:
-            request.answer(run(request.inference, pull))
+            if request.inference.resolved.model.batch is None:
+                request.answer(run(request.inference, pull))
+            else:
+                request.answer(run_in_batch(request.inference, request.reservation))
     except (MessageError, MemoryError) as error:
         request.fail(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,25 @@ import anyio.lowlevel
 import numpy as np
 import pytest
 
-from streamcodec import ErrorCode, RemoteProtocolError
+from streamcodec import ErrorCode, RemoteProtocolError, wsgi
 from streamcodec.client import Client, ServerError
-from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, RowError
+from streamcodec.server import ServerOptions
+from streamcodec.service import (
+    Batch,
+    InferenceRequest,
+    Model,
+    ModelRegistry,
+    Observer,
+    RequestRecord,
+    RowError,
+    Service,
+    StatisticsObserver,
+)
 from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
+from tests.server.wire import Wire, head, infer_request
 from tests.waiting import until
+from tests.wsgi.requests import ask, environ_of, message_of
 
 Array = np.ndarray[Any, Any]
 
@@ -211,3 +225,137 @@ def test_what_cannot_be_a_part_of_a_batch_is_refused(inputs: dict[str, Array], t
     ):
         client.infer("net", inputs)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("kind", ["thread", "inline"])
+def test_under_wsgi_the_threads_of_requests_wait_for_each_other(kind: str) -> None:
+    net, inputs = Net(), _rows(*[1] * 8)
+    app = wsgi.App(Service(_models(net, ALL, kind)))
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda x: _ask(app, x), inputs))
+    _check(inputs, answers)
+    assert net.shapes == [(8, 3)]
+
+
+def test_under_wsgi_a_request_alone_waits_for_its_time_only() -> None:
+    net, inputs = Net(_poison), _rows(2, 2)
+    app = wsgi.App(Service(_models(net, Batch(max_delay=0.001), "thread")))
+    assert [_ask(app, x).tolist() for x in inputs[:1]] == [(inputs[0] * 2).tolist()]
+    assert ask(app, environ_of(message_of(inputs[1]), "/v2/models/net/infer")).status == 500
+    assert net.shapes == [(2, 3)] * 2
+
+
+def test_under_wsgi_more_rows_than_may_wait_are_told_to_come_back() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def predict(request: InferenceRequest) -> Outputs:
+        entered.set()
+        assert go_on.wait(60)
+        return {"y": request.inputs["x"] * 2}
+
+    model = Model(name="net", predict=predict, batch=Batch(max_rows=2, max_delay=0.0, max_queue_rows=2))
+    app = wsgi.App(Service(ModelRegistry.of([model])))
+    first, second, third = _rows(1, 2, 1)
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(_ask, app, first)
+        assert entered.wait(60)
+        waiting = pool.submit(_ask, app, second)
+        until(lambda: [queue.rows for queue in model.queues.values()] == [2])
+        refused = ask(app, environ_of(message_of(third), "/v2/models/net/infer"))
+        go_on.set()
+        _check([first, second], [running.result(60), waiting.result(60)])
+    assert (refused.status, refused.fields["Retry-After"]) == (503, "1")
+
+
+def _ask(app: wsgi.App, x: Array) -> Array:
+    message = message_of(x, parameters={"binary_data_output": True})
+    return ask(app, environ_of(message, "/v2/models/net/infer")).outputs["y"]
+
+
+class Kept(Observer):
+    """Keeps the records of requests for models."""
+
+    def __init__(self) -> None:
+        self.records: list[RequestRecord] = []
+
+    def request_ended(self, request: RequestRecord) -> None:
+        self.records.append(request)
+
+
+def test_observers_and_statistics_tell_the_batch(backend: str) -> None:
+    net, inputs, kept = Net(), _rows(1, 2, 5), Kept()
+    models = _models(net, ALL, "thread")
+    observers = [kept, StatisticsObserver(models)]
+    with server_here(models, backend=backend, observer=observers) as (_, address):
+        _check(inputs, _all(address, inputs))
+        until(lambda: len(kept.records) == 3)
+        with Wire(address) as wire:
+            document = json.loads(wire.send(head("/v2/models/net/stats", method="GET")).response().body)
+    places = sorted(
+        [record.batch for record in kept.records if record.batch is not None], key=lambda place: place.index
+    )
+    assert [(place.rows, place.requests, place.index, place.reason) for place in places] == [
+        (8, 3, index, "full") for index in range(3)
+    ]
+    assert sorted(place.own_rows for place in places) == [1, 2, 5]
+    for record in kept.records[:3]:
+        assert record.batch is not None
+        assert record.waiting_seconds >= record.batch.waited
+        assert record.model_seconds >= 0
+    [counted] = document["model_stats"]
+    assert (counted["inference_count"], counted["execution_count"]) == (8, 1)
+    assert [(batch["batch_size"], batch["compute_infer"]["count"]) for batch in counted["batch_stats"]] == [(8, 1)]
+
+
+def test_a_client_that_leaves_takes_only_its_rows_with_it(backend: str) -> None:
+    net, inputs = Net(), _rows(*[1] * 8)
+    models = _models(net, ALL, "thread")
+    queues = models.find("net", None).queues
+    with server_here(models, backend=backend) as (_, address), ThreadPoolExecutor(8) as pool:
+        seven = [pool.submit(_infer, address, x) for x in inputs[:6]]
+        with Wire(address) as wire:
+            wire.send(infer_request("net", count=1))
+            until(lambda: [queue.rows for queue in queues.values()] == [7])
+        until(lambda: [queue.rows for queue in queues.values()] == [6])
+        seven += [pool.submit(_infer, address, x) for x in _rows(2)]
+        answers = [waiting.result(60) for waiting in seven]
+    _check([*inputs[:6], *_rows(2)], answers)
+    assert net.shapes == [(8, 3)]
+
+
+@pytest.mark.parametrize("kind", ["thread", "async"])
+def test_a_call_that_takes_too_long_is_given_up_and_others_go_on(backend: str, kind: str) -> None:
+    """The time limit is that of each request; a call is given up when nobody waits for it any more."""
+    go_on, calls = threading.Event(), list[int]()
+
+    def predict(request: InferenceRequest) -> Outputs:
+        calls.append(len(request.inputs["x"]))
+        if len(calls) == 1:
+            assert go_on.wait(60)
+        return {"y": request.inputs["x"] * 2}
+
+    async def later(request: InferenceRequest) -> Outputs:
+        calls.append(len(request.inputs["x"]))
+        if len(calls) == 1:
+            await anyio.sleep_forever()
+        return {"y": request.inputs["x"] * 2}
+
+    batch = Batch(max_rows=2, max_delay=30.0)
+    model = Model(name="net", predict=later if kind == "async" else predict, batch=batch, is_inline=False)
+    options = ServerOptions(model_timeout=1.0)
+    with server_here(ModelRegistry.of([model]), options, backend=backend) as (server, address):
+        late = _all(address, _rows(1, 1))
+        inputs = _rows(1, 1)
+        _check(inputs, _all(address, inputs))
+        go_on.set()
+        until(lambda: server.load().unfinished_calls == 0 and server.load().reserved_bytes == 0)
+    assert [answer.status for answer in late if isinstance(answer, ServerError)] == [504, 504]
+    assert calls == [2, 2]
+
+
+def test_a_request_whose_batch_never_begins_is_told_to_come_back() -> None:
+    batch = Batch(max_rows=2, max_delay=30.0)
+    with server_here(_models(Net(), batch, "thread"), ServerOptions(model_timeout=0.05)) as (_, address):
+        answer = _infer(address, np.ones((1, 3), np.float32))
+    assert isinstance(answer, ServerError)
+    assert answer.status == 503

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
 from functools import partial
 from time import monotonic
 from typing import Any, Final, cast
 
 import anyio
 
-from streamcodec.runtime.models.ending import is_ending
+from streamcodec.runtime.batches.driving import bytes_of, drive, drive_async, tell_places
 from streamcodec.runtime.models.pace import may_run_batch_inline, run_batch
 from streamcodec.runtime.models.threads import Event, Mailbox, current_loop
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
-from streamcodec.service import BatchPlace, InferenceRequest, Model, Reservation
+from streamcodec.service import InferenceRequest, Model, Reservation
 from streamcodec.service.batches.collector import Closed, Collector
 from streamcodec.service.batches.joining import Calls, Check, Failed, Member, calls, key_of
 from streamcodec.service.models.batching import Batch, QueueFullError
@@ -146,20 +145,17 @@ class Queue:
         """Call the model for a batch."""
         members = closed.items
         running = _Running(members)
-        rows = sum([member.rows for member in members])
-        for index, (member, waited) in enumerate(zip(members, closed.waited, strict=True)):
+        for member in members:
             member.running = running
-            member.place = BatchPlace(
-                rows=rows, requests=len(members), index=index, reason=closed.reason, waited=waited
-            )
-        nbytes = sum([array.nbytes for member in members for array in member.request.inputs.values()])
+        tell_places(closed)
+        nbytes = bytes_of(members)
         may_join = len(members) == 1 or running.memory.ask_at_once(nbytes)
         work = calls(members, check, retry_alone=self._batch.retry_alone, may_join=may_join)
         end = partial(self._ended, running, partial(self._start, check=check, workers=workers))
         if self._model.is_async:
             _spawn(self._mailbox.loop, self._tasks, partial(self._run_async, running, work, end))
         elif may_run_batch_inline(self._model, nbytes):
-            run_batch(self._model, nbytes, partial(_drive, work, self._model, is_in_thread=False), is_in_thread=False)
+            run_batch(self._model, nbytes, partial(drive, work, self._model, is_in_thread=False), is_in_thread=False)
             end()
         else:
             self._start_in_thread(running, partial(self._in_thread, work, nbytes), end, workers)
@@ -182,13 +178,13 @@ class Queue:
             end()
 
     def _in_thread(self, work: Calls, nbytes: int) -> None:
-        run_batch(self._model, nbytes, partial(_drive, work, self._model, is_in_thread=True), is_in_thread=True)
+        run_batch(self._model, nbytes, partial(drive, work, self._model, is_in_thread=True), is_in_thread=True)
 
     async def _run_async(self, running: _Running, work: Calls, end: Callable[[], None]) -> None:
         try:
             with anyio.CancelScope() as scope:
                 running.give_up = scope.cancel
-                await _drive_async(work, self._model)
+                await drive_async(work, self._model)
         finally:
             end()
 
@@ -228,40 +224,6 @@ def queue_of(model: Model) -> Queue:
     if queue is None:
         queue = model.queues[loop] = Queue(model, loop)
     return cast("Queue", queue)
-
-
-def _drive(work: Calls, model: Model, *, is_in_thread: bool) -> None:
-    """Call a function as often as a batch needs."""
-    predict = cast("Callable[[InferenceRequest], object]", model.predict)
-    with suppress(StopIteration):
-        request = next(work)
-        while True:
-            returned: object
-            try:
-                returned = predict(request)
-            except KeyboardInterrupt as error:
-                if not is_in_thread:  # may be meant for the program
-                    raise
-                returned = Failed(error)
-            except BaseException as error:  # noqa: BLE001 - a model may raise anything, and must not end the server
-                returned = Failed(error)
-            request = work.send(returned)
-
-
-async def _drive_async(work: Calls, model: Model) -> None:
-    """Do the same for an `async def`."""
-    predict = cast("Callable[[InferenceRequest], Awaitable[object]]", model.predict)
-    with suppress(StopIteration):
-        request = next(work)
-        while True:
-            returned: object
-            try:
-                returned = await predict(request)
-            except BaseException as error:
-                if is_ending(error):
-                    raise
-                returned = Failed(error)
-            request = work.send(returned)
 
 
 def _call_later(loop: Any, seconds: float, function: Callable[[], None]) -> None:  # noqa: ANN401 - of `current_loop`

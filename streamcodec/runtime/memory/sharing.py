@@ -118,6 +118,15 @@ class SharedReservation(Reservation):
         with self._shared:
             return super().ask(nbytes, held=held)
 
+    def ask_at_once(self, nbytes: int) -> bool:
+        """Ask for so many bytes in all, if they are free."""
+        with self._shared:
+            return super().ask_at_once(nbytes)
+
+    def beside(self) -> SharedReservation:
+        """Return another one, which has nothing."""
+        return SharedReservation(self._shared)
+
     def has_room(self, taken: int, total: int | None) -> bool:
         """Ask for a step more."""
         with self._shared:

@@ -1,0 +1,142 @@
+"""Threads: a queue of requests whose threads wait, as under WSGI. The threads themselves call the model.
+
+The thread of the oldest request waits for the time of its batch; all others wait to be woken. Whoever finds that a
+batch has to be closed calls the model for it, wakes the threads of its requests, and then the oldest one that is left.
+"""
+
+from __future__ import annotations
+
+from threading import Event, Lock, current_thread, main_thread
+from time import monotonic
+from typing import Final, cast
+
+from streamcodec.runtime.batches.driving import bytes_of, drive, tell_places
+from streamcodec.runtime.observation import Observation
+from streamcodec.service import Inference, InferenceRequest, Model, Reply, Reservation, unavailable_reply
+from streamcodec.service.batches.collector import Closed, Collector, Waiting
+from streamcodec.service.batches.joining import Check, Failed, Member, calls, key_of
+from streamcodec.service.models.batching import Batch, QueueFullError
+from streamcodec.service.models.model import Outputs
+
+
+class _Sleeper(Member):
+    """A request whose thread waits for an event."""
+
+    __slots__ = ("event", "is_done", "reservation")
+
+    def __init__(self, request: InferenceRequest, reservation: Reservation) -> None:
+        super().__init__(request)
+        self.event = Event()
+        self.is_done = False
+        self.reservation = reservation
+
+
+class ThreadQueue:
+    """The requests to one model, in any threads."""
+
+    def __init__(self, model: Model) -> None:
+        """Begin without requests."""
+        self._model = model
+        self._batch = cast("Batch", model.batch)
+        self._collector: Collector[_Sleeper] = Collector(self._batch)
+        self._lock = Lock()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that wait."""
+        return self._collector.rows
+
+    def call(self, member: _Sleeper, check: Check) -> Outputs | Failed:
+        """Wait until the model has been called with a request.
+
+        Raises:
+            QueueFullError: too many rows wait.
+        """
+        with self._lock:
+            waiting = self._collector.put(member, key_of(member.request), member.rows, monotonic())
+        if waiting is None:
+            msg = f"{self._collector.rows} rows wait for model {self._model.name!r}, as many as may"
+            raise QueueFullError(msg)
+        while not member.is_done:
+            closed, seconds = self._next(waiting)
+            if closed is not None:
+                self._call(closed, check)
+            else:
+                member.event.wait(seconds)
+                member.event.clear()
+        outcome, member.outcome = member.outcome, None
+        return cast("Outputs | Failed", outcome)
+
+    def _next(self, waiting: Waiting[_Sleeper]) -> tuple[Closed[_Sleeper] | None, float | None]:
+        """Return a batch that is to be called now; or how long to wait, None to be woken."""
+        with self._lock:
+            now = monotonic()
+            closed = self._collector.take(now)
+            if closed is not None:
+                self._wake_oldest()
+                return closed, None
+            due = self._collector.due
+            return None, due - now if self._collector.oldest is waiting and due != float("inf") else None
+
+    def _call(self, closed: Closed[_Sleeper], check: Check) -> None:
+        members = closed.items
+        tell_places(closed)
+        memory = members[0].reservation.beside()
+        may_join = len(members) == 1 or memory.ask_at_once(bytes_of(members))
+        try:
+            work = calls(members, check, retry_alone=self._batch.retry_alone, may_join=may_join)
+            drive(work, self._model, is_in_thread=current_thread() is not main_thread())
+        finally:
+            memory.release()
+            with self._lock:
+                self._collector.running -= 1
+                for member in members:
+                    if member.outcome is None:
+                        member.outcome = Failed(RuntimeError("the program was interrupted while the model worked"))
+                    member.is_done = True
+                    member.event.set()
+                self._wake_oldest()
+
+    def _wake_oldest(self) -> None:
+        oldest = self._collector.oldest
+        if oldest is not None:
+            oldest.item.event.set()
+
+
+class _Threads:
+    """Stands for all threads of this process, as an event loop does for its tasks."""
+
+
+_THREADS: Final = _Threads()
+_LOCK: Final = Lock()
+
+
+def run_in_batch(inference: Inference, reservation: Reservation) -> Reply:
+    """Make the reply of a complete request, whose model is called with the rows of other threads, too."""
+    request, watch, resolved = inference.request(), inference.watch, inference.resolved
+    member = _Sleeper(request, reservation)
+    if watch is not None:
+        watch.call_begun(request)
+    try:
+        outcome = _queue_of(resolved.model).call(member, resolved.checked)
+    except QueueFullError as error:
+        return unavailable_reply(str(error), retry_after=1)
+    finally:
+        if watch is not None:
+            if isinstance(watch, Observation):
+                watch.batched(member.place)
+            watch.call_ended()
+    if isinstance(outcome, Failed):
+        return resolved.failure(outcome.error, request.header.id)
+    try:
+        return inference.reply(outcome, request.header)
+    except Exception as error:  # noqa: BLE001 - outputs that cannot be sent, whatever their class does
+        return resolved.failure(error, request.header.id)
+
+
+def _queue_of(model: Model) -> ThreadQueue:
+    with _LOCK:
+        queue = model.queues.get(_THREADS)
+        if queue is None:
+            queue = model.queues[_THREADS] = ThreadQueue(model)
+    return cast("ThreadQueue", queue)
