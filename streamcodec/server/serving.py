@@ -231,7 +231,7 @@ async def _open_plain_channel(
         return SocketChannel(sock, driver.taking)
     loop = asyncio.get_running_loop()
     _, channel = await loop.connect_accepted_socket(
-        lambda: ProtocolChannel(driver.session, driver.taking, outbox, max_pipelined_bytes), sock
+        lambda: ProtocolChannel(driver.session, driver.taking, outbox, max_pipelined_bytes, driver), sock
     )
     return channel
 
@@ -240,6 +240,6 @@ def _open_tls_channel(sock: TlsSocket, driver: Driver, outbox: Outbox | None, ma
     """Do the same after the handshake of TLS."""
     if outbox is None:
         return SocketChannel(sock, driver.taking)
-    channel = ProtocolChannel(driver.session, driver.taking, outbox, max_pipelined_bytes)
+    channel = ProtocolChannel(driver.session, driver.taking, outbox, max_pipelined_bytes, driver)
     TlsTransport(sock, channel)
     return channel

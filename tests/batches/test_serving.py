@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -359,3 +360,32 @@ def test_a_request_whose_batch_never_begins_is_told_to_come_back() -> None:
         answer = _infer(address, np.ones((1, 3), np.float32))
     assert isinstance(answer, ServerError)
     assert answer.status == 503
+
+
+@pytest.mark.parametrize("kind", ["thread", "inline", "async"])
+def test_requests_of_one_connection_are_answered_in_their_order(backend: str, kind: str) -> None:
+    net = Net()
+    with (
+        server_here(_models(net, Batch(max_delay=0.001), kind), backend=backend) as (_, address),
+        Wire(address) as wire,
+    ):
+        wire.send(b"".join(infer_request("net", count=count) for count in (1, 2, 3)) + infer_request("net", count=65))
+        assert [wire.response().status for _ in range(4)] == [200, 200, 200, 400]
+    assert net.shapes == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("rows", [1, 1 << 16])
+def test_a_model_may_take_its_time_and_its_answers_may_be_large(backend: str, rows: int) -> None:
+    """Longer than a request waits without its task; and an answer as JSON that is too long for an event loop."""
+
+    def predict(request: InferenceRequest) -> Outputs:
+        time.sleep(0.4)
+        return {"y": np.repeat(request.inputs["x"], rows, axis=1) * 2}
+
+    model = Model(name="net", predict=predict, batch=Batch(max_rows=2, max_delay=30.0))
+    with server_here(ModelRegistry.of([model]), backend=backend) as (_, address), ThreadPoolExecutor(2) as pool:
+        inputs = [np.full((1, 1), value, np.float32) for value in (1, 2)]
+        answers = list(pool.map(lambda x: _infer(address, x, parameters={"binary_data_output": False}), inputs))
+    for x, y in zip(inputs, answers, strict=True):
+        assert isinstance(y, np.ndarray)
+        assert y.tolist() == [[2 * x.item()] * rows]

@@ -21,10 +21,10 @@ import anyio
 
 from streamcodec.runtime.batches.driving import bytes_of, drive, drive_async, tell_places
 from streamcodec.runtime.models.pace import may_run_batch_inline, run_batch
-from streamcodec.runtime.models.threads import Event, Mailbox, current_loop
+from streamcodec.runtime.models.threads import Mailbox, current_loop
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
 from streamcodec.service import InferenceRequest, Model, Reservation
-from streamcodec.service.batches.collector import Closed, Collector
+from streamcodec.service.batches.collector import Closed, Collector, Waiting
 from streamcodec.service.batches.joining import Calls, Check, Failed, Member, calls, key_of
 from streamcodec.service.models.batching import Batch, QueueFullError
 from streamcodec.service.models.model import Outputs
@@ -32,23 +32,44 @@ from streamcodec.service.models.model import Outputs
 _STOPPED: Final = "the batch was ended from outside, as when a server stops"
 
 
+def _nothing() -> None:
+    pass
+
+
 class QueuedMember(Member):
     """A request whose task waits.
 
     Attributes:
-        event: what the task waits for.
+        done: called when it has its outcome.
+        is_done: whether it has.
+        leave: takes it out of the queue, or out of its batch.
         reservation: the memory of the request.
         running: the call that it is a part of; None before.
     """
 
-    __slots__ = ("event", "reservation", "running")
+    __slots__ = ("done", "is_done", "leave", "reservation", "running")
 
-    def __init__(self, request: InferenceRequest, event: Event, reservation: Reservation) -> None:
-        """Begin to wait."""
+    def __init__(self, request: InferenceRequest, reservation: Reservation, done: Callable[[], object]) -> None:
+        """Prepare to wait."""
         super().__init__(request)
-        self.event: Event = event
+        self.done: Callable[[], object] = done
+        self.is_done: bool = False
+        self.leave: Callable[[], None] = _nothing
         self.reservation: Reservation = reservation
         self.running: _Running | None = None
+
+    def take(self) -> Outputs | Failed:
+        """Return the outcome.
+
+        Raises:
+            NoThreadError: no thread can be started.
+        """
+        self.running = None
+        self.leave = _nothing
+        outcome, self.outcome = self.outcome, None
+        if isinstance(outcome, Failed) and isinstance(outcome.error, NoThreadError):
+            raise outcome.error
+        return cast("Outputs | Failed", outcome)
 
 
 class _Running:
@@ -87,8 +108,8 @@ class Queue:
         """Number of rows that wait."""
         return self._collector.rows
 
-    async def call(self, member: QueuedMember, check: Check, workers: Workers) -> Outputs | Failed:
-        """Wait until the model has been called with a request.
+    def put(self, member: QueuedMember, check: Check, workers: Workers) -> None:
+        """Have the model called with a request. Its event is set when it has its outcome.
 
         Args:
             member: the request; see `member`.
@@ -97,33 +118,39 @@ class Queue:
 
         Raises:
             QueueFullError: too many rows wait.
-            NoThreadError: no thread can be started.
         """
         waiting = self._collector.put(member, key_of(member.request), member.rows, monotonic())
         if waiting is None:
             msg = f"{self._collector.rows} rows wait for model {self._model.name!r}, as many as may"
             raise QueueFullError(msg)
         start = partial(self._start, check=check, workers=workers)
+        member.leave = partial(self._leave, member, waiting, start)
         if self._collector.is_ripe:
             self._close(start, monotonic())
         else:
             self._set_timer(start)
-        try:
-            await member.event.wait()
-        except BaseException:
-            member.has_left = True
-            if not self._collector.remove(waiting) and member.running is not None:
-                self._left(member, member.running, start)
-            raise
-        member.running = None
-        outcome, member.outcome = member.outcome, None
-        if isinstance(outcome, Failed) and isinstance(outcome.error, NoThreadError):
-            raise outcome.error
-        return cast("Outputs | Failed", outcome)
 
-    def member(self, request: InferenceRequest, reservation: Reservation) -> QueuedMember:
-        """Return a request in the form in which it waits here."""
-        return QueuedMember(request, self._mailbox.event(), reservation)
+    async def wait(self, member: QueuedMember) -> Outputs | Failed:
+        """Wait for the outcome of a request. If this is cancelled, the request leaves.
+
+        Raises:
+            NoThreadError: no thread can be started.
+        """
+        if not member.is_done:
+            event = self._mailbox.event()
+            member.done = event.set
+            try:
+                await event.wait()
+            except BaseException:
+                member.leave()
+                raise
+        return member.take()
+
+    def _leave(self, member: QueuedMember, waiting: Waiting[QueuedMember], start: _Start) -> None:
+        member.has_left = True
+        member.leave = _nothing
+        if not self._collector.remove(waiting) and member.running is not None:
+            self._left(member, member.running, start)
 
     def _set_timer(self, start: _Start) -> None:
         """Have the next batch closed when its time comes."""
@@ -199,7 +226,9 @@ class Queue:
         for member in running.members:
             if member.outcome is None:
                 member.outcome = Failed(RuntimeError(_STOPPED))
-            member.event.set()
+            member.running = None
+            member.is_done = True
+            member.done()
         self._close(start, monotonic())
 
     def _left(self, member: QueuedMember, running: _Running, start: _Start) -> None:
@@ -207,6 +236,7 @@ class Queue:
         if running.is_over:
             return
         member.reservation.hand_to(running.memory)
+        member.running = None
         if all(other.has_left for other in running.members) and running.give_up is not None:
             running.is_over = True
             self._collector.running -= 1

@@ -15,7 +15,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 
@@ -27,7 +27,7 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.json.values import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.heads.messages import HttpEvent
-from streamcodec.runtime.batches.queue import queue_of
+from streamcodec.runtime.batches.queue import QueuedMember, queue_of
 from streamcodec.runtime.models.ending import is_ending
 from streamcodec.runtime.models.pace import late_reply, run
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
@@ -62,6 +62,9 @@ Watch = Callable[[anyio.CancelScope], ClientWatch]
 
 _T = TypeVar("_T")
 
+_LEAST_TIMEOUT: Final = 1.0
+"""A model that has less time is waited for by a task from the beginning."""
+
 
 class Caller:
     """Calls models for one connection, and waits for them for a limited time."""
@@ -78,6 +81,7 @@ class Caller:
         self._reservation = reservation
         self._timeout = timeout
         self._time = _Time(timeout, Work(reservation))
+        self._member: QueuedMember | None = None
 
     async def call(self, inference: Inference, pull: AsyncPull, watch: Watch) -> Reply:
         """Call the model of a request.
@@ -122,6 +126,9 @@ class Caller:
 
     def end(self) -> None:
         """Report that the whole answer has been sent, or never will be."""
+        if self._member is not None:
+            self._member.leave()
+            self._member = None
         self._workers.leave(self)
 
     def sendable(self, parts: list[Part]) -> list[Part]:
@@ -182,20 +189,60 @@ class Caller:
             return inference.reply(outputs, header)
         return await self._in_thread(partial(inference.reply, outputs, header))
 
+    def begin(self, inference: Inference, done: Callable[[], None]) -> bool:
+        """Put a complete request into a batch, while no task waits for it.
+
+        Args:
+            inference: the request.
+            done: called when `finish` may return its reply.
+
+        Returns:
+            Whether the request waits. If `call` is called meanwhile, it goes on with it; if not, `call` begins.
+        """
+        if inference.resolved.model.batch is None or type(inference) is not Inference or self._timeout < _LEAST_TIMEOUT:
+            return False
+        request = inference.request()
+        member = QueuedMember(request, self._reservation, done)
+        try:
+            queue_of(inference.resolved.model).put(member, inference.resolved.checked, self._workers)
+        except QueueFullError:
+            return False
+        if inference.watch is not None:
+            inference.watch.call_begun(request)
+        self._member = member
+        return True
+
+    def finish(self, inference: Inference) -> Reply | None:
+        """Make the reply of a request that has begun to wait; None if `call` has to make it, which can take longer."""
+        member, resolved = self._member, inference.resolved
+        if member is None or not member.is_done or isinstance(member.outcome, Failed):
+            return None
+        outcome, header = cast("Outputs", member.outcome), member.request.header
+        if not resolved.is_quick(outcome, header):
+            return None
+        self._member = None
+        member.take()
+        _tell(inference, member)
+        try:
+            return inference.reply(outcome, header)
+        except Exception as error:  # noqa: BLE001 - outputs that cannot be sent, whatever their class does
+            return resolved.failure(error, header.id)
+
     async def _in_batch(self, inference: Inference, request: InferenceRequest, work: Work) -> Outputs | Failed:
         """Wait until the model has been called with the rows of this request and of others."""
-        queue, watch = queue_of(inference.resolved.model), inference.watch
-        member = queue.member(request, self._reservation)
-        if watch is not None:
-            watch.call_begun(request)
+        queue = queue_of(inference.resolved.model)
+        member, self._member = self._member, None
         try:
-            return await queue.call(member, inference.resolved.checked, self._workers)
+            if member is None:
+                member = QueuedMember(request, self._reservation, _nothing)
+                if inference.watch is not None:
+                    inference.watch.call_begun(request)
+                queue.put(member, inference.resolved.checked, self._workers)
+            return await queue.wait(member)
         finally:
-            work.has_begun = member.has_begun
-            if watch is not None:
-                if isinstance(watch, Observation):
-                    watch.batched(member.place)
-                watch.call_ended()
+            if member is not None:
+                work.has_begun = member.has_begun
+                _tell(inference, member)
 
     async def _in_thread(self, function: Callable[[], _T]) -> _T:
         self._time.work = Work(self._reservation)
@@ -244,6 +291,19 @@ class Caller:
                 raise RuntimeError(msg) from error
         msg = f"a model has not continued its answer within {self._timeout:g} seconds"
         raise RuntimeError(msg)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _tell(inference: Inference, member: QueuedMember) -> None:
+    """Tell who watches the call that it has ended, and in which batch."""
+    watch = inference.watch
+    if watch is not None:
+        if isinstance(watch, Observation):
+            watch.batched(member.place)
+        watch.call_ended()
 
 
 async def call_model(inference: Inference, pull: AsyncPull | None = None) -> Reply:

@@ -22,6 +22,7 @@ from streamcodec.runtime.timeouts import Look, WriteTimeout
 from streamcodec.server.connection.leaving import has_ended, has_left, takes_more
 from streamcodec.server.connection.outbox import Outbox
 from streamcodec.server.connection.session import Session, Step
+from streamcodec.service import Reply
 from streamcodec.transports import aio, turns
 from streamcodec.transports.inlet import Inlet
 from streamcodec.transports.protocol import EventProtocol
@@ -41,6 +42,9 @@ _AT_ONCE_BYTES: Final = 1 << 20
 """Of an answer that is sent within a callback. To wake a task for a longer one costs little in comparison, and the
 system seldom takes all of it at once."""
 
+_JOINED_BYTES: Final = 16 << 10
+"""Of an answer from a batch that is copied, to be sent with the others: then it keeps none of the batch's memory."""
+
 _REST_SECONDS: Final = 0.002
 """How long the rest of a small request is awaited before the request begins without it. Many clients send head and body
 by two calls, so the body comes some microseconds after the head. A request that has come whole takes a third of the
@@ -48,6 +52,23 @@ time. Its answer is not late: it needs the rest in any case."""
 
 _READING_SECONDS: Final = 0.001
 """In which the event loop reads what it has been told of: any time does, because it reads before its timers."""
+
+
+_CALL_SECONDS: Final = 0.25
+"""How long a request waits for its batch before the task of its connection waits, too: for the time limit of the model,
+and for the client to leave."""
+
+
+class Calls(Protocol):
+    """Calls models in batches. The `Driver` does."""
+
+    def begin_call(self, done: Callable[[], None]) -> bool:
+        """Let the request wait for its batch; return whether it does. `done` is called when it has its outcome."""
+        ...
+
+    def finish_call(self) -> Reply | None:
+        """Return the reply; None if the task of the connection has to make it."""
+        ...
 
 
 def _for_ever(_: float) -> float:
@@ -204,8 +225,15 @@ class ProtocolChannel(EventProtocol[Any]):
     source: EventSource[Any]
     given: int  # of `EventProtocol`; it is assigned here, so type checkers need a declaration here, too
 
-    def __init__(self, session: Session, taking: WriteTimeout, outbox: Outbox, max_pipelined_bytes: int) -> None:
-        """Prepare for `connection_made`. The outbox of the event loop sends small answers."""
+    def __init__(
+        self,
+        session: Session,
+        taking: WriteTimeout,
+        outbox: Outbox,
+        max_pipelined_bytes: int,
+        calls: Calls | None = None,
+    ) -> None:
+        """Prepare for `connection_made`. The outbox of the event loop sends small answers; `calls` are for batches."""
         super().__init__(session)
         self._outbox = outbox
         self._turns = turns.of_loop()
@@ -216,6 +244,8 @@ class ProtocolChannel(EventProtocol[Any]):
         self._is_behind = False
         self._share = turns.Share(self._turns)
         self._rest: asyncio.TimerHandle | None = None
+        self._calls = calls
+        self._waking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin. A small request is expected of each client that has come."""
@@ -374,12 +404,53 @@ class ProtocolChannel(EventProtocol[Any]):
             if self._turns.is_over(session):
                 self._fall_behind()
                 return NEED_DATA
+        if event is Step.CALL and self._is_reading and self.source is session and not session.is_called:
+            return self._begin_call(event)
         return event
 
-    def _sends_at_once(self) -> bool:
-        """Send an answer of moderate size; return whether the system took all of it, so that the request is over."""
+    def _begin_call(self, event: Step) -> Any:  # noqa: ANN401 - as above
+        """Let a request wait for its batch without waking the task of the connection, for a short time."""
+        session = self._session
+        if self._calls is None or not self._calls.begin_call(self._called):
+            return event
+        session.is_called = True
+        self._waking = self._loop.call_later(_CALL_SECONDS, self._wake)
+        self._pause()
+        return NEED_DATA
+
+    def _called(self) -> None:
+        """Send the answer of a request that was in a batch."""
+        session = self._session
+        if not session.is_called:  # it has only begun to wait, or the task of the connection has it
+            self._loop.call_soon(self._send_called)
+        elif self._turns.is_over(session):
+            self._turns.later(self._send_called, session)
+        else:
+            self._send_called()
+
+    def _send_called(self) -> None:
+        session = self._session
+        reply = self._calls.finish_call() if self._calls is not None and session.is_called else None
+        if reply is None:
+            self._wake()
+            return
+        if self._waking is not None:
+            self._waking.cancel()
+        step = session.answer(reply)
+        if self.transport.is_closing() or not self._sends_at_once(is_joined=True):
+            self._event = step
+            self._wake()
+            return
+        self._turns.small += 1
+        self._catch_up()
+
+    def _sends_at_once(self, *, is_joined: bool = False) -> bool:
+        """Send an answer of moderate size; return whether the system took all of it, so that the request is over.
+
+        With `is_joined`, a small one goes to the outbox.
+        """
         session, before = self._session, self.given
-        if not session.outgoing or not self._sends_parts(session.outgoing):
+        if not session.outgoing or not self._sends_parts(session.outgoing, is_joined=is_joined):
             return False
         session.outgoing = []
         if session.observation is not None:
@@ -389,7 +460,7 @@ class ProtocolChannel(EventProtocol[Any]):
         session.has_sent()
         return True
 
-    def _sends_parts(self, parts: Parts) -> bool:
+    def _sends_parts(self, parts: Parts, *, is_joined: bool = False) -> bool:
         """Give parts of moderate size to the transport, if it has none and all of them are there; return whether."""
         transport = self.transport
         if not self._is_writable or transport.is_closing() or self._outbox.nbytes(transport):
@@ -400,7 +471,10 @@ class ProtocolChannel(EventProtocol[Any]):
         nbytes = sum(map(len, buffers))
         if nbytes > _AT_ONCE_BYTES:
             return False
-        transport.writelines(buffers)
+        if is_joined and nbytes <= _JOINED_BYTES:
+            self._outbox.put(transport, b"".join(buffers))
+        else:
+            transport.writelines(buffers)
         self.given += nbytes
         return True
 

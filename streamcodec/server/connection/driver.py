@@ -25,6 +25,7 @@ from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.connection.lingering import UnreadRest
 from streamcodec.server.connection.preparing import Preparing
 from streamcodec.server.connection.session import Session, Step
+from streamcodec.service import Reply
 from streamcodec.service.observing import RequestRecord
 from streamcodec.transports.sockets.vectors import Parts
 
@@ -123,6 +124,16 @@ class Driver:
     def _look_again(self) -> None:
         if self._channel is not None and self._is_waiting:
             self._channel.look_again()
+
+    def begin_call(self, done: Callable[[], None]) -> bool:
+        """Put the request of the session into a batch, if its model has any; see `Caller.begin`."""
+        inference = self.session.inference
+        return inference is not None and self._caller.begin(inference, done)
+
+    def finish_call(self) -> Reply | None:
+        """Return the reply of that request, if it is there; see `Caller.finish`."""
+        inference = self.session.inference
+        return None if inference is None else self._caller.finish(inference)
 
     async def _next_step(self, channel: Channel) -> Step:
         if self._is_leaving:

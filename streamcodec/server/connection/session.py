@@ -86,6 +86,7 @@ class Session:
         reservation: the memory of the current request.
         request_count: requests whose head has come.
         is_small: after `answer_at_once`, whether `outgoing` is complete, and small enough to be joined.
+        is_called: whether the current request waits for its batch, and no task for it.
         observation: of the current request, until its answer has been sent; None without observers.
     """
 
@@ -115,6 +116,7 @@ class Session:
         self._tried = -1
         self._recognized: Recognized | None = None
         self._filling: KnownBody | None = None
+        self.is_called: bool = False
         self._exchange = Exchange(service, Reservation(admission.budget), admission.uploads)
         if admission.uploads is not None:
             self._exchange.on_give_way = self._give_way
@@ -268,6 +270,8 @@ class Session:
 
     def _next_step(self) -> Step | NeedData | NeedTurn:
         exchange, filling = self._exchange, self._filling
+        if self.is_called:  # and the task of the connection has been woken: it waits for the model from now on
+            return Step.CALL
         if filling is not None and filling.is_complete:
             return self._filled()
         if self.answer_at_once():
@@ -282,6 +286,7 @@ class Session:
 
     def answer(self, reply: Reply) -> Step:
         """Answer the current request, whose model has been called."""
+        self.is_called = False
         self._exchange.answer(reply)
         return self._send()
 
