@@ -215,6 +215,11 @@ def _details(request: RequestRecord) -> Mapping[str, str | int | float]:
     if host and port.isdecimal():
         details["client.address"] = host.strip("[]")
         details["client.port"] = int(port)
+    if (place := request.batch) is not None:
+        details["streamcodec.batch.rows"] = place.rows
+        details["streamcodec.batch.requests"] = place.requests
+        details["streamcodec.batch.reason"] = place.reason
+        details["streamcodec.batch.waited"] = place.waited
     if request.request_id is not None:
         details["streamcodec.request.id"] = request.request_id
     return details

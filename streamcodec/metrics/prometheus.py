@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import accumulate
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -40,6 +40,8 @@ _PUBLISHED_AGAIN: Final = 100
 _MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _MODEL: Final = ("model", "version")
 _BOUND_TEXTS: Final = (*map(str, BOUNDS), "+Inf")
+
+_ROW_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 _PHASES: Final = (
     ("receive", "compute_input"),
@@ -224,13 +226,23 @@ def _model_families(statistics: _Statistics) -> Iterator[Metric]:
     last = GaugeMetricFamily(
         "streamcodec_last_inference_timestamp_seconds", "When the last of them ended, since 1970", labels=_MODEL
     )
+    batches = HistogramMetricFamily("streamcodec_batch_rows", "Rows of each call of models with batches", labels=_MODEL)
     for model, counted in statistics:
         document = counted.document(*model)
         successes.add_metric(model, document["inference_count"])
         for phase, name in _PHASES:
             seconds.add_metric((*model, phase), document["inference_stats"][name]["ns"] / 1e9)
         last.add_metric(model, document["last_inference"] / 1e3)
-    yield from (successes, seconds, last)
+        if document["batch_stats"]:
+            batches.add_metric(model, *_rows_of(document["batch_stats"]))
+    yield from (successes, seconds, last, batches)
+
+
+def _rows_of(batches: Iterable[dict[str, Any]]) -> tuple[list[tuple[str, float]], float]:
+    """Return how many batches had up to so many rows, and the rows of all."""
+    counted = [(batch["batch_size"], batch["compute_infer"]["count"]) for batch in batches]
+    buckets = [(str(bound), sum([count for rows, count in counted if rows <= bound])) for bound in _ROW_BOUNDS]
+    return [*buckets, ("+Inf", sum([count for _, count in counted]))], sum([rows * count for rows, count in counted])
 
 
 def _triton_families(statistics: _Statistics) -> Iterator[Metric]:

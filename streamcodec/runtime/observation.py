@@ -237,6 +237,11 @@ class Observation(RequestRecord):
         self._since = now
         self._part = MODEL
 
+    @property
+    def tells_calls(self) -> bool:
+        """Whether an observer is called before or after the call: both in the same thread, or in the same task."""
+        return self._observers.call_begun is not None or self._observers.call_ended is not None
+
     def batched(self, place: BatchPlace | None) -> None:
         """Report the batch in which the model was called; the time before it was no time of the model."""
         self.batch = place

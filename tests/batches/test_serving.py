@@ -389,3 +389,41 @@ def test_a_model_may_take_its_time_and_its_answers_may_be_large(backend: str, ro
     for x, y in zip(inputs, answers, strict=True):
         assert isinstance(y, np.ndarray)
         assert y.tolist() == [[2 * x.item()] * rows]
+
+
+def test_honest_clients_beside_others(backend: str) -> None:
+    """One trickles, one leaves again and again, one sends what the model refuses: nobody else notices."""
+    net, is_over = Net(_poison), threading.Event()
+    batch = Batch(max_rows=16, max_delay=0.002)
+    with server_here(_models(net, batch, "thread"), backend=backend) as (_, address), ThreadPoolExecutor(12) as pool:
+
+        def trickle() -> None:
+            message = infer_request("net", count=3)
+            with Wire(address) as wire:
+                wire.send(message[:-8])
+                for at in range(len(message) - 8, len(message)):
+                    is_over.wait(0.05)
+                    wire.send(message[at : at + 1])
+                assert wire.response().status == 200
+
+        def leave() -> None:
+            while not is_over.is_set():
+                with Wire(address) as wire:
+                    wire.send(infer_request("net", count=3))
+
+        def poison() -> None:
+            while not is_over.is_set():
+                assert isinstance(_infer(address, np.full((1, 3), 3, np.float32)), ServerError)
+
+        def honest(client: int) -> None:
+            for number in range(20):
+                x = np.full((1 + number % 3, 3), 100 + client * 20 + number, np.float32)
+                _check([x], [_infer(address, x)])
+
+        others = [pool.submit(other) for other in (trickle, leave, poison)]
+        try:
+            list(pool.map(honest, range(8)))
+        finally:
+            is_over.set()
+        for other in others:
+            other.result(60)

@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 from streamcodec.metrics.gauges import GAUGES
 from streamcodec.metrics.otel import Telemetry
 from streamcodec.server import ServerOptions
-from streamcodec.service import InferenceRequest, Model, ModelRegistry
+from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, head, infer_request
 
@@ -221,3 +221,26 @@ def test_without_an_sdk_nothing_is_recorded() -> None:
     models = ModelRegistry.of([Model(name="m", predict=lambda request: request.inputs)])
     with server_here(models, observer=Telemetry(models)) as (_, address), Wire(address) as wire:
         assert wire.send(infer_request("m")).response().status == 200
+
+
+@BACKENDS
+def test_spans_tell_the_batch(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    def predict(request: InferenceRequest) -> Mapping[str, npt.ArrayLike]:
+        return request.inputs
+
+    models = ModelRegistry.of([Model(name="net", predict=predict, batch=Batch(max_rows=4, max_delay=30.0))])
+    collected = Collected()
+    observer = Telemetry(models, tracer_provider=collected.tracers, meter_provider=collected.meters)
+    with (
+        server_here(models, backend=backend, observer=observer) as (_, address),
+        Wire(address) as one,
+        Wire(address) as other,
+    ):
+        one.send(infer_request("net", count=2))
+        other.send(infer_request("net", count=2))
+        assert [wire.response().status for wire in (one, other)] == [200, 200]
+    spans = [dict(span.attributes or {}) for span in collected.exporter.get_finished_spans()]
+    told = [span for span in spans if "streamcodec.batch.rows" in span]
+    names = ("streamcodec.batch.rows", "streamcodec.batch.requests", "streamcodec.batch.reason")
+    assert [tuple(span[name] for name in names) for span in told] == [(4, 2, "full")] * 2
+    assert not caplog.records

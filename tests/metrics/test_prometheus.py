@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from streamcodec.cli import main
 from streamcodec.metrics.prometheus import PrometheusMetrics
 from streamcodec.server import ServerOptions
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, demo_models
+from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, Service, demo_models
 from tests.metrics.reading import Samples, ask, scrape
 from tests.server.programs import server_here, serving
 from tests.server.wire import GET_LIVE, Wire, head, infer_request, post
@@ -216,3 +216,15 @@ def test_serve_metrics() -> None:
             assert (b'\nnv_inference_count{model="identity",version="1"} 1.0\n' in answer.body) is has_triton
             assert (b'\nstreamcodec_inferences_total{model="identity",version="1"} 1.0\n' in answer.body) is has_page
             assert (b"\nprocess_cpu_seconds_total " in answer.body) is has_page
+
+
+def test_batches_are_counted_by_their_rows() -> None:
+    models = ModelRegistry.of([Model(name="net", predict=lambda request: request.inputs, batch=Batch(max_delay=0.0))])
+    service = Service(models)
+    with server_here(service, observer=PrometheusMetrics(service)) as (_, address), Wire(address) as wire:
+        for rows in (1, 3, 3):
+            assert wire.send(infer_request("net", count=rows)).response().status == 200
+        page = wire.send(head("/metrics", method="GET")).response().body.decode()
+    assert 'streamcodec_batch_rows_bucket{le="2",model="net",version="1"} 1.0' in page
+    assert 'streamcodec_batch_rows_count{model="net",version="1"} 3.0' in page
+    assert 'streamcodec_batch_rows_sum{model="net",version="1"} 7.0' in page

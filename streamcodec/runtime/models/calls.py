@@ -201,14 +201,17 @@ class Caller:
         """
         if inference.resolved.model.batch is None or type(inference) is not Inference or self._timeout < _LEAST_TIMEOUT:
             return False
+        watch = inference.watch
+        if watch is not None and not (isinstance(watch, Observation) and not watch.tells_calls):
+            return False  # there is no task in which an observer could be told of the beginning and the end
         request = inference.request()
         member = QueuedMember(request, self._reservation, done)
         try:
             queue_of(inference.resolved.model).put(member, inference.resolved.checked, self._workers)
         except QueueFullError:
             return False
-        if inference.watch is not None:
-            inference.watch.call_begun(request)
+        if watch is not None:
+            watch.call_begun(request)
         self._member = member
         return True
 
