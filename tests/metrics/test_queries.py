@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("prometheus_client", reason="it needs the extra prometheus")
 
 from streamcodec.metrics.prometheus import PrometheusMetrics
-from streamcodec.service import Service, demo_models
+from streamcodec.service import Batch, Model, Service, demo_models
 from tests.metrics.reading import Samples, scrape
 from tests.server.programs import server_here
 from tests.server.wire import Wire, infer_request
@@ -50,10 +50,13 @@ def _labels(query: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def samples() -> Iterator[Samples]:
-    service = Service(demo_models())
+    models = demo_models()
+    models.add(Model(name="net", predict=lambda request: request.inputs, batch=Batch(max_delay=0.0)))
+    service = Service(models)
     observer = PrometheusMetrics(service, triton_names=True)
     with server_here(service, observer=observer) as (_, address), Wire(address) as wire:
         wire.send(infer_request()).response()
+        wire.send(infer_request("net")).response()
         yield scrape(wire)
 
 

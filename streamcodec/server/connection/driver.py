@@ -7,6 +7,7 @@ waiting and time, and knows nothing of the protocol.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final

@@ -29,8 +29,8 @@ from typing import Final
 import anyio
 
 BEAT_SECONDS: Final = 0.1
-"""Between two beats: a wake-up costs some microseconds, and a client that waits for a worker which does not accept waits
-for two or three beats until another one does."""
+"""Between two beats: a wake-up costs some microseconds, and a client of a worker that does not accept waits for two or
+three beats until another one does."""
 
 _BEATS_IN_TIMEOUT: Final = 4
 """A short time limit has so many beats: one may be late."""
