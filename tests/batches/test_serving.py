@@ -410,6 +410,7 @@ def test_honest_clients_beside_others(backend: str) -> None:
             while not is_over.is_set():
                 with Wire(address) as wire:
                     wire.send(infer_request("net", count=3))
+                is_over.wait(0.05)
 
         def poison() -> None:
             while not is_over.is_set():
