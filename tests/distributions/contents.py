@@ -37,7 +37,7 @@ _SOURCE: Final = (
     r"docs/(\w+/)*[\w@-]+\.(cfg|css|json|md|png|py|service|yml)",
     r"fuzz/(\w+/)*[\w.-]+\.(dict|md|py|sh)",
     r"fuzz/corpus/\w+/[^/]+",
-    r"tests/.+\.(bin|c|go|html|json|lua|md|mjs|py)",
+    r"tests/.+\.(bin|c|go|html|json|lua|md|mjs|py|txt)",
     r"tests/(interop|platforms)/run",
 )
 """Kinds of files of the source distribution."""
