@@ -3,8 +3,9 @@
 Ray counts the requests that pass through its own handles and proxies. Those of the bundled server do not, so each
 replica reports two numbers, and a policy in Ray's controller adds them up:
 
-- `streamcodec_load`: 1 if the replica can do no more: the part of the time that its event loop computes, or the part of
-  its memory budget that is taken, whichever is more.
+- `streamcodec_load`: 1 if the replica can do no more, whichever of these is most: the part of the time that its event
+  loop computes; the processor time of the whole process, its models in threads included, by the processors that Ray has
+  reserved for it; the part of its memory budget that is taken.
 - `streamcodec_requests`: connections that have a request in progress. This is what to scale by if models wait, as for a
   GPU or another service, so that neither processor nor memory is busy.
 
@@ -45,29 +46,38 @@ class Meter:
         server: Busy,
         max_memory_bytes: int,
         *,
+        processors: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
+        process_clock: Callable[[], float] = time.process_time,
     ) -> None:
         """Begin now.
 
         Args:
             server: is asked.
             max_memory_bytes: its budget.
+            processors: that are reserved for it.
             clock: in seconds.
             cpu_clock: CPU time of the thread that calls `measure`, which must be that of the event loop.
+            process_clock: CPU time of all threads.
         """
         self._server = server
         self._max_memory_bytes = max_memory_bytes
         self._clock = clock
+        self._processors = processors
         self._cpu_clock = cpu_clock
+        self._process_clock = process_clock
         self._at = clock()
         self._cpu = cpu_clock()
+        self._process = process_clock()
 
     def measure(self) -> dict[str, float]:
         """Return both numbers: the load since the last call, and the requests of now."""
-        now, cpu = self._clock(), self._cpu_clock()
-        computing = (cpu - self._cpu) / (now - self._at) if now > self._at else 0.0
-        self._at, self._cpu = now, cpu
+        now, cpu, process = self._clock(), self._cpu_clock(), self._process_clock()
+        seconds = now - self._at
+        used = max(cpu - self._cpu, (process - self._process) / self._processors)
+        computing = used / seconds if seconds > 0 else 0.0
+        self._at, self._cpu, self._process = now, cpu, process
         taken = self._server.reserved_bytes / self._max_memory_bytes
         return {LOAD: max(computing, taken), REQUESTS: float(self._server.requests_in_progress)}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from streamcodec.asgi import App
-from streamcodec.ray.memory import replica_options
+from streamcodec.ray.resources import replica_options
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Observer, Service
 

@@ -21,12 +21,15 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import ExitStack
 from typing import Final
 
 from streamcodec.ray.autoscaling import Meter
-from streamcodec.ray.memory import replica_options
+from streamcodec.ray.ownership import own, owner_here
+from streamcodec.ray.resources import processors, replica_options
 from streamcodec.runtime.uploading import refuse_uploads
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.server.sockets.accepting import shut_out
@@ -59,6 +62,7 @@ class Replica:
         port: int = 8000,
         options: ServerOptions | None = None,
         make_observers: Callable[[Service], Iterable[Observer]] = lambda _: (),
+        make_ssl_context: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """Begin to serve, on the running event loop.
 
@@ -71,17 +75,25 @@ class Replica:
                 and 15 seconds to end them. `graceful_shutdown_timeout_s` of the deployment has to be at least 5
                 seconds longer than `shutdown_timeout`.
             make_observers: makes those who are told about all requests.
+            make_ssl_context: makes the TLS context of a server, to serve https; see `server_context`. None to serve
+                plain HTTP.
 
         Raises:
-            LocalProtocolError: there are no options, and Ray has reserved no memory; or `resumable_uploads` is on.
+            LocalProtocolError: there are no options, and Ray has reserved no memory; or `resumable_uploads` is on; or
+                the port belongs to another application on this node.
             OSError: the address cannot be had.
         """
         options = replica_options(options)
         refuse_uploads(options, "the next connection of a client may reach another replica")
         service = make_service()
-        self._server = Server(service, options, observer=make_observers(service))
-        self._meter = Meter(self._server, options.max_memory_bytes)
-        self._listener = open_listener(host, port, reuse_port=True)
+        context = None if make_ssl_context is None else make_ssl_context()
+        self._server = Server(service, options, observer=make_observers(service), ssl_context=context)
+        self._meter = Meter(self._server, options.max_memory_bytes, processors=processors())
+        with ExitStack() as ownership:
+            if port:  # before it listens, else it would get requests of others
+                ownership.enter_context(own(host, port, owner_here()))
+            self._listener = open_listener(host, port, reuse_port=True)
+            self._ownership = ownership.pop_all()
         self._address: tuple[str, int] = self._listener.getsockname()[:2]
         self._serving = asyncio.get_running_loop().create_task(self._server.serve(self._listener))
 
@@ -113,6 +125,7 @@ class Replica:
             await _wait_until_accepted(self._listener)
             self._server.stop()
         await self._serving
+        self._ownership.close()
 
     def __del__(self) -> Coroutine[None, None, None] | None:
         """Return what Ray waits for before it ends this replica; nothing if there is nothing to wait for."""

@@ -18,6 +18,7 @@ class Told:
     requests_in_progress: int = 0
     now: float = 100.0
     cpu: float = 7.0
+    process: float = 9.0
 
 
 @dataclass
@@ -28,8 +29,9 @@ class Context:
     target_num_replicas: int = 3
 
 
-def meter(told: Told) -> Meter:
-    return Meter(told, 1000, clock=lambda: told.now, cpu_clock=lambda: told.cpu)
+def meter(told: Told, processors: float = 1.0) -> Meter:
+    clocks = {"clock": lambda: told.now, "cpu_clock": lambda: told.cpu, "process_clock": lambda: told.process}
+    return Meter(told, 1000, processors=processors, **clocks)
 
 
 def test_load_is_the_part_of_the_time_since_the_last_call_in_which_the_loop_computed() -> None:
@@ -39,6 +41,16 @@ def test_load_is_the_part_of_the_time_since_the_last_call_in_which_the_loop_comp
     assert measured.measure() == {LOAD: 0.25, REQUESTS: 5.0}
     told.now, told.cpu = 112.0, 11.5
     assert measured.measure()[LOAD] == 1.0
+
+
+@pytest.mark.parametrize(("processors", "load"), [(1.0, 0.81), (4.0, 0.2025), (100.0, 0.02)])
+def test_models_in_threads_count_by_the_processors_that_are_reserved(processors: float, load: float) -> None:
+    told = Told()
+    measured = meter(told, processors)
+    told.now, told.cpu, told.process = 110.0, 7.2, 17.1
+    assert measured.measure()[LOAD] == pytest.approx(load)
+    told.now, told.cpu, told.process = 120.0, 7.2, 17.1
+    assert measured.measure()[LOAD] == 0
 
 
 def test_memory_counts_if_it_is_more() -> None:

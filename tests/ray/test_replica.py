@@ -17,11 +17,12 @@ from streamcodec.asgi import App
 from streamcodec.client import Client
 from streamcodec.ray import Replica, app_builder
 from streamcodec.ray.autoscaling import LOAD, REQUESTS
-from streamcodec.ray.memory import SHUTDOWN_SECONDS, replica_options
+from streamcodec.ray.resources import SHUTDOWN_SECONDS, processors, replica_options
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, RequestRecord, Service
 from tests.benchmarks import load
 from tests.ray.cluster import free_port
+from tests.transports.certificates import client_side, server_side
 
 OPTIONS = ServerOptions(max_memory_bytes=1 << 20, shutdown_timeout=5.0)
 X = np.arange(16, dtype=np.float32)
@@ -66,6 +67,25 @@ def test_serves_when_it_is_made_and_until_it_is_drained() -> None:
         await made.check_health()  # it was told to end
 
     asyncio.run(main())
+
+
+def test_speaks_tls() -> None:
+    async def main() -> None:
+        port = free_port()
+
+        def infer() -> bool:
+            with Client(f"https://127.0.0.1:{port}", ssl_context=client_side()) as client:
+                return bool(np.array_equal(client.infer("quick", {"x": X})["x"], X))
+
+        async with replica(port, make_ssl_context=server_side):
+            assert await asyncio.to_thread(infer)
+
+    asyncio.run(main())
+
+
+def test_processors_are_those_that_are_reserved() -> None:
+    assert processors({"CPU": 4.0}) == 4.0
+    assert processors({"CPU": 0.5}) == processors({}) == processors() == 1.0
 
 
 @pytest.mark.slow

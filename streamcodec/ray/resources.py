@@ -1,4 +1,4 @@
-"""Memory of a replica: a part of what Ray has reserved for it, since a node has several replicas and other programs.
+"""Resources of a replica: what Ray has reserved for it, since a node has several replicas and other programs.
 
 Ray only counts reserved memory when it places replicas; it does not limit it. So a replica that takes more than its
 part takes it from others, and the node's monitor kills one of them. The budget of requests keeps this one below.
@@ -35,6 +35,19 @@ def replica_options(options: ServerOptions | None, resources: Mapping[str, float
         msg = 'give a replica `options`, or reserve memory for it: ray_actor_options={"memory": bytes}'
         raise LocalProtocolError(msg)
     return ServerOptions(max_memory_bytes=reserved // 2, shutdown_timeout=SHUTDOWN_SECONDS)
+
+
+def processors(resources: Mapping[str, float] | None = None) -> float:
+    """Return how many processors Ray has reserved for this replica; 1 if it has reserved none, or less than one.
+
+    Args:
+        resources: what Ray has reserved, in its words; None to ask Ray, if there is one.
+    """
+    try:
+        found = _assigned() if resources is None else resources
+    except (ImportError, RuntimeError):  # a replica outside of Ray
+        return 1.0
+    return max(1.0, found.get("CPU", 1.0))
 
 
 def _assigned() -> Mapping[str, float]:
