@@ -12,8 +12,9 @@ where something is wrong. They differ where KServe is wrong itself:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -190,10 +191,14 @@ def encode_answer(response: InferResponse, header: RequestHeader) -> EncodedMess
     """
     asked = {output.name: output.binary_data for output in header.outputs or ()}
     default = header.wants_binary(None) or bool(response._use_binary_outputs)  # noqa: SLF001 - KServe has no public access
-    tensors = []
+    outputs, tensors = [], []
     for output, wish in _selected(response):
         is_binary = asked.get(output.name) if wish is None else wish
+        outputs.append(output)
         tensors.append(_encodable(output, is_binary=default if is_binary is None else is_binary))
+    if response.id is not None and not any(tensor.is_binary for tensor in tensors):
+        with suppress(ValueError):  # NaN and infinity, or bytes that are no text: see below
+            return _as_kserve_writes(response, outputs)
     with _as_kserve_says():
         return encode_response(
             tensors,
@@ -203,6 +208,37 @@ def encode_answer(response: InferResponse, header: RequestHeader) -> EncodedMess
             parameters=to_http_parameters(response.parameters or {}),
             nonfinite=NonFiniteOutput.NULL,
         )
+
+
+def _as_kserve_writes(response: InferResponse, outputs: list[InferOutput]) -> EncodedMessage:
+    """Write an answer without binary tensors as KServe's endpoint does, with a null for each member that is missing.
+
+    Raises:
+        ValueError: a value has no form in JSON.
+    """
+    document = {
+        "model_name": response.model_name,
+        "model_version": response.model_version,
+        "id": response.id,
+        "parameters": to_http_parameters(response.parameters or {}) or None,
+        "outputs": [
+            {
+                "name": output.name,
+                "shape": [*output.shape],
+                "datatype": output.datatype,
+                "parameters": to_http_parameters(output.parameters or {}) or None,
+                "data": _as_list(_plain(values_of(output))),
+            }
+            for output in outputs
+        ],
+    }
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return EncodedMessage(parts=(text,), header_length=None, body_length=len(text))
+
+
+def _as_list(values: Received) -> list[Any]:
+    flat = (values.array if isinstance(values, Elements) else values).reshape(-1).tolist()
+    return [str(value, "utf-8") if isinstance(value, bytes) else value for value in flat]
 
 
 def _selected(response: InferResponse) -> Iterator[tuple[InferOutput, bool | None]]:
