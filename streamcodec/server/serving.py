@@ -155,6 +155,10 @@ class Server:
         """
         self._listening.accept_waiting(listener)
 
+    def share_out(self) -> None:
+        """Have the present connections end with their next answer: there is another server at this port, with none."""
+        self._admission.share_out()
+
     def renew(self, ssl_context: ssl.SSLContext) -> None:
         """Show another certificate to those who connect from now on; nothing changes for a server without TLS."""
         self._listening.renew(ssl_context)

@@ -72,6 +72,7 @@ class Admission:
         self.budget: Budget = Budget(options.max_memory_bytes, pool, min_rate=options.min_rate)
         self.uploads: UploadService | None = None
         self.is_stopping = False
+        self._moving: set[Admitted] = set()
 
     @property
     def free_places(self) -> int:
@@ -105,11 +106,17 @@ class Admission:
 
     def keeps_another(self, session: Admitted) -> bool:
         """Whether the connection may send another request and one more after it, and needs no other's seat."""
-        return session.request_count + 1 < self._max_requests and not self.is_stopping and self.admits(session)
+        is_last = session.request_count + 1 >= self._max_requests or self.is_stopping or session in self._moving
+        return not is_last and self.admits(session)
 
     def keeps(self, session: Admitted) -> bool:
         """Whether the connection may send another request."""
-        return not self.is_stopping and session.request_count < self._max_requests and self.admits(session)
+        is_last = session.request_count >= self._max_requests or self.is_stopping or session in self._moving
+        return not is_last and self.admits(session)
+
+    def share_out(self) -> None:
+        """Let each present connection end with its next request, so that it may go to another server."""
+        self._moving.update(self._guests)
 
     def used(self, session: Admitted, *, is_last: bool = False) -> None:
         """Report that a request is over, so its connection is idle; after the last one it is the first to be closed."""
@@ -125,6 +132,7 @@ class Admission:
         """Free the place and the memory of a connection that has ended."""
         self._guests.pop(session, None)
         self._served.discard(session)
+        self._moving.discard(session)
         session.reservation.release()
 
     def _evict(self, candidates: Container[Admitted]) -> bool:

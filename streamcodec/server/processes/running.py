@@ -31,7 +31,7 @@ from streamcodec.server.processes.renewal import Reload, Renewal
 from streamcodec.server.processes.servicemanager import ServiceManager
 from streamcodec.server.processes.signals import INTERRUPTED, RENEWS, STOPS
 from streamcodec.server.serving import Server
-from streamcodec.server.sockets.handover import received
+from streamcodec.server.sockets.handover import Word, received
 from streamcodec.server.sockets.opening import open_place, place_of
 from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, refuse_tls
 from streamcodec.service import Service
@@ -200,14 +200,18 @@ def run_worker(server: Server, listener: socket.socket, channel: socket.socket, 
     is_replaced = threading.Event()
 
     def watch(loop: asyncio.AbstractEventLoop) -> None:
-        for other in received(channel):
-            if other is None:
+        for told in received(channel):
+            if told is Word.REPLACED:
                 is_replaced.set()
                 continue
             try:
-                loop.call_soon_threadsafe(server.accept_waiting, other)
+                if isinstance(told, Word):
+                    loop.call_soon_threadsafe(server.share_out)
+                else:
+                    loop.call_soon_threadsafe(server.accept_waiting, told)
             except RuntimeError:  # the loop has ended
-                other.close()
+                if not isinstance(told, Word):
+                    told.close()
         if isinstance(listener, UnixListener) and not is_replaced.is_set():
             listener.owns_file = True  # all workers stop, and not only this one
         watchdog.terminate()

@@ -8,7 +8,8 @@ none can start any more, everything ends: a service manager can do better than a
 
 A worker that is ready says again and again that it works (see `heartbeat`). One that has been silent for too long is
 killed, because a stopped process hears nothing else, and replaced as if it had died. Before that, and after any death,
-another worker serves those who wait for it (see `handover`).
+another worker serves those who wait for it (see `handover`). When a new worker is there, the others end their present
+connections with their next answers, so that clients which keep theirs come to it, too.
 
 At SIGHUP the workers are renewed, one after the other. A new worker starts beside the one whose place it takes, and
 that one is told to stop when the new one is ready. If a new worker cannot start, the renewal ends there: those that
@@ -108,12 +109,14 @@ class _Seat:
     Attributes:
         place: plans its next worker.
         worker: who has it now.
+        is_anew: whether that one follows one that has died, and has no connections yet.
         successor: who will have it when it is ready; only during a renewal.
     """
 
     def __init__(self, due: float) -> None:
         self.place = Place(due)
         self.worker: WorkerProcess | None = None
+        self.is_anew = False
         self.successor: WorkerProcess | None = None
 
 
@@ -258,6 +261,9 @@ class _Supervisor:
             if now >= seat.place.due:
                 seat.worker = self._start()
                 seat.place.filled()
+            if seat.is_anew and seat.worker is not None and seat.worker.is_ready:
+                seat.is_anew = False
+                self._share_out(seat.worker)
         self._renew()
         if self._serving and len(self._seats) < self._count:
             self._seats += [_Seat(now) for _ in range(self._count - 1)]
@@ -267,13 +273,19 @@ class _Supervisor:
             on_ready(self._serving[0].said)
             self._manager.is_ready()
 
+    def _share_out(self, worker: WorkerProcess) -> None:
+        """Have the others' connections end with their next answers: clients that keep theirs would never come to it."""
+        for process in self._serving:
+            if process is not worker:
+                handover.tell(process.channel, handover.Word.SHARE)
+
     def _renew(self) -> None:
         """Go on with a renewal: one place after the other, when all who were asked for are there."""
         for seat in self._seats:
             if seat.successor is not None and seat.successor.is_ready:
                 if seat.worker is not None:
                     seat.worker.stop(self._stop_seconds, is_replaced=True)
-                seat.worker, seat.successor = seat.successor, None
+                seat.worker, seat.successor, seat.is_anew = seat.successor, None, False
                 seat.place.filled()
         if self._on_ready is not None or any(seat.successor for seat in self._seats):
             return
@@ -311,7 +323,7 @@ class _Supervisor:
     # Starting and ending
 
     def _replace(self, seat: _Seat, process: WorkerProcess, status: int) -> None:
-        seat.worker = None
+        seat.worker, seat.is_anew = None, True
         now = time.monotonic()
         if seat.successor is not None:  # it is on its way
             return

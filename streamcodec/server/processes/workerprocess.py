@@ -108,7 +108,7 @@ class WorkerProcess:
         if self.kill_at is None:
             self.kill_at = time.monotonic() + seconds
             if is_replaced:
-                handover.tell_replaced(self.channel)
+                handover.tell(self.channel, handover.Word.REPLACED)
             with suppress(OSError):
                 self.channel.shutdown(socket.SHUT_WR)
 

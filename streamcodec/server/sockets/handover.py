@@ -16,12 +16,20 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import Enum
 from typing import Final
 
 _WORD: Final = b"!"
 
-_REPLACED: Final = b"r"
-"""Tells a worker that another one has its place."""
+
+class Word(Enum):
+    """What the first process tells a worker."""
+
+    REPLACED = b"r"
+    """Another worker has its place; the end of the channel follows."""
+    SHARE = b"s"
+    """There is a new worker, which has no connections."""
+
 
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 """Programs that a model starts shall not inherit what is received."""
@@ -79,14 +87,14 @@ def receive(channel: socket.socket, max_bytes: int = 1) -> tuple[bytes, list[soc
         raise
 
 
-def tell_replaced(channel: socket.socket) -> None:
-    """Tell a worker that another one has taken its place; the end of the channel follows."""
+def tell(channel: socket.socket, word: Word) -> None:
+    """Tell a worker something."""
     with suppress(OSError):
-        channel.send(_REPLACED)
+        channel.send(word.value)
 
 
-def received(channel: socket.socket) -> Iterator[socket.socket | None]:
-    """Yield the listeners that arrive, until the channel ends; None if this worker has been replaced."""
+def received(channel: socket.socket) -> Iterator[socket.socket | Word]:
+    """Yield what the first process tells, and the listeners that it sends, until the channel ends."""
     said = _WORD
     while said:
         try:
@@ -94,5 +102,4 @@ def received(channel: socket.socket) -> Iterator[socket.socket | None]:
         except OSError:
             return
         yield from listeners
-        if said == _REPLACED:
-            yield None
+        yield from (word for word in Word if word.value == said)

@@ -163,7 +163,7 @@ def test_a_listener_is_sent_with_who_waits_there(pair: tuple[socket.socket, sock
         assert send(ours, listener)
         ours.close()
         (other,) = received(theirs)
-        assert other is not None
+        assert isinstance(other, socket.socket)
         with other:
             listener.close()
             sock, _ = other.accept()

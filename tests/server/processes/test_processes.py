@@ -19,9 +19,10 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server import ServerOptions, open_listener, run_workers
 from streamcodec.server.processes.workers import reserve, share_out
 from streamcodec.service import Service
+from tests.server.asking import Asked, asking
 from tests.server.models import models
 from tests.server.supervised import MODELS, SECONDS, pid_of, pids_of, running_workers, sleep_request
-from tests.server.wire import GET_LIVE, Wire, infer_request, post
+from tests.server.wire import GET_LIVE, Answer, Wire, infer_request, post
 from tests.waiting import until
 
 pytestmark = [
@@ -112,6 +113,39 @@ def test_a_worker_that_dies_soon_again_has_to_wait_while_another_serves(tmp_path
             until(partial(running.has_replaced, {dies}))
         _, complaints = running.ends(signal.SIGTERM)
     assert "another one starts in 0.5 s" in complaints
+
+
+def test_a_new_worker_gets_its_share_of_clients_that_keep_their_connections(tmp_path: Path) -> None:
+    """The clients of the one that has died give up here; so all that come to the new one were at the other one."""
+    with (
+        running_workers(tmp_path) as running,
+        asking(lambda: Wire(running.address), infer_request("pid"), is_kept=True, count=32) as asked,
+    ):
+        dies, lives = running.workers
+        until(lambda: {_pid_in(answer) for answer in asked.answered} == {dies, lives})
+        for _ in range(3):  # one of fifty times, beside other work, nobody had come; a client is lost each time
+            os.kill(dies, signal.SIGKILL)
+            until(partial(running.has_replaced, {dies}))
+            (dies,) = running.workers - {lives}
+            if _comes(asked, dies):
+                break
+        assert _comes(asked, dies)
+    assert {answer.status for answer in asked.answered} == {200}
+    assert len(asked.lost) < 32
+
+
+def _comes(asked: Asked, pid: int) -> bool:
+    """Whether a client gets an answer of a worker within some seconds."""
+    end = time.monotonic() + 15
+    while _pid_in(asked.answered[-1]) != pid:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def _pid_in(answer: Answer) -> int:
+    return int.from_bytes(answer.body[-8:], "little")
 
 
 def _serves(address: tuple[str, int], pid: int) -> bool:
