@@ -226,7 +226,7 @@ def _as_kserve_writes(response: InferResponse, outputs: list[InferOutput]) -> En
                 "name": output.name,
                 "shape": [*output.shape],
                 "datatype": output.datatype,
-                "parameters": to_http_parameters(output.parameters or {}) or None,
+                "parameters": _without_size(to_http_parameters(output.parameters or {})) or None,
                 "data": _as_list(_plain(values_of(output))),
             }
             for output in outputs
@@ -234,6 +234,11 @@ def _as_kserve_writes(response: InferResponse, outputs: list[InferOutput]) -> En
     }
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     return EncodedMessage(parts=(text,), header_length=None, body_length=len(text))
+
+
+def _without_size(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what only a binary tensor has; it may be left from the request."""
+    return {name: value for name, value in parameters.items() if name != "binary_data_size"}
 
 
 def _as_list(values: Received) -> list[Any]:
