@@ -76,10 +76,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(ndarray|dtype|ArrayLike|Connection|OSError|TimeoutError|TracebackType)"),
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),
     # Type variables and private names of our own: they have no page.
-    (r"py:.*", r"(.*\.)?(EventT|EventT_co|HeaderT|MessageT|_T|PartT|_NeedData|_NeedData\.NEED_DATA|_Path)"),
+    (r"py:.*", r"(.*\.)?(EventT|EventT_co|HeaderT|ValueT|MessageT|_T|PartT|_NeedData|_NeedData\.NEED_DATA|_Path)"),
     (
         r"py:.*",
-        r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit|Offer|CallWatch|Plan|KnownBody|Hold|Quickness)",
+        r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit|Offer|CallWatch|Plan|KnownBody|Hold|Quickness|Queues)",
     ),
 ]
 
