@@ -14,7 +14,13 @@ pytest.importorskip("fcntl", reason="there are no shared ports")
 from streamcodec import LocalProtocolError
 from streamcodec.ray.ownership import own, owner_here
 
-_HOLDS = "import sys; from streamcodec.ray.ownership import own; f = own('::', 9, 'a#x'); print(flush=True); sys.stdin.read()"
+_HOLDS = """
+import sys
+from streamcodec.ray.ownership import own
+file = own('::', 9, 'a#x')
+print(flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture(autouse=True)
