@@ -306,7 +306,12 @@ def test_windows_that_are_made_once_are_not_sent_again(kind: Kind) -> None:
         made.append(1)
         yield np.zeros((1, 2), np.float32)
 
-    with scripted([GOOD, _hang_up], [GOOD]) as server, kind.client(server.url) as client:
+    def hang_up_after_the_window(sock: socket.socket) -> None:
+        received = b""
+        while not received.endswith(bytes(8)):
+            received += sock.recv(1 << 16)
+
+    with scripted([GOOD, hang_up_after_the_window], [GOOD]) as server, kind.client(server.url) as client:
         client.infer("m", INPUTS)
         with pytest.raises(Exception, match=r"without an answer|reset|pipe"):
             client.infer("m", {"x": Rows("FP32", (1, 2), windows())})
