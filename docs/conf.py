@@ -130,6 +130,8 @@ _PLACES, _VALUES = _find_public()
 autodoc_type_aliases = {name: name for name in ("Buffer", "Event", "HttpEvent", "Place", "Predict")}
 # Unions without a page of their own.
 nitpick_ignore_regex.append((r"py:.*", r"Buffer|HttpEvent|Part|Encodable|FrameEvent"))
+# What lies behind the uploads of a service.
+nitpick_ignore_regex.append((r"py:.*", r"streamcodec\.service\.uploads\..*"))
 
 
 def _attribute_docs(module: str) -> dict[tuple[str, str], str]:
@@ -163,7 +165,7 @@ def _shown(name: str, value: Any) -> str:  # noqa: ANN401 - the default of a fie
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if name.endswith("_bytes") and value >= 1 << power:
             return f"{value / (1 << power):g} {unit}"
-    return f"{value:,}"
+    return "none" if value is None else f"{value:,}"
 
 
 def _help(*arguments: str) -> str:

@@ -382,18 +382,29 @@ def test_an_upload_can_be_cancelled_while_it_runs() -> None:
 
 def test_the_number_is_limited() -> None:
     site = Site(max_uploads=3)
-    for _ in range(3):
-        interrupted(site, 0)
+    carried = [Visit(site) for _ in range(3)]
+    assert [visit.begin() for visit in carried] == [RECEIVE] * 3
     visit = Visit(site)
     assert visit.begin() is RECEIVE, "without resumption"
     assert visit.exchange.portion is None
     assert visit.bring(BODY) is CALL
     visit = Visit(site)
     assert visit.begin(MORE, ("Upload-Length", "10"), length=0) is ANSWER
-    assert (visit.status, visit.fields["Retry-After"]) == (503, "1")
-    site.now = 60.0
-    assert Visit(site).begin() is RECEIVE
-    assert len(site.uploads) == 1
+    assert (visit.status, visit.fields["Retry-After"], visit.fields["Upload-Limit"]) == (503, "1", "max-size=0")
+    assert len(site.uploads) == 3
+
+
+def test_an_interrupted_upload_makes_room_for_a_new_one() -> None:
+    """First one without a byte, whose client may not have got the first answer; then the one that waits longest."""
+    site = Site(max_uploads=3)
+    for nbytes in (1000, 0, 2000):
+        interrupted(site, nbytes)
+    interrupted(site, 3000)
+    assert [offset(site, str(name)) for name in range(4)] == [1000, None, 2000, 3000]
+    interrupted(site, 4000)
+    assert [offset(site, str(name)) for name in range(5)] == [None, None, 2000, 3000, 4000]
+    site.uploads.close()
+    assert site.budget.reserved == 0
 
 
 def test_an_interrupted_upload_is_kept_for_a_time() -> None:

@@ -41,6 +41,7 @@ from streamcodec.service.request.plan import Plan
 from streamcodec.service.routes import find_route
 from streamcodec.service.service import Service
 from streamcodec.service.uploads.part import UploadPart, UploadService
+from streamcodec.service.uploads.upload import Upload
 
 _NO_REPLY: Final = Reply(status=500)
 _OK: Final = 200
@@ -130,7 +131,8 @@ class Exchange:
             uploads: decides on uploads that can be resumed; None if there are none.
         """
         self._uploads = uploads
-        self._ends_upload = False
+        self._ended: Upload | None = None
+        self._is_kept = False
         self._service = service
         self._request: Inference | Listing | None = None
         self._once_granted: Callable[[], ExchangeStep | None] | None = None
@@ -304,6 +306,10 @@ class Exchange:
 
     def end(self) -> None:
         """Report that the reply has been sent, or that nobody is left to receive it."""
+        if self._ended is not None:  # and nobody waits for the answer: its client may still come for it
+            if self._is_kept and self._uploads is not None:
+                self._uploads.uploads.keep(self._ended, self.reservation)
+            self._ended = None
         self.head = self.inference = self._request = self._once_granted = None
         self.reply = _NO_REPLY  # an exchange that lives on must not keep the memory of an answer
         self.is_answered = False
@@ -341,16 +347,17 @@ class Exchange:
             self.let_go()
             self.head = head
             return self.answer(reply)
-        self.portion = None
-        self._ends_upload = True
-        uploads.uploads.end(portion.upload)
+        self.portion, self._ended = None, portion.upload
+        self._is_kept = uploads.uploads.complete(portion.upload)
         return None
 
     def _leave(self, reply: Reply, uploads: UploadService) -> Reply:
         """Say that an upload is complete; or keep one whose connection has failed, or drop one that is refused."""
         portion = self.portion
-        if self._ends_upload:
-            self._ends_upload = False
+        if self._ended is not None:
+            if self._is_kept:
+                uploads.uploads.end(self._ended)
+            self._ended = None
             return replaced(reply, headers=[*reply.headers, ("Upload-Complete", "?1")])
         if portion is not None:
             portion.upload.inference.watch = None

@@ -144,9 +144,9 @@ class ResolvedHead:
         """Return what judges a call with so many bytes; None if it does not matter how long that takes."""
         return self.model.quickness if self._may_be_inline and nbytes > self._max_declared_bytes else None
 
-    def begin(self, *, pause_after_header: bool = False, paced: bool = False) -> Inference:
-        """Begin a request; for the arguments see `Service.begin`."""
-        return Inference(self, pause_after_header=pause_after_header, paced=paced)
+    def begin(self, *, pause_after_header: bool = False, paced: bool = False, place: Place | None = None) -> Inference:
+        """Begin a request; for the arguments see `Service.begin`; `place` is for tensors of this request alone."""
+        return Inference(self, pause_after_header=pause_after_header, paced=paced, place=place)
 
     def check(self, header: RequestHeader) -> None:
         """Refuse a request that does not fit the model.
@@ -301,6 +301,7 @@ class Inference:
         *,
         pause_after_header: bool = False,
         paced: bool = False,
+        place: Place | None = None,
         plan: KnownCall | None = None,
         body: memoryview | None = None,
     ) -> None:
@@ -316,7 +317,8 @@ class Inference:
             self._check = _Check(resolved)
             self._values = self._received
             pause_after_header = pause_after_header and not resolved.is_whole
-            self.arriving = _decoder(resolved, self._check, pause_after_header=pause_after_header, paced=paced)
+            place = place or resolved.place
+            self.arriving = _decoder(resolved, self._check, place, pause_after_header=pause_after_header, paced=paced)
             return
         self._header = plan.header
         if body is None:
@@ -499,13 +501,15 @@ class _Check:
         self._resolved.check(header)
 
 
-def _decoder(resolved: ResolvedHead, check: _Check, *, pause_after_header: bool, paced: bool) -> Decoder[RequestHeader]:
+def _decoder(
+    resolved: ResolvedHead, check: _Check, place: Place, *, pause_after_header: bool, paced: bool
+) -> Decoder[RequestHeader]:
     if resolved.raw is not None:
         return raw_request_decoder(
             resolved.raw,
             limits=resolved.headers.limits,
             check=check,
-            place=resolved.place,
+            place=place,
             pause_after_header=pause_after_header and resolved.is_gathered,
             paced=paced,
         )
@@ -514,7 +518,7 @@ def _decoder(resolved: ResolvedHead, check: _Check, *, pause_after_header: bool,
         body_length=resolved.body_length,
         allow_headerless=resolved.allow_headerless,
         check=check,
-        place=resolved.place,
+        place=place,
         headers=resolved.headers,
         pause_after_header=pause_after_header,
         paced=paced,

@@ -1,17 +1,15 @@
-"""Uploads: inference requests whose bytes come in several messages, because a connection may break. Sans-IO.
+"""Uploads in memory: interrupted ones stay as they are, and the next connection goes on with them. Sans-IO.
 
-An `Upload` is an ordinary `Inference` that outlives its connection. Its decoder has filled the final arrays up to
-`offset`, so nothing is copied or read again when the next connection goes on there. At any time one connection at most
-brings bytes: its *carrier*. If another connection asks for the upload, the carrier must give way at once, because the
-client uses one connection at a time: it has lost the first one, and the server has not noticed yet (section 4.6 of the
-draft).
+An upload is an ordinary `Inference` that outlives its connection. Its decoder has filled the final arrays up to
+`offset`, so nothing is copied or read again when the next connection goes on there.
 
-An upload without a carrier is *interrupted*. It is kept for a limited time, counted from the interruption, and in all
-for another, counted from its beginning. It keeps its memory in the budget. If another request would have to wait for
-memory, interrupted uploads are dropped first, the one that has waited longest before the others.
+An interrupted upload is kept for a limited time, counted from the interruption, and in all for another, counted from
+its beginning. It keeps its memory in the budget. If another request would have to wait for memory, interrupted uploads
+are dropped first, the one that has waited longest before the others.
 
-The number of uploads is limited. Who knows the id of an upload has it; there is no other protection. So ids are
-unguessable, and nothing here shows them.
+The number of uploads is limited. If there are as many as there may be, an interrupted one makes room for a new one:
+first those without a byte, whose clients may not even know them, then the one that has waited longest. Who knows the id
+of an upload has it; there is no other protection. So ids are unguessable, and nothing here shows them.
 
 The clock and the source of ids are arguments.
 """
@@ -19,63 +17,58 @@ The clock and the source of ids are arguments.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.memory.budget import Budget, Reservation
-from streamcodec.service.request.inference import Inference
+from streamcodec.service.request.inference import Inference, ResolvedHead
+from streamcodec.service.uploads.part import UploadPart
+from streamcodec.service.uploads.upload import Carrier
 
 _LOOKS: Final = 4
 """Looks for uploads whose time is over, while one of them is kept."""
 
 
-class Carrier(Protocol):
-    """The connection that brings the bytes of an upload."""
-
-    def give_way(self) -> None:
-        """Hand the upload back with `Uploads.keep`, and end: another connection goes on with it."""
-        ...
-
-
-class Upload:
-    """One inference request.
+class KeptUpload:
+    """An upload in memory.
 
     Attributes:
-        id: names it.
-        inference: receives it.
-        length: bytes of the body, all messages together.
         reservation: its memory while it has no carrier.
-        carrier: brings bytes now; None while it is interrupted.
-        is_whole: whether the last event of the decoder has been taken, though the client may not have ended the upload.
         ends: when it is over at the latest.
         expires: when it is over if nobody goes on with it.
     """
 
-    def __init__(self, name: str, inference: Inference, length: int, reservation: Reservation, ends: float) -> None:
-        """Begin before the first byte."""
+    def __init__(
+        self, name: str, head: RequestHead, inference: Inference, reservation: Reservation, ends: float
+    ) -> None:
+        """Begin before the first byte; for the attributes see `Upload`."""
         self.id: str = name
+        self.head: RequestHead = head
+        self.length: int = head.content_length or 0
         self.inference: Inference = inference
-        self.length: int = length
-        self.reservation: Reservation = reservation
         self.carrier: Carrier | None = None
         self.is_whole: bool = False
+        self.reservation: Reservation = reservation
         self.ends: float = ends
         self.expires: float = ends
 
     @property
     def offset(self) -> int:
-        """Bytes that are in their places."""
+        """See `Upload`."""
         return self.inference.decoder.offset
 
-    @property
-    def can_go_on(self) -> bool:
-        """Whether more bytes may come: nothing was wrong with those that have come."""
-        decoder = self.inference.decoder
-        return decoder.needs_data or decoder.is_paused
+    def go_on(self, resolved: ResolvedHead) -> bool:
+        """See `Upload`."""
+        return self.inference.resolved.model is resolved.model
+
+    def part(self, nbytes: int, *, is_last: bool, interim: list[tuple[str, str]] | None = None) -> UploadPart:
+        """See `Upload`."""
+        return UploadPart(self, nbytes, is_last=is_last, interim=interim)
 
 
 class Uploads:
-    """The uploads of one server."""
+    """The uploads of one server, in its memory; see `UploadStore`."""
 
     def __init__(
         self,
@@ -104,63 +97,67 @@ class Uploads:
         self._lifetime_seconds = lifetime_seconds
         self._clock = clock
         self._new_id = new_id
-        self._all: dict[str, Upload] = {}
-        self._interrupted: dict[Upload, None] = {}
+        self._all: dict[str, KeptUpload] = {}
+        self._interrupted: dict[KeptUpload, None] = {}
         budget.give_back = self._give_back
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._all)
 
-    def begin(self, inference: Inference, length: int) -> Upload | None:
-        """Begin an upload; None if there are as many as there may be."""
+    def begin(self, resolved: ResolvedHead, head: RequestHead) -> KeptUpload | None:
+        """See `UploadStore`."""
         self.expire()
-        if len(self._all) >= self._max_uploads:
+        if len(self._all) >= self._max_uploads and not self._make_room():
             return None
+        inference = resolved.begin(pause_after_header=True, paced=True)
         ends = self._clock() + self._lifetime_seconds
-        upload = Upload(self._new_id(), inference, length, Reservation(self._budget), ends)
+        upload = KeptUpload(self._new_id(), head, inference, Reservation(self._budget), ends)
         self._all[upload.id] = upload
         return upload
 
-    def find(self, name: str) -> Upload:
-        """Return the upload with an id, which has no carrier then.
-
-        Raises:
-            RemoteProtocolError: `not-found`, status 404.
-        """
+    def find(self, name: str) -> KeptUpload:
+        """See `UploadStore`."""
         self.expire()
         upload = self._all.get(name)
         if upload is not None and upload.carrier is not None:
             upload.carrier.give_way()
             upload = self._all.get(name)  # without its carrier it may have had to make room for others
         if upload is None:
-            msg = "there is no such upload: it is complete, or was dropped, or has never begun; send the request again"
-            raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
+            raise no_such_upload()
         return upload
 
-    def carry(self, upload: Upload, carrier: Carrier, reservation: Reservation) -> None:
-        """Have a connection bring bytes; it takes over the memory."""
+    def let_be(self, upload: KeptUpload) -> None:
+        """See `UploadStore`: it stays as it is."""
+
+    def carry(self, upload: KeptUpload, carrier: Carrier, reservation: Reservation) -> None:
+        """See `UploadStore`."""
         self._interrupted.pop(upload, None)
         upload.carrier = carrier
         upload.reservation.hand_to(reservation)
 
-    def keep(self, upload: Upload, reservation: Reservation) -> None:
-        """Keep an upload whose connection brings no more bytes, and take over its memory."""
+    def keep(self, upload: KeptUpload, reservation: Reservation) -> None:
+        """See `UploadStore`."""
         upload.carrier = None
         upload.expires = min(self._clock() + self._keep_seconds, upload.ends)
         reservation.hand_to(upload.reservation)
         self._interrupted[upload] = None
         self._budget.relieve()
 
-    def end(self, upload: Upload) -> None:
-        """Forget an upload: it is complete, refused or cancelled. Its carrier keeps the memory, if there is one."""
+    def complete(self, upload: KeptUpload) -> bool:
+        """See `UploadStore`: the carrier has all of it."""
+        self.end(upload)
+        return False
+
+    def end(self, upload: KeptUpload) -> None:
+        """See `UploadStore`."""
         self._all.pop(upload.id, None)
         self._interrupted.pop(upload, None)
         upload.carrier = None
         upload.reservation.release()
 
-    def seconds_left(self, upload: Upload) -> int:
-        """Return for how many seconds an upload is kept at least if nobody goes on with it (`max-age`)."""
+    def seconds_left(self, upload: KeptUpload) -> int:
+        """See `UploadStore`."""
         return max(0, int(min(self._keep_seconds, upload.ends - self._clock())))
 
     def expire(self) -> float:
@@ -177,7 +174,13 @@ class Uploads:
 
     def _give_back(self) -> bool:
         """Drop the upload that has been interrupted for the longest time; return whether there was one."""
-        upload = next(iter(self._interrupted), None)
+        return self._drop(next(iter(self._interrupted), None))
+
+    def _make_room(self) -> bool:
+        """Drop an interrupted upload for a new one; return whether there was one."""
+        return self._drop(next((each for each in self._interrupted if not each.offset), None)) or self._give_back()
+
+    def _drop(self, upload: KeptUpload | None) -> bool:
         if upload is None:
             return False
         reservation, upload.reservation = upload.reservation, Reservation(self._budget)
@@ -185,3 +188,9 @@ class Uploads:
         del upload  # its arrays are gone before somebody else gets their memory
         reservation.release()
         return True
+
+
+def no_such_upload() -> RemoteProtocolError:
+    """Return the error for an id that no upload has."""
+    msg = "there is no such upload: it is complete, or was dropped, or has never begun; send the request again"
+    return RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)

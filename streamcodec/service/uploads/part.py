@@ -11,7 +11,8 @@ for every request, and no portion can bring a byte too many.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from http import HTTPStatus
+from typing import Any, Final
 
 from streamcodec.engine.decoder import Buffer, Decoder
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError, shown
@@ -19,18 +20,25 @@ from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, NeedTur
 from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.model import Event, RequestHeader
 from streamcodec.http.heads.messages import RequestHead
-from streamcodec.service.replies import Reply, failure_reply, unavailable_reply
+from streamcodec.service.replies import Reply, failure_reply
 from streamcodec.service.request.inference import ResolvedHead
 from streamcodec.service.routes import UPLOADS, Resource, find_route, path_of
 from streamcodec.service.service import Service
 from streamcodec.service.uploads.fields import INTEROP_VERSION, boolean, is_last, is_partial, knows_interim, number
-from streamcodec.service.uploads.kept import Upload, Uploads
+from streamcodec.service.uploads.upload import Upload, UploadStore
 
 _METHODS: Final = ("HEAD", "PATCH", "DELETE")
 _INTERRUPTIONS: Final = frozenset({ErrorCode.TRUNCATED, ErrorCode.CONNECTION_CLOSED, ErrorCode.TOO_SLOW})
 """Errors of a connection. What has come before is right, and the upload can go on."""
 
 Fields = list[tuple[str, str]]
+
+_NO_ROOM: Final = failure_reply(
+    "the server has the maximum number of uploads; send the request without them, or try again",
+    status=503,
+    headers=[("Retry-After", "1"), ("Upload-Limit", "max-size=0")],
+)
+"""`max-size` tells a client that it will do better without an upload (section 4.1.4 of the draft)."""
 
 
 class UploadPart:
@@ -53,6 +61,11 @@ class UploadPart:
         self._decoder: Decoder[RequestHeader] = upload.inference.decoder
         self._reaches_end = upload.offset + nbytes == upload.length
         self._has_ended = False
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether more bytes may come: nothing was wrong with those that have come."""
+        return self._decoder.needs_data or self._decoder.is_paused
 
     @property
     def needs_data(self) -> bool:
@@ -118,10 +131,10 @@ class UploadService:
         uploads: those that there are.
     """
 
-    def __init__(self, service: Service, uploads: Uploads) -> None:
+    def __init__(self, service: Service, uploads: UploadStore[Any]) -> None:
         """Decide for a service."""
         self._service = service
-        self.uploads: Uploads = uploads
+        self.uploads: UploadStore[Any] = uploads
 
     def open(self, head: RequestHead) -> Reply | UploadPart | None:
         """Decide on a request by its head.
@@ -152,7 +165,7 @@ class UploadService:
 
     def may_go_on(self, portion: UploadPart, refusal: MessageError | None) -> bool:
         """Whether an upload goes on although this message of it has failed."""
-        return refusal is not None and refusal.code in _INTERRUPTIONS and portion.upload.can_go_on
+        return refusal is not None and refusal.code in _INTERRUPTIONS and portion.can_go_on
 
     def _begin(self, head: RequestHead, *, last: bool) -> Reply | UploadPart | None:
         try:
@@ -161,18 +174,19 @@ class UploadService:
             return None
         if not is_inference:
             return None
-        length = _length(head, last=last)
-        resolved = self._service.open(replaced(head, content_length=length))
+        whole = replaced(head, content_length=_length(head, last=last))
+        resolved = self._service.open(whole)
         if not isinstance(resolved, ResolvedHead):
             return resolved if isinstance(resolved, Reply) else None
         _check_model(resolved)
-        upload = self.uploads.begin(resolved.begin(pause_after_header=True, paced=True), length)
+        upload: Upload | None = self.uploads.begin(resolved, whole)
         if upload is None:
-            # RFC 9110 lets a client retry; with the whole body on its way, it does as well without resumption.
-            return None if last else unavailable_reply("the server has the maximum number of uploads", retry_after=1)
+            return (
+                None if last else _NO_ROOM
+            )  # with the whole body on its way, a client does as well without resumption
         interim = [("Location", UPLOADS + upload.id), self._limits(upload)]
         fields = [("Upload-Draft-Interop-Version", INTEROP_VERSION), *interim] if knows_interim(head) else []
-        return UploadPart(upload, head.content_length or 0, is_last=last, interim=fields)
+        return upload.part(head.content_length or 0, is_last=last, interim=fields)
 
     def _open(self, head: RequestHead, name: str) -> Reply | UploadPart:
         if head.method not in _METHODS:
@@ -181,11 +195,15 @@ class UploadService:
             return _refusal(error, [("Allow", ", ".join(_METHODS))])
         if head.method == "PATCH":
             return self._append(head, name)
-        upload = self.uploads.find(name)
+        upload: Upload | Reply = self.uploads.find(name)
+        if isinstance(upload, Reply):
+            return upload
         if head.method == "DELETE":
             self.uploads.end(upload)
             return Reply(status=204)
-        return Reply(status=204, headers=[*self._state(upload), ("Cache-Control", "no-store")])
+        state = self._state(upload)
+        self.uploads.let_be(upload)
+        return Reply(status=204, headers=[*state, ("Cache-Control", "no-store")])
 
     def _append(self, head: RequestHead, name: str) -> Reply | UploadPart:
         last, offset, nbytes = is_last(head), number(head, b"upload-offset"), head.content_length
@@ -197,35 +215,40 @@ class UploadService:
             raise _mismatch("PATCH needs Upload-Offset, a number, and Upload-Complete, which is ?0 or ?1")
         if nbytes is None:
             raise _length_required("a piece of an upload needs Content-Length, and cannot come in chunks")
-        upload = self.uploads.find(name)
-        self._check_still_there(upload)
-        if offset != upload.offset:
+        upload: Upload | Reply = self.uploads.find(name)
+        if isinstance(upload, Reply):
+            return upload
+        reply = self._go_on(upload)
+        if reply is None and offset != upload.offset:
             error = _mismatch(f"the upload goes on at byte {upload.offset}, not at {offset}", 409)
-            return _refusal(error, self._state(upload))
+            reply = _refusal(error, self._state(upload))
         end = offset + nbytes
         declared = number(head, b"upload-length")
         ends_wrong = end > upload.length or (last and end < upload.length)
-        if ends_wrong or declared not in {None, upload.length}:
+        if reply is None and (ends_wrong or declared not in {None, upload.length}):
             msg = f"the upload has {upload.length} bytes; this piece ends at byte {end}"
-            return _refusal(_mismatch(msg), self._state(upload))
-        return UploadPart(upload, nbytes, is_last=last)
+            reply = _refusal(_mismatch(msg), self._state(upload))
+        if reply is None:
+            return upload.part(nbytes, is_last=last)
+        self.uploads.let_be(upload)
+        return reply
 
-    def _check_still_there(self, upload: Upload) -> None:
-        """Refuse to go on if the model has been removed or replaced meanwhile.
+    def _go_on(self, upload: Upload) -> Reply | None:
+        """Prepare an upload for more bytes; return the reply if its model cannot take them now.
 
         Raises:
-            RemoteProtocolError: `not-found`, status 404.
+            RemoteProtocolError: `not-found`, status 404: the model has been replaced meanwhile.
         """
-        resolved = upload.inference.resolved
-        try:
-            model = self._service.models.find(resolved.model.name, resolved.version)
-        except MessageError:
-            self.uploads.end(upload)
-            raise
-        if model is not resolved.model:
-            self.uploads.end(upload)
-            msg = f"model {shown(model.name)} has been replaced since the upload began; send the request again"
-            raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
+        resolved = self._service.open(upload.head)
+        if isinstance(resolved, Reply) and resolved.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            return resolved  # it will be ready later
+        if isinstance(resolved, ResolvedHead) and upload.go_on(resolved):
+            return None
+        self.uploads.end(upload)
+        if isinstance(resolved, Reply):
+            return resolved
+        msg = "the model has been replaced since the upload began; send the request again"
+        raise RemoteProtocolError(msg, code=ErrorCode.NOT_FOUND, status_hint=404)
 
     def _state(self, upload: Upload) -> Fields:
         return [
