@@ -123,11 +123,6 @@ class Admission:
         if session in self._guests:
             self._guests.move_to_end(session, last=not is_last)
 
-    def dismiss(self, session: Admitted) -> None:
-        """Close a connection as soon as possible: another one goes on with its upload."""
-        if (guest := self._guests.get(session)) is not None:
-            guest.leave()
-
     def forget(self, session: Admitted) -> None:
         """Free the place and the memory of a connection that has ended."""
         self._guests.pop(session, None)

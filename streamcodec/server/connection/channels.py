@@ -18,6 +18,7 @@ import anyio
 
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.engine.memory.rows import Rows
+from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.timeouts import Look, WriteTimeout
 from streamcodec.server.connection.leaving import has_ended, has_left, takes_more
 from streamcodec.server.connection.outbox import Outbox
@@ -30,6 +31,7 @@ from streamcodec.transports.sockets.acknowledged import unacknowledged_bytes
 from streamcodec.transports.sockets.system import send_some
 from streamcodec.transports.sockets.vectors import Parts, async_batches
 from streamcodec.transports.source import EventSource
+from streamcodec.transports.sync import receive, received
 from streamcodec.transports.tls.sockets import Socket, TlsSocket
 
 _EventT = TypeVar("_EventT")
@@ -53,6 +55,9 @@ time. Its answer is not late: it needs the rest in any case."""
 _READING_SECONDS: Final = 0.001
 """In which the event loop reads what it has been told of: any time does, because it reads before its timers."""
 
+
+_ARRIVED_BYTES: Final = 16 << 20
+"""Of an upload that is read before its connection gives way: no system keeps more of one connection."""
 
 _CALL_SECONDS: Final = 0.25
 """How long a request waits for its batch before the task of its connection waits, too: for the time limit of the model,
@@ -98,6 +103,14 @@ class Channel(Protocol):
 
     def look_again(self) -> None:
         """Make a waiting `next_event` call `look` at once."""
+        ...
+
+    def take_arrived(self, connection: ServerConnection) -> None:
+        """Read what has arrived for a connection, as far as it can be read without waiting.
+
+        Raises:
+            OSError: the connection is broken.
+        """
         ...
 
     async def send(self, parts: Parts) -> None:
@@ -162,6 +175,16 @@ class SocketChannel:
     def look_again(self) -> None:
         """End the current wait."""
         self._reading.cancel()
+
+    def take_arrived(self, connection: ServerConnection) -> None:
+        """Read until the system has no more, or until it has been much."""
+        most = connection.incoming.received + _ARRIVED_BYTES
+        while connection.incoming.wants_data and connection.incoming.received < most:
+            try:
+                nbytes = receive(self._socket, connection)
+            except BlockingIOError:
+                return
+            received(connection, nbytes)
 
     async def send(self, parts: Parts) -> None:
         """Send without copying."""
@@ -262,6 +285,13 @@ class ProtocolChannel(EventProtocol[Any]):
     def look_again(self) -> None:
         """Wake a waiting `next_event`, which looks before it waits again."""
         self._wake()
+
+    def take_arrived(self, connection: ServerConnection) -> None:
+        """Read until the system has no more, or until it has been much; with TLS, the transport alone can read."""
+        most = connection.incoming.received + _ARRIVED_BYTES
+        while not self.transport.is_closing() and connection.incoming.wants_data:
+            if not self._inlet.read(connection, most - connection.incoming.received):
+                return
 
     async def _read(self) -> None:
         """Wait for bytes, or until the next look is due. A timer costs a quarter of a cancel scope."""

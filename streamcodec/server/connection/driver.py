@@ -53,6 +53,7 @@ class Driver:
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
         self._patience = ReadTimeout(options, session)
+        session.on_give_way(self._give_way)
         self.taking: WriteTimeout = WriteTimeout(options)
         self.preparing: Preparing = Preparing()
         self._channel: Channel | None = None
@@ -118,6 +119,15 @@ class Driver:
             self._lingering.cancel()
         self.preparing.leave()
         self._look_again()
+
+    def _give_way(self) -> None:
+        """Take what has come of an upload, and end: another connection goes on with it, and no byte may follow."""
+        connection = self.session.connection
+        if self._channel is not None:
+            with suppress(OSError):  # it is broken, as its client has noticed
+                self._channel.take_arrived(connection)
+        connection.drop_body()
+        self.leave()
 
     def _is_over(self) -> bool:
         return self._is_leaving

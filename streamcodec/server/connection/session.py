@@ -118,8 +118,6 @@ class Session:
         self._filling: KnownBody | None = None
         self.is_called: bool = False
         self._exchange = Exchange(service, Reservation(admission.budget), admission.uploads)
-        if admission.uploads is not None:
-            self._exchange.on_give_way = self._give_way
         self.reservation: Reservation = self._exchange.reservation
         self.observation: Observation | None = None
         self.request_count: int = 0
@@ -137,6 +135,10 @@ class Session:
         """Let requests have their tensors in this memory from now on; None to end that. Return the memory before."""
         before, self._exchange.memory = self._exchange.memory, memory
         return before
+
+    def on_give_way(self, act: Callable[[], object]) -> None:
+        """Say what ends this connection if another one goes on with its upload; see `Exchange.on_give_way`."""
+        self._exchange.on_give_way = act
 
     @property
     def inference(self) -> Inference | None:
@@ -397,16 +399,11 @@ class Session:
     def let_go(self) -> None:
         """Report that the connection has ended: an upload that came over it is kept."""
         exchange = self._exchange
-        exchange.on_give_way = None  # it refers to this object
+        exchange.on_give_way = None  # it refers to the driver of this object
         if exchange.portion is not None:
             self.connection.drop_body()  # reports the bytes that have come
             exchange.let_go()
         exchange.end()  # windows of the request, and rows made from them, refer to the connection
-
-    def _give_way(self) -> None:
-        """End this connection: another one goes on with its upload, and no byte of this one may reach it any more."""
-        self.connection.drop_body()
-        self._admission.dismiss(self)
 
     def refuse_for_memory(self) -> Step:
         """Refuse a request that has waited long enough for memory."""
