@@ -25,7 +25,7 @@ from streamcodec.runtime.models.workers import Workers
 from streamcodec.runtime.observation import Observation, Observers
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.timeouts import first_timeout
-from streamcodec.runtime.uploading import refuse_uploads
+from streamcodec.runtime.uploads.uploading import refuse_uploads
 from streamcodec.service import Observer, Reply, ServerLoad, Service
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.request.exchange import Exchange, finished, name_model

@@ -30,7 +30,7 @@ from typing import Final
 from streamcodec.ray.autoscaling import Meter
 from streamcodec.ray.ownership import own, owner_here
 from streamcodec.ray.resources import processors, replica_options
-from streamcodec.runtime.uploading import refuse_uploads
+from streamcodec.runtime.uploads.uploading import refuse_uploads
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.server.sockets.accepting import shut_out
 from streamcodec.service import Observer, Service

@@ -24,7 +24,7 @@ from streamcodec.runtime.models.workers import Workers
 from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.tasks import open_tasks
-from streamcodec.runtime.uploading import drop_expired, uploads_of
+from streamcodec.runtime.uploads.uploading import drop_expired, uploads_of
 from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.channels import Channel, ProtocolChannel, SocketChannel
 from streamcodec.server.connection.dates import Dates

@@ -13,7 +13,7 @@ from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.observation import Observation, Observers
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.uploading import refuse_uploads
+from streamcodec.runtime.uploads.uploading import refuse_uploads
 from streamcodec.service import Observer, Reply, ResolvedHead, Service
 from streamcodec.service.request.exchange import Exchange, finished
 from streamcodec.wsgi.answer import ResponseBody, failure_to_send, pieces, start, whole_of

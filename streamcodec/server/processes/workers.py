@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.uploading import refuse_uploads
+from streamcodec.runtime.uploads.uploading import shared_uploads
 from streamcodec.server.processes.running import run_worker
 from streamcodec.server.processes.supervising import supervise
 from streamcodec.server.processes.workerprocess import Ready
@@ -94,8 +94,7 @@ def run_workers(
 
     Raises:
         LocalProtocolError: there are other threads, or the system cannot fork or share a port; the path is too long, or
-            there is TLS on a Unix socket; or `resumable_uploads` is switched on, because an upload lives in one
-            process.
+            there is TLS on a Unix socket.
         OSError: the address cannot be had.
     """
     refuse_tls(uds, ssl_context)
@@ -106,16 +105,15 @@ def run_workers(
         msg = "this system cannot share a port among processes (SO_REUSEPORT)"
         raise LocalProtocolError(msg)
     options = options or ServerOptions()
-    refuse_uploads(options, "the next connection of a client may reach another process")
-    part = share_out(options, count)
     if listener is not None:
         opened = adopted(listener)
     elif uds is not None:
         opened = open_unix_listener(uds, permissions=uds_permissions)
     else:
         opened = reserve(host, port, reuse_port=reuse_port)
-    with opened as reserved:
+    with opened as reserved, shared_uploads(options) as shared:
         place = place_of(reserved, host)
+        part = share_out(shared, count)
 
         def work(channel: socket.socket, ready: Ready) -> int:
             service = make_service()

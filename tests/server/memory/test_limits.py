@@ -75,11 +75,13 @@ SHOWN_BY = {
     "worker_timeout": "server.processes.test_stuck_workers::test_a_stopped_worker_is_replaced",
     "resumable_uploads": "server.memory.test_uploads::test_ten_thousand_begun_uploads_are_bounded",
     "upload_timeout": "server.memory.test_uploads::test_an_upload_that_nobody_resumes_is_dropped_by_itself",
+    "upload_dir": "server.memory.test_stored_uploads::test_an_upload_goes_on_after_a_restart",
+    "max_upload_dir_bytes": "server.memory.test_stored_uploads::test_uploads_make_room_for_others",
 }
 """Where each limit is shown to hold: a module of the tests, and a function in it."""
 
-OFF = {"max_lane_bytes", "resumable_uploads"}
-"""What is 0 by default, and then not offered."""
+OFF = {"max_lane_bytes", "resumable_uploads", "upload_dir", "max_upload_dir_bytes"}
+"""What is 0 or None by default, and then not offered."""
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "trio"])

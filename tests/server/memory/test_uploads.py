@@ -14,34 +14,43 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from streamcodec import LocalProtocolError, encode_request
 from streamcodec.embedding.frontend import Frontend
 from streamcodec.server import AccessLog, Server, ServerOptions
-from streamcodec.server.processes.workers import run_workers
 from streamcodec.service import Model, ModelRegistry, Service
 from streamcodec.wsgi import App
+from tests.server.memory.uploading import (
+    BODY,
+    FIELDS,
+    LAST,
+    MORE,
+    Address,
+    X,
+    all_there,
+    asked,
+    begun,
+    finished,
+    offset,
+    patch,
+    settled,
+)
 from tests.server.models import models
 from tests.server.programs import server_here
-from tests.server.wire import GET_LIVE, Answer, Wire, chunked, floats, head
+from tests.server.wire import GET_LIVE, Wire, chunked, floats, head
 from tests.waiting import until
 
-X = np.arange(300_000, dtype=np.float32)
-MESSAGE = encode_request({"x": X}, parameters={"binary_data_output": True})
-BODY = b"".join(MESSAGE.buffers)
-FIELDS = [f"{name}: {value}" for name, value in MESSAGE.headers if name != "Content-Length"]
 OPTIONS = ServerOptions(resumable_uploads=8, upload_timeout=30.0, read_timeout=60)
-LAST, MORE = "Upload-Complete: ?1", "Upload-Complete: ?0"
 BACKENDS = ["asyncio", "uvloop", "trio"]
-Address = tuple[str, int]
 Served = tuple[Server, Address]
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
-def served(request: pytest.FixtureRequest) -> Iterator[Served]:
-    with server_here(models(), OPTIONS, backend=request.param) as (server, address):
+@pytest.fixture(scope="module", params=[*BACKENDS, "asyncio, files", "trio, files"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    backend, _, kind = request.param.partition(", ")
+    options = replace(OPTIONS, upload_dir=tmp_path_factory.mktemp("server") / "uploads" if kind else None)
+    with server_here(models(), options, backend=backend) as (server, address):
         yield server, address
         assert _count(server) == 0
 
@@ -49,44 +58,6 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
 def _count(server: Server) -> int:
     assert server._uploads is not None  # noqa: SLF001 - the number is no part of the public interface
     return len(server._uploads.uploads)  # noqa: SLF001
-
-
-def begun(wire: Wire, *fields: str, body: bytes = b"", model: str = "identity") -> str:
-    """Begin an upload; return its location."""
-    named = fields or (LAST, f"Content-Length: {len(BODY)}")
-    wire.send(head(f"/v2/models/{model}/infer", *FIELDS, "Upload-Draft-Interop-Version: 8", *named))
-    location = wire.response(has_body=False).fields["location"]
-    wire.send(body)
-    return location
-
-
-def patch(location: str, at: int, nbytes: int, *fields: str) -> bytes:
-    named = ["Content-Type: application/partial-upload", f"Upload-Offset: {at}", f"Content-Length: {nbytes}"]
-    return head(location, *named, *(fields or (LAST,)), method="PATCH")
-
-
-def asked(address: Address, location: str, method: str = "HEAD") -> Answer:
-    with Wire(address) as wire:
-        return wire.send(head(location, method=method)).response(has_body=method != "HEAD")
-
-
-def offset(address: Address, location: str) -> int:
-    return int(asked(address, location).fields["upload-offset"])
-
-
-def finished(address: Address, location: str, at: int) -> None:
-    """Bring the rest, and see that the answer is right."""
-    with Wire(address) as wire:
-        answer = wire.send(patch(location, at, len(BODY) - at), BODY[at:]).response()
-        assert answer.fields["upload-complete"] == "?1"
-        assert floats(answer) == X.tolist()
-        assert wire.send(GET_LIVE).response().status == 200, "the connection goes on"
-
-
-def settled(server: Server, address: Address, location: str) -> int:
-    """Wait until the server has seen the end of all connections, and return the offset."""
-    until(lambda: server.requests_in_progress == 0)
-    return offset(address, location)
 
 
 def reset(wire: Wire) -> None:
@@ -126,6 +97,19 @@ def test_a_connection_that_nobody_has_seen_break_gives_way(served: Served, nbyte
         assert offset(address, location) == at
         finished(address, location, at)
         assert is_over(lost)
+
+
+def test_what_has_arrived_is_kept_when_a_connection_gives_way(served: Served) -> None:
+    """Even if the server has not read it yet; what the client's system has not sent is lost with the connection."""
+    _, address = served
+    for nbytes in (len(BODY) - 1, 700_000):
+        with Wire(address) as lost, Wire(address) as other:
+            location = begun(lost)
+            lost.send(BODY[:nbytes])
+            all_there(lost)
+            answer = other.send(head(location, method="HEAD")).response(has_body=False)
+            assert int(answer.fields["upload-offset"]) == nbytes
+        finished(address, location, nbytes)
 
 
 def is_over(wire: Wire) -> bool:
@@ -368,9 +352,7 @@ def test_the_access_log_has_no_id() -> None:
     assert not any(location[12:][5:] in line for line in lines)
 
 
-def test_several_processes_and_other_servers_refuse_the_option() -> None:
-    with pytest.raises(LocalProtocolError, match="resumable_uploads"):
-        run_workers(lambda: Service(models()), 2, port=0, options=OPTIONS)
+def test_servers_inside_a_framework_refuse_the_option() -> None:
     with pytest.raises(LocalProtocolError, match="resumable_uploads"):
         App(Service(ModelRegistry()), OPTIONS)
     with pytest.raises(LocalProtocolError, match="resumable_uploads"):
