@@ -160,11 +160,10 @@ def test_limits_that_cannot_be_meant(flag: str, value: str, complaint: str, caps
     assert complaint in capsys.readouterr().err
 
 
-def test_uploads_that_can_be_resumed_need_one_process(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["serve", "--resumable-uploads", "4", "--workers", "2"])
-    assert "--resumable-uploads: not together with --workers" in capsys.readouterr().err
-    assert _parsed("--resumable-uploads", "4").resumable_uploads == 4
+def test_uploads_that_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _parsed("--resumable-uploads", "4", "--upload-dir", "here").resumable_uploads == 4
+    assert main(["serve", "--upload-dir", "here"]) == 1
+    assert "resumable_uploads" in capsys.readouterr().err
 
 
 def _parsed(*words: str) -> argparse.Namespace:

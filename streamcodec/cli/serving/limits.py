@@ -26,7 +26,7 @@ _COUNTS: Final = {
     "max_connections": "connections served at once; further ones get 503",
     "max_workers": "models called at once in threads",
     "max_windowed_requests": "requests at once to models that take windows in threads; further ones get 503",
-    "resumable_uploads": "uploads at once whose clients may go on after their connection broke; not with --workers",
+    "resumable_uploads": "uploads at once whose clients may go on after their connection broke",
     "max_compression_ratio": "decompressed bytes for each byte of a compressed request; more get 413; tensors of "
     "zeros reach 1032, the most that gzip and deflate can do",
 }
@@ -77,6 +77,19 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
             shown = size_text(default) if kind is size else f"{default:g}"
             help_text = f"{text} (default: {shown})"
             group.add_argument(flag_of(name), dest=name, type=kind, metavar=metavar, help=help_text)
+    group.add_argument(
+        "--upload-dir",
+        metavar="DIR",
+        help="directory for the bytes of --resumable-uploads, which outlive a restart then; it is made if it is not "
+        "there, and must belong to this user alone (default: in memory; with --workers, a temporary directory)",
+    )
+    group.add_argument(
+        "--max-upload-dir",
+        dest="max_upload_dir_bytes",
+        type=size,
+        metavar="SIZE",
+        help="all files of --upload-dir together (default: half of what is free there)",
+    )
     group.add_argument(
         "--min-rate",
         type=rate_or_0,

@@ -190,11 +190,6 @@ def _run_workers(options: argparse.Namespace, place: dict[str, Any]) -> NoReturn
     """Serve in several processes, each of which loads the models."""
     if options.reload:
         options.fail("--reload: not together with --workers; leave one of the two out")
-    if options.resumable_uploads:
-        options.fail(
-            "--resumable-uploads: not together with --workers, because an upload lives in one process, and the next "
-            "connection may reach another; leave one of the two out"
-        )
     server_options = _server_options(options)
     context_of(options)  # what is wrong with a certificate is said once, before there are processes
     if share_out(server_options, options.workers).max_memory_bytes < _MUCH_MEMORY_BYTES:
