@@ -1,9 +1,10 @@
 """Chaos by one command: `python -m tests.soak.chaos --seconds 600`.
 
-A server with TLS and an access log is under load, on kept connections and on new ones, while every few seconds
-something happens to it: a worker is killed, or stopped, or its event loop is blocked; a replacement cannot start;
-models and certificates are read anew; a new server takes over. The report says what failed of how many, the longest
-time without any answer, how health checks were answered, and what is left over. Linux only.
+A server with TLS, metrics, uploads and an access log is under load, on kept connections, on new ones, and with uploads
+that are resumed, while every few seconds something happens to it: a worker is killed, or stopped, or its event loop is
+blocked; a replacement cannot start; models and certificates are read anew; a new server takes over. The report says
+what failed of how many, the longest time without any answer, how health checks and the page of metrics were answered,
+and what is left over. Linux only.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import trustme
 
+from streamcodec import ProtocolError
+from streamcodec.client import Client
 from tests.processes import announced
 from tests.server.wire import Wire, head, infer_request, post
 
@@ -54,6 +58,11 @@ _BEGINNINGS = ("20", "streamcodec: ", "Traceback ", "  ", "SystemExit: ")
 """Of lines of both logs, and of what is said about models that cannot be loaded."""
 _REQUEST = infer_request("identity", count=1024)
 _READY = head("/v2/health/ready", method="GET")
+_METRICS = head("/metrics", method="GET")
+
+_UPLOADERS = 3
+_UPLOADED = np.arange(2 << 20, dtype=np.float32)
+"""Sent by each uploader, again and again."""
 
 
 @dataclass
@@ -81,7 +90,7 @@ class Chaos:
         self._event = "nothing"
         self._last = time.monotonic()
         self.longest: tuple[float, str, float] = (0.0, "nothing", 0.0)
-        self.found = {kind: Found() for kind in ("kept", "new", "health")}
+        self.found = {kind: Found() for kind in ("kept", "new", "health", "metrics", "uploads")}
         self.events: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -93,7 +102,9 @@ class Chaos:
         threads = [
             threading.Thread(target=self._ask, args=(kind,)) for kind in ("kept", "new") for _ in range(_CLIENTS)
         ]
-        threads.append(threading.Thread(target=self._check))
+        threads.append(threading.Thread(target=self._check, args=("health", _READY)))
+        threads.append(threading.Thread(target=self._check, args=("metrics", _METRICS)))
+        threads += [threading.Thread(target=self._upload) for _ in range(_UPLOADERS)]
         self._last = time.monotonic()
         for thread in threads:
             thread.start()
@@ -115,10 +126,11 @@ class Chaos:
             server.wait(60)
 
     def left_over(self) -> list[str]:
-        """Return the processes that are still there after all."""
+        """Return the processes and the files of uploads that are still there after all."""
         command = f"streamcodec serve {self._folder.name}"
         listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)  # noqa: S607
-        return [line for line in listing.stdout.splitlines() if command in line]
+        files = [path.name for path in (self._folder / "uploads").iterdir()]
+        return [line for line in listing.stdout.splitlines() if command in line] + files
 
     # The server
 
@@ -126,6 +138,7 @@ class Chaos:
         command = [sys.executable, "-m", "streamcodec", "serve", str(self._folder / "mine.py"), "--reuse-port"]
         command += ["--port", str(self._port), "--workers", str(self._workers), "--log-level", "info"]
         command += ["--ssl-certfile", str(self._folder / "crt"), "--ssl-keyfile", str(self._folder / "key")]
+        command += ["--metrics", "--resumable-uploads", "16", "--upload-dir", str(self._folder / "uploads")]
         command += ["--worker-timeout", "2"] * (self._workers > 1)
         with (self._folder / "log").open("ab") as log:
             server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -200,10 +213,26 @@ class Chaos:
             self._try(kind, _REQUEST, times=1 if kind == "new" else 1000)
             time.sleep(0.002)
 
-    def _check(self) -> None:
+    def _check(self, kind: str, request: bytes) -> None:
         while not self._is_over.is_set():
-            self._try("health", _READY, times=1)
+            self._try(kind, request, times=1)
             time.sleep(0.05)
+
+    def _upload(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._authority.configure_trust(context)
+        found = self.found["uploads"]
+        with Client(f"https://localhost:{self._port}", ssl_context=context, timeout=_TIMEOUT) as client:
+            while not self._is_over.is_set():
+                event = self._event
+                try:
+                    result = client.infer("identity", {"x": _UPLOADED}, resumable=True)
+                    assert np.array_equal(result["x"], _UPLOADED), "other values"
+                    self._answered(found)
+                except (OSError, AssertionError, ProtocolError) as error:
+                    with self._lock:
+                        found.failed[str(error)[:80]] += 1
+                        found.by_event[event] += 1
 
     def _try(self, kind: str, request: bytes, times: int) -> None:
         found, event = self.found[kind], self._event
@@ -242,6 +271,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         chaos = Chaos(folder, options.seconds, options.pause, options.workers, options.seed)
         chaos.run()
+        left_over = chaos.left_over()
         lines = (folder / "log").read_text().splitlines()
     print("events:", dict(chaos.events))
     for kind, found in chaos.found.items():
@@ -254,7 +284,7 @@ def main() -> None:
         if when is not None and ended - 10 < time.mktime(time.strptime(when[1], _TIME)) < ended + 1:
             print(f"  {line}")
     cut = [line for line in lines if not line.startswith(_BEGINNINGS)]
-    print(f"left over: {chaos.left_over()}; lines of the log that are cut: {len(cut)} of {len(lines)} {cut[:3]}")
+    print(f"left over: {left_over}; lines of the log that are cut: {len(cut)} of {len(lines)} {cut[:3]}")
 
 
 if __name__ == "__main__":
