@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,7 +27,7 @@ from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
 from streamcodec.client.raw import Receive
-from streamcodec.client.uploads.uploading import Uploading
+from streamcodec.client.uploads.uploading import OnResume, Uploading
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.memory.placement import Place
@@ -96,6 +97,8 @@ class AsyncClient:
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
         resumable: str | PathLike[str] | bool = False,
+        outage: float = 60.0,
+        on_resume: OnResume | None = None,
     ) -> InferResult:
         """Run a model's inference; arguments, result and errors are those of `Client.infer`.
 
@@ -113,7 +116,10 @@ class AsyncClient:
             "headers": headers,
         }
         if resumable is not False:
-            return await self._upload(self._common.calls.upload(model, inputs, resumable, **arguments), times)
+            return await self._upload(
+                self._common.calls.upload(model, inputs, resumable, outage=outage, on_resume=on_resume, **arguments),
+                times,
+            )
         exchange = self._common.calls.infer(model, inputs, **arguments)
         await self._compress(exchange, times)
         return (await self._call(exchange, times)).infer_result()
@@ -307,12 +313,15 @@ class AsyncClient:
                 await anyio.to_thread.run_sync(exchange.compress, abandon_on_cancel=True)
 
     async def _upload(self, uploading: Uploading, times: Times) -> InferResult:
+        if uploading.is_recorded:
+            with within(times.limit):
+                await anyio.to_thread.run_sync(uploading.begin, abandon_on_cancel=True)
         while True:
             exchange = uploading.next_exchange()
             try:
                 await self._call(exchange, times)
             except (OSError, MessageError) as error:
-                seconds = uploading.failed(exchange, error, is_over=times.limit.is_over)
+                seconds = uploading.failed(exchange, error, monotonic(), is_over=times.limit.is_over)
                 await anyio.sleep(times.limit.at_most(seconds) or 0.0)
                 continue
             if uploading.succeeded(exchange):

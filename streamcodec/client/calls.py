@@ -18,7 +18,7 @@ from streamcodec.client.connections.address import Address
 from streamcodec.client.exchange import ClientExchange, Compression, Placing
 from streamcodec.client.fields import Headers, RequestFields
 from streamcodec.client.raw import RawExchange, Receive
-from streamcodec.client.uploads.uploading import Record, Uploading
+from streamcodec.client.uploads.uploading import OnResume, Record, Uploading
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
@@ -128,6 +128,8 @@ class Calls:
         version: str | None,
         headers: Headers | None,
         placing: Placing,
+        outage: float,
+        on_resume: OnResume | None,
         **others: Any,  # noqa: ANN401 - those of `infer`
     ) -> Uploading:
         """Ask for inference by an upload that can be resumed; see `Client.infer` for the arguments.
@@ -140,16 +142,17 @@ class Calls:
         path = None if resumable is True else fspath(cast("str", resumable))
         # After a restart the client is another one, and the header has to be the same.
         message = self._message(inputs, request_id=request_id or (None if path is None else _KEPT_ID), **others)
-        usual = message.headers if self._media_type is None else message.headers_with(self._media_type)
         return Uploading(
             origin=self._origin,
             target=f"{self._prefix}{model_path(model, version)}/infer",
             fields=self._fields.of_call(headers),
-            message_fields=[field for field in usual if field[0] != "Content-Length"],
             message=message,
+            media_type=self._media_type,
             limits=self._limits,
             placing=placing,
             record=None if path is None else Record(path),
+            outage=outage,
+            on_resume=on_resume,
         )
 
     def infer_raw(self, model: str, tensor: Values, *, version: str | None, headers: Headers | None) -> ClientExchange:

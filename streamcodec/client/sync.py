@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from os import PathLike
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from streamcodec.client.exchange import ClientExchange, InferResult, Placing
 from streamcodec.client.fields import Auth, Headers
 from streamcodec.client.lane.tensors import MemoryLane
 from streamcodec.client.raw import Receive
-from streamcodec.client.uploads.uploading import Uploading
+from streamcodec.client.uploads.uploading import OnResume, Uploading
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.memory.placement import Place
@@ -135,6 +135,8 @@ class Client:
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
         resumable: str | PathLike[str] | bool = False,
+        outage: float = 60.0,
+        on_resume: OnResume | None = None,
     ) -> InferResult:
         """Run a model's inference.
 
@@ -157,8 +159,13 @@ class Client:
             total_timeout: seconds for this call; None for the client's own limit, `math.inf` for none.
             resumable: whether the request goes on at the byte where its connection broke, instead of failing. The
                 server has to offer this (`serve --resumable-uploads`). A path names a file that keeps the name of the
-                upload, which is a secret: then the same request goes on after a restart of this program, too. The
-                request fails after eight failures in a row without progress, or after `total_timeout`.
+                upload, which is a secret: then the same request goes on after a restart of this program, too. It is
+                the same if all of its bytes are, so all inputs are read once before. A server that has no room for
+                another upload gets the request in one message, which is not resumed.
+            outage: seconds without progress before a `resumable` request fails; `math.inf` to try until
+                `total_timeout`.
+            on_resume: called when a `resumable` request begins or goes on: with the bytes that the server has, and
+                those of the whole request.
 
         Returns:
             The outputs. A server may answer in JSON although binary was requested; the arrays are the same.
@@ -184,7 +191,10 @@ class Client:
             "headers": headers,
         }
         if resumable is not False:
-            return self._upload(self._common.calls.upload(model, inputs, resumable, **arguments), times)
+            return self._upload(
+                self._common.calls.upload(model, inputs, resumable, outage=outage, on_resume=on_resume, **arguments),
+                times,
+            )
         exchange = self._common.calls.infer(model, inputs, **arguments)
         exchange.compress()
         exchange.use_lane()
@@ -423,12 +433,13 @@ class Client:
         return True
 
     def _upload(self, uploading: Uploading, times: Times) -> InferResult:
+        uploading.begin()
         while True:
             exchange = uploading.next_exchange()
             try:
                 self._call(exchange, times)
             except (OSError, MessageError) as error:
-                seconds = uploading.failed(exchange, error, is_over=times.limit.is_over)
+                seconds = uploading.failed(exchange, error, monotonic(), is_over=times.limit.is_over)
                 sleep(times.limit.at_most(seconds) or 0.0)
                 continue
             if uploading.succeeded(exchange):

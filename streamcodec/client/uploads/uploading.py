@@ -8,17 +8,22 @@ It makes one exchange after the other (draft-ietf-httpbis-resumable-upload, inte
       |
       +-- broken --> HEAD upload   asks for the offset, then PATCH again; or POST, if the server has no such upload
 
-Each break without progress makes the next attempt wait longer; after some in a row, the request fails. A refusal that
-no attempt could change is raised at once.
+Each break without progress makes the next attempt wait longer; after an *outage* of a given length, the request fails.
+A refusal that no attempt could change is raised at once. A server that has no room for uploads gets the request as any
+other, in one message.
+
+A `Record` keeps the name of the upload for the time after a restart. The same request is then one with the same bytes:
+the record has a digest of all of them, because the server has the first part of these and gets the rest of those. The
+clock is an argument.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from hashlib import sha256
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -30,11 +35,9 @@ from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageErro
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.encoder import EncodedMessage
 
-_MAX_ATTEMPTS: Final = 8
-"""Failures in a row without progress: with the pauses between them, half a minute if each fails at once."""
-
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
+_MOST_DOUBLINGS: Final = 10
 
 _MAX_DIGITS: Final = 15
 _NOT_FOUND: Final = 404
@@ -42,11 +45,17 @@ _CREATED: Final = 201
 _WRONG_OFFSET: Final = 409
 _TOO_SLOW: Final = 408
 _FAILURE: Final = range(500, 600)
+_UNAVAILABLE: Final = 503
 
 _BROKEN: Final = frozenset({ErrorCode.CONNECTION_CLOSED, ErrorCode.TRUNCATED})
 """Errors of an answer that has ended too early."""
 
 _INTEROP: Final = ("Upload-Draft-Interop-Version", "8")
+
+_TLS_HINT: Final = "; the server may expect TLS"
+
+OnResume = Callable[[int, int], object]
+"""Called with the bytes that the server has, and those of the whole request, whenever the request goes on."""
 
 
 class Record:
@@ -94,27 +103,34 @@ class Uploading:
         origin: str,
         target: str,
         fields: Sequence[Field],
-        message_fields: Sequence[Field],
         message: EncodedMessage,
+        media_type: str | None,
         limits: Limits,
         placing: Placing,
         record: Record | None,
+        outage: float,
+        on_resume: OnResume | None,
     ) -> None:
-        """Prepare to begin, or to go on where the record says.
+        """Prepare to begin; call `begin` next.
 
         Args:
             origin: of the server, as `https://example.org`.
             target: of the request.
             fields: of every request of this call.
-            message_fields: of the message, without its length.
             message: what is sent.
+            media_type: of the message, if it gives the header's length; None for the usual one.
             limits: bound the answers.
             placing: chooses the memory for the outputs.
             record: keeps the name of the upload; None to keep it in memory only.
+            outage: seconds without progress before the request fails.
+            on_resume: is told how many bytes the server has.
 
         Raises:
-            LocalProtocolError: some parts of the message can be made only once.
+            LocalProtocolError: some parts of the message can be made only once, or `outage` is no time.
         """
+        if type(outage) not in {int, float} or not outage > 0:
+            msg = f"outage must be a number of seconds above 0, not {outage!r}"
+            raise LocalProtocolError(msg)
         if not ClientExchange("POST", target, fields, message, limits).is_repeatable:
             raise LocalProtocolError(
                 "windows of a resumable request are made again after a break; give Rows an iterable, not an iterator"
@@ -122,28 +138,58 @@ class Uploading:
         self._origin = origin
         self._target = target
         self._fields = fields
-        self._message_fields = message_fields
         self._message = message
+        self._media_type = media_type
         self._limits = limits
         self._placing = placing
         self._record = record
-        self._key = sha256(
-            b"\0".join([origin.encode(), target.encode(), b"%d" % message.body_length, *_header_of(message)])
-        ).hexdigest()
-        self._location = None if record is None else record.read(self._key)
+        self._outage = outage
+        self._on_resume = on_resume
+        self._key = ""
+        self._location: str | None = None
         self._offset: int | None = None
         self._reached = 0
+        self._has_said = False
         self._failures = 0
+        self._stalled_at: float | None = None
+        self._is_plain = False
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether `begin` reads all bytes of the request, which takes a second for some hundred MB."""
+        return self._record is not None
+
+    def begin(self) -> None:
+        """Go on where the record says, if there is one for this request."""
+        if self._record is None:
+            return
+        digest = blake2b(b"\0".join([self._origin.encode(), self._target.encode(), b""]), digest_size=32)
+        for buffer in self._message.buffers_from(0):
+            digest.update(buffer)
+        self._key = digest.hexdigest()
+        self._location = self._record.read(self._key)
 
     def next_exchange(self) -> ClientExchange:
         """Return the exchange to be done next."""
+        if self._is_plain:
+            return ClientExchange(
+                "POST",
+                self._target,
+                self._fields,
+                self._message,
+                self._limits,
+                placing=self._placing,
+                media_type=self._media_type,
+            )
         if self._location is None:
+            message = self._message
+            usual = message.headers if self._media_type is None else message.headers_with(self._media_type)
             fields = [
                 *self._fields,
-                *self._message_fields,
+                *(field for field in usual if field[0] != "Content-Length"),
                 _INTEROP,
                 ("Upload-Complete", "?0"),
-                ("Upload-Length", str(self._message.body_length)),
+                ("Upload-Length", str(message.body_length)),
                 ("Content-Length", "0"),
             ]
             return ClientExchange("POST", self._target, fields, None, self._limits)
@@ -161,7 +207,7 @@ class Uploading:
         Raises:
             RemoteProtocolError: the answer is not one of a server that offers such uploads.
         """
-        if self._offset is not None:
+        if self._is_plain or self._offset is not None:
             self._forget()
             return True
         if self._location is None:
@@ -172,19 +218,23 @@ class Uploading:
         else:
             self._offset = self._offset_of(exchange)
             if self._offset > self._reached:
-                self._reached, self._failures = self._offset, 0
+                self._reached, self._failures, self._stalled_at = self._offset, 0, None
+        self._has_said = True
+        if self._on_resume is not None:
+            self._on_resume(self._offset, self._message.body_length)
         return False
 
-    def failed(self, exchange: ClientExchange, error: OSError | MessageError, *, is_over: bool) -> float:
+    def failed(self, exchange: ClientExchange, error: OSError | MessageError, now: float, *, is_over: bool) -> float:
         """Take an exchange that has failed; return the seconds before the next one.
 
         Args:
             exchange: as of `next_exchange`.
             error: which it has raised.
+            now: seconds, on any clock.
             is_over: whether the time of the whole call is over.
 
         Raises:
-            OSError: there were too many failures, or the time is over; the text says how far the upload has come.
+            OSError: the outage has lasted too long, or the time is over; the text says how far the upload has come.
             MessageError: no further attempt would change this.
         """
         status = exchange.status if isinstance(error, ServerError) else None
@@ -197,13 +247,27 @@ class Uploading:
                 raise error
             finally:
                 del error  # its traceback refers to this frame
+        if self._has_no_room(exchange, status):
+            self._is_plain = True
+            return 0.0
+        self._is_plain = False
         self._failures += 1
-        if is_over or self._failures > _MAX_ATTEMPTS:
-            raise self._given_up(error) from error
+        self._stalled_at = now if self._stalled_at is None else self._stalled_at
+        if is_over or now - self._stalled_at >= self._outage:
+            raise self._given_up(error, now - self._stalled_at) from error
         if status == _NOT_FOUND:
             self._forget()
         self._offset = None
-        return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (self._failures - 1)))
+        pause: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, _MOST_DOUBLINGS))
+        return min(pause, self._stalled_at + self._outage - now)
+
+    def _has_no_room(self, exchange: ClientExchange, status: int | None) -> bool:
+        """Whether the server takes the request, and not as an upload: it has as many as it may have."""
+        if self._location is not None or status != _UNAVAILABLE:
+            return False
+        limits = (exchange.field(b"upload-limit") or "").replace(" ", "").split(",")
+        most = next((limit.removeprefix("max-size=") for limit in limits if limit.startswith("max-size=")), "")
+        return most.isascii() and most.isdigit() and int(most[:_MAX_DIGITS]) < self._message.body_length
 
     def _is_passing(self, error: OSError | MessageError, status: int | None) -> bool:
         """Whether another attempt may succeed."""
@@ -212,10 +276,14 @@ class Uploading:
             return status in _FAILURE or (has_begun and status in {_NOT_FOUND, _WRONG_OFFSET, _TOO_SLOW})
         return isinstance(error, OSError) or error.code in _BROKEN
 
-    def _given_up(self, error: OSError | MessageError) -> OSError:
-        reached = f"the server has {self._reached} of {self._message.body_length} bytes of the upload"
+    def _given_up(self, error: OSError | MessageError, seconds: float) -> OSError:
+        reason = str(error).partition(_TLS_HINT)[0] if self._has_said else str(error)
+        total = self._message.body_length
+        reached = f"the server had {self._reached} of {total} bytes when it last said so"
+        if not self._has_said:
+            reached = f"the server has not said how many of the {total} bytes it has"
         kind = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
-        return kind(f"{error}; gave up after {self._failures} failures without progress, {reached}")
+        return kind(f"{reason}; gave up after {self._failures} failures in {seconds:.1f} s without progress, {reached}")
 
     def _location_of(self, exchange: ClientExchange) -> str:
         location = (exchange.field(b"location") or "").removeprefix(self._origin)
@@ -237,12 +305,7 @@ class Uploading:
     def _forget(self) -> None:
         self._location = self._offset = None
         self._reached = 0
+        self._has_said = False
         if self._record is not None:
             with suppress(OSError):  # the next call finds out that the upload is gone
                 self._record.forget()
-
-
-def _header_of(message: EncodedMessage) -> list[bytes]:
-    """Return the parts that tell one request from another: the JSON header, not the tensors."""
-    first = message.parts[0] if message.parts else b""
-    return [first] if isinstance(first, bytes) else []
