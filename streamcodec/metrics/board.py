@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -101,7 +102,7 @@ class Board:
 
     def _write(self, name: str, content: object) -> bool:
         """Write a file at once, or not at all; return whether it was written."""
-        beside = self.folder / f"{name}.{os.getpid()}.new"
+        beside = self.folder / f"{name}.{os.getpid()}-{get_ident()}.new"  # the page may be asked for meanwhile
         try:
             beside.write_text(json.dumps(content))
             beside.replace(self.folder / name)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,20 @@ def test_counters_are_added_and_gauges_are_shown_for_each(board: Board, monkeypa
         ("streamcodec_worker_restarts_total",): 0,
     }
     assert {family.type for family in board.collect()} == {"counter", "gauge", "histogram"}
+
+
+def test_threads_of_one_process_publish_at_the_same_time(board: Board) -> None:
+    """That of the clock, and that of the page; each writes a file of its own, and the last one is the result."""
+
+    def publish(count: int) -> None:
+        for _ in range(100):
+            board.publish(_families(1, *map(str, range(count))))
+            board.collect()
+
+    with ThreadPoolExecutor(3) as threads:
+        for each in [threads.submit(publish, count) for count in (1, 100, 400)]:
+            each.result()
+    assert [path.name for path in board.folder.iterdir() if path.suffix == ".new"] == []
 
 
 def test_what_the_ended_have_counted_is_kept_and_their_files_are_not(

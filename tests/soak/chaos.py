@@ -126,11 +126,15 @@ class Chaos:
             server.wait(60)
 
     def left_over(self) -> list[str]:
-        """Return the processes and the files of uploads that are still there after all."""
+        """Return the processes that are still there after all."""
         command = f"streamcodec serve {self._folder.name}"
         listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)  # noqa: S607
-        files = [path.name for path in (self._folder / "uploads").iterdir()]
-        return [line for line in listing.stdout.splitlines() if command in line] + files
+        return [line for line in listing.stdout.splitlines() if command in line]
+
+    @property
+    def waiting_uploads(self) -> int:
+        """Uploads whose clients have begun anew, because they did not get the first answer; they wait for 300 s."""
+        return len([*(self._folder / "uploads").iterdir()])
 
     # The server
 
@@ -271,7 +275,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         chaos = Chaos(folder, options.seconds, options.pause, options.workers, options.seed)
         chaos.run()
-        left_over = chaos.left_over()
+        left_over, waiting = chaos.left_over(), chaos.waiting_uploads
         lines = (folder / "log").read_text().splitlines()
     print("events:", dict(chaos.events))
     for kind, found in chaos.found.items():
@@ -284,7 +288,9 @@ def main() -> None:
         if when is not None and ended - 10 < time.mktime(time.strptime(when[1], _TIME)) < ended + 1:
             print(f"  {line}")
     cut = [line for line in lines if not line.startswith(_BEGINNINGS)]
-    print(f"left over: {left_over}; lines of the log that are cut: {len(cut)} of {len(lines)} {cut[:3]}")
+    print(
+        f"left over: {left_over}; uploads that wait: {waiting}; lines of the log that are cut: {len(cut)} of {len(lines)} {cut[:3]}"
+    )
 
 
 if __name__ == "__main__":
