@@ -89,6 +89,9 @@ def size_text(nbytes: int) -> str:
     return str(nbytes)
 
 
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
+
+
 def seconds(text: str) -> float:
     """Read a time in seconds that sockets can wait."""
     value = _real(text)
@@ -100,6 +103,15 @@ def seconds(text: str) -> float:
 def seconds_or_0(text: str) -> float:
     """Read a time in seconds that may be 0."""
     return 0.0 if _real(text) == 0 else seconds(text)
+
+
+def duration(text: str) -> float:
+    """Read a time in seconds, or with its unit: 90, 90s, 10m, 2h."""
+    unit = _SECONDS.get(text[-1:], None)
+    value = _real(text if unit is None else text[:-1]) * (unit or 1)
+    if not 0 < value <= threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0, as 90, 90s, 10m or 2h")
+    return value
 
 
 def rate(text: str) -> float:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Final
 
 from streamcodec.client import Client
@@ -20,14 +21,37 @@ _INTERVAL: Final = 0.5
 _WIDTH: Final = 70
 
 
+class UploadProgress:
+    """How much of a resumable request the server has, as far as the client knows."""
+
+    def __init__(self, client: Client) -> None:
+        """Begin before the request."""
+        self._client = client
+        self._offset = 0
+        self._total = 0
+        self._sent = 0
+
+    def resumed(self, offset: int, total: int) -> None:
+        """Report that the server has `offset` of `total` bytes, and gets the others from now on."""
+        self._offset, self._total, self._sent = offset, total, self._client.sent_bytes
+
+    def text(self, rate: float) -> str:
+        """Return the percentage, and the time that is left at a rate in bytes a second; empty before the request."""
+        if not self._total:
+            return ""
+        done = min(self._total, self._offset + self._client.sent_bytes - self._sent)
+        left = f", {timedelta(seconds=round((self._total - done) / rate))} left" if rate else ""
+        return f", {done / self._total:.0%}{left}"
+
+
 @contextmanager
-def shown_progress(client: Client) -> Iterator[None]:
-    """Show how much a client has moved, until the block ends."""
+def shown_progress(client: Client, upload: UploadProgress) -> Iterator[None]:
+    """Show how much a client has moved, and how much of its upload is done, until the block ends."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
     has_ended = threading.Event()
-    showing = threading.Thread(target=_show, args=(client, has_ended), daemon=True)
+    showing = threading.Thread(target=_show, args=(client, upload, has_ended), daemon=True)
     showing.start()
     try:
         yield
@@ -36,7 +60,7 @@ def shown_progress(client: Client) -> Iterator[None]:
         showing.join()
 
 
-def _show(client: Client, has_ended: threading.Event) -> None:
+def _show(client: Client, upload: UploadProgress, has_ended: threading.Event) -> None:
     before, then = 0, time.monotonic()
     pause = _QUIET_SECONDS
     while not has_ended.wait(pause):
@@ -44,7 +68,7 @@ def _show(client: Client, has_ended: threading.Event) -> None:
         sent, received, now = client.sent_bytes, client.received_bytes, time.monotonic()
         rate = (sent + received - before) / (now - then)
         before, then = sent + received, now
-        _write(f"sent {_size(sent)}, received {_size(received)}, {_size(rate)}/s")
+        _write(f"sent {_size(sent)}, received {_size(received)}, {_size(rate)}/s{upload.text(rate)}")
     if pause == _INTERVAL:  # something was shown
         _write("")
 

@@ -288,9 +288,8 @@ def main() -> None:
         if when is not None and ended - 10 < time.mktime(time.strptime(when[1], _TIME)) < ended + 1:
             print(f"  {line}")
     cut = [line for line in lines if not line.startswith(_BEGINNINGS)]
-    print(
-        f"left over: {left_over}; uploads that wait: {waiting}; lines of the log that are cut: {len(cut)} of {len(lines)} {cut[:3]}"
-    )
+    print(f"left over: {left_over}; uploads that wait: {waiting}")
+    print(f"lines of the log that are cut: {len(cut)} of {len(lines)} {cut[:3]}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from streamcodec.cli.arguments import UNITS, count, seconds, size, size_text
+from streamcodec.cli.arguments import UNITS, count, duration, seconds, size, size_text
 from streamcodec.cli.files import check_free
 from streamcodec.cli.inferring.asking import add_asking, add_compression, compression_of, media_type_of, parameters_of
 from streamcodec.cli.inferring.inputs import add_inputs, given_inputs, made_inputs
@@ -19,13 +19,15 @@ from streamcodec.cli.inferring.making import add_making
 from streamcodec.cli.inferring.outputs import OutputFiles, path_of
 from streamcodec.cli.inferring.trust import trusted
 from streamcodec.cli.output import complain, say
-from streamcodec.cli.progress import shown_progress
+from streamcodec.cli.progress import UploadProgress, shown_progress
 from streamcodec.client import Client, InferResult
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import TensorReceived
 from streamcodec.engine.memory.placement import Place
 
 _MAX_PADDED_BYTES: Final = 256 << 20
+
+_TOTAL_SECONDS: Final = 3600.0
 
 _SHOWN_VALUES: Final = 8
 _SHOWN_BYTES: Final = 40
@@ -47,6 +49,7 @@ examples:
   streamcodec infer http://127.0.0.1:8000 identity --input x=x.npy --output-dir outputs --force
   streamcodec infer http://127.0.0.1:8000 net --input image=cat.jpg --input weights.npz
   streamcodec infer http://127.0.0.1:8000 net --random --size 8 --parameter temperature=0.5
+  streamcodec infer http://127.0.0.1:8000 net --input scan=scan.npy --resumable scan.upload --outage 10m
   my_camera | streamcodec infer http://127.0.0.1:8000 net --input image=-
   streamcodec infer http://models.example net --input image=cat.npy --output scores --header 'Authorization: Bearer ...'
 """
@@ -97,8 +100,19 @@ def _add_transfer(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--total-timeout",
         type=seconds,
-        default=3600.0,
-        help="seconds for the whole call, even with progress (default: %(default)g)",
+        help="seconds for the whole call, even with progress (default: 3600, and none with --resumable)",
+    )
+    group.add_argument(
+        "--resumable",
+        metavar="FILE",
+        help="go on where the connection broke, also when this command is run again with the same inputs; FILE keeps "
+        "the name of the upload meanwhile; the server needs --resumable-uploads",
+    )
+    group.add_argument(
+        "--outage",
+        type=duration,
+        metavar="TIME",
+        help="time without progress before a --resumable request gives up, as 90s, 10m or 2h (default: 60s)",
     )
     group.add_argument(
         "--repeat",
@@ -117,12 +131,14 @@ def run(options: argparse.Namespace) -> None:
         options.output_dir.mkdir(parents=True, exist_ok=True)
         for name in options.outputs or ():  # check now, and not after the model has done its work
             check_free(path_of(name, options.output_dir), replaces=options.force)
+    if options.outage is not None and options.resumable is None:
+        raise LocalProtocolError("--outage is for a request that is resumed: add --resumable FILE")
     compression = compression_of(options)
     client = Client(
         options.url,
         timeout=options.timeout,
         ssl_context=trusted(options),
-        total_timeout=options.total_timeout,
+        total_timeout=options.total_timeout or (_TOTAL_SECONDS if options.resumable is None else None),
         request_compression=compression.request,
         response_compression=compression.response,
         media_type=media_type_of(options),
@@ -144,7 +160,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _call(client: Client, options: argparse.Namespace, place: Place | None) -> tuple[list[float], InferResult]:
     """Make the calls; return the seconds of each, and the last result."""
-    with client, shown_progress(client):
+    upload = UploadProgress(client)
+    with client, shown_progress(client, upload):
         inputs = made_inputs(options, client) if options.is_random else given_inputs(options)
         call = partial(
             client.infer,
@@ -156,6 +173,8 @@ def _call(client: Client, options: argparse.Namespace, place: Place | None) -> t
             version=options.model_version,
             is_binary=not options.is_json,
             place=place,
+            **({} if options.resumable is None else {"resumable": options.resumable, "on_resume": upload.resumed}),
+            **({} if options.outage is None else {"outage": options.outage}),
         )
         return _repeat(call, options.repeat)
 
