@@ -193,7 +193,12 @@ class ClientExchange:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it can be started again: not if some parts can be made only once, such as a generator's windows."""
+        """Whether it can be started again: not if some parts can be made only once, such as a generator's windows.
+
+        Nor if it is the rest of an upload: the server may have a part of that by now, and has to be asked.
+        """
+        if self._rest is not None:
+            return False
         parts = () if self._message is None else self._message.parts
         return not any(isinstance(part, Rows) and isinstance(part.windows, Iterator | AsyncIterator) for part in parts)
 

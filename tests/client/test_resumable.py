@@ -318,6 +318,18 @@ def test_busy_servers_and_wrong_offsets_are_asked_again() -> None:
     assert b"Upload-Offset: 5\r\n" in server.requests[-1]
 
 
+@KINDS
+def test_the_rest_of_an_upload_is_sent_again_only_from_where_the_server_is(kind: Kind) -> None:
+    """A request on a kept connection that has died is repeated as it was; this one is not."""
+    answer = encode_response({"x": np.ones(1)}, model_name="m")
+    lines = [f"{name}: {value}" for name, value in answer.headers if name != "Content-Length"]
+    told = response(b"", "Upload-Offset: 5", status="204 No Content", is_counted=False)
+    whole = response(b"".join(answer.buffers), "Upload-Complete: ?1", *lines)
+    with scripted([CREATED, b""], [told, whole]) as server, kind.client(server.url) as driver:
+        assert driver.infer("m", {"x": np.ones(1)}, resumable=True)["x"].tolist() == [1.0]
+    assert [request.split(b" ")[0] for request in server.requests] == [b"POST", b"PATCH", b"HEAD", b"PATCH"]
+
+
 def test_an_error_of_the_model_is_not_asked_again() -> None:
     refused = response(b'{"error": "no"}', "Upload-Complete: ?1", status="500 Oops")
     with (
