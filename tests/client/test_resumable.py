@@ -232,6 +232,18 @@ def test_a_file_of_another_request_is_replaced(served: tuple[Server, Address], t
     assert not path.exists()
 
 
+def test_a_file_that_names_another_place_is_replaced(served: tuple[Server, Address], tmp_path: Path) -> None:
+    """Even if it is for the same request."""
+    path, outage = tmp_path / "upload", Outage(5000, 1_000_000)
+    with breaking(served[1], outage.cuts()) as link:
+        with Client(link.url) as client, pytest.raises(ConnectionError):
+            client.infer("identity", {"x": X}, resumable=path, outage=0.3)
+        outage.is_over = True
+        path.write_text(json.dumps({**json.loads(path.read_text()), "location": "http://elsewhere.example/"}))
+        with Client(link.url) as client:
+            assert np.array_equal(client.infer("identity", {"x": X}, resumable=path)["x"], X)
+
+
 def test_what_cannot_be_sent_twice_is_refused() -> None:
     with Client("http://127.0.0.1:1") as client, pytest.raises(LocalProtocolError, match="an iterable"):
         client.infer("identity", {"x": Rows("FP64", X.shape, iter([X]))}, resumable=True)

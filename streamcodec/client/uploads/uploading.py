@@ -72,7 +72,7 @@ class Record:
         except (OSError, ValueError):
             return None
         location = kept.get("location") if isinstance(kept, dict) and kept.get("request") == key else None
-        return location if isinstance(location, str) else None
+        return location if isinstance(location, str) and location.startswith("/") else None
 
     def write(self, key: str, location: str) -> None:
         """Keep a location. Who can read the file can go on with the upload, so only its owner can.
