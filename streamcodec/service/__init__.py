@@ -20,9 +20,9 @@ from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from streamcodec.service.request.inference import Inference, ResolvedHead
 from streamcodec.service.request.reception import ReceivedRequest, Reception
 from streamcodec.service.service import Service
+from streamcodec.service.uploads.deciding import UploadService
 from streamcodec.service.uploads.kept import Uploads
-from streamcodec.service.uploads.part import UploadPart, UploadService
-from streamcodec.service.uploads.upload import Upload
+from streamcodec.service.uploads.upload import Upload, UploadPart
 
 __all__ = [
     "ANY_SIZE",

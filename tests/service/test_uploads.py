@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable
 from functools import partial
 from itertools import count, pairwise
+from pathlib import Path
 from weakref import ref
 
 import numpy as np
@@ -23,12 +24,15 @@ from streamcodec import (
 )
 from streamcodec.http import RequestHead
 from streamcodec.http.bodies.fed import FedBody
+from streamcodec.runtime.uploads.folder import UploadFolder
+from streamcodec.runtime.uploads.stored import StoredUploads
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply, Service
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from streamcodec.service.routes import without_secret
+from streamcodec.service.uploads.deciding import UploadService
 from streamcodec.service.uploads.kept import Uploads
-from streamcodec.service.uploads.part import UploadPart, UploadService
+from streamcodec.service.uploads.upload import UploadPart
 from tests.service.requests import answer, head
 
 KIB = 1 << 10
@@ -61,6 +65,23 @@ class Site:
         )
         self.service = Service(self.models, max_pool_bytes=0, allowed_hosts=["here"])
         self.decides = UploadService(self.service, self.uploads)
+
+
+class Files(Site):
+    """The same, with its uploads in files."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        files = UploadFolder(
+            folder / "uploads",
+            max_files=4,
+            max_bytes=1 << 30,
+            keep_seconds=60.0,
+            lifetime_seconds=600.0,
+            clock=lambda: self.now,
+        )
+        stored = StoredUploads(files, max_bytes=1 << 30, new_id=partial(next, map(str, count())))
+        self.decides = UploadService(self.service, stored)
 
 
 class Visit:
@@ -710,3 +731,51 @@ def test_each_message_is_observed_by_itself() -> None:
     assert told[0].events == ["POST", "asks", "400"]
     assert told[1].events == ["PATCH", "asks", "calls m", "called", "200"]
     assert [(each.model, each.request_id) for each in told] == [("m", "mine")] * 2
+
+
+def test_an_upload_in_a_file_goes_when_the_model_has_answered(tmp_path: Path) -> None:
+    """And stays if nobody is left to hear the answer."""
+    site = Files(tmp_path)
+    visit = Visit(site)
+    assert visit.begin() is RECEIVE
+    assert visit.bring(BODY) is CALL
+    assert visit.exchange.inference is not None
+    visit.exchange.end()
+    assert offset(site) == len(BODY)
+    visit = Visit(site)
+    assert visit.append(len(BODY), 0) is RECEIVE
+    assert visit.bring(b"") is CALL
+    visit.call()
+    assert (visit.status, visit.fields["Upload-Complete"]) == (200, "?1")
+    assert offset(site) is None
+    site.decides.uploads.close()
+
+
+def test_an_upload_that_another_process_has_is_asked_for(tmp_path: Path) -> None:
+    first, second = Files(tmp_path), Files(tmp_path)
+    lost = Visit(first)
+    assert lost.begin() is RECEIVE
+    assert lost.bring(BODY[:5000]) is None
+    for method in ("HEAD", "PATCH"):
+        visit = Visit(second)
+        fields = (PART, ("Upload-Offset", "5000"), LAST)
+        assert visit.ask(method, "/v2/uploads/0", *fields) is ANSWER
+        assert (visit.status, visit.fields["Retry-After"]) == (503, "1")
+    first.decides.uploads.expire()
+    assert lost.has_left
+    assert offset(second) == 5000
+    for site in (first, second):
+        site.decides.uploads.close()
+
+
+def test_an_upload_waits_for_a_model_that_is_not_ready(tmp_path: Path) -> None:
+    for site in (Site(), Files(tmp_path)):
+        ready = [True]
+        site.models.replace(Model(name="m", predict=site.model.predict, ready=lambda: ready[0]))  # noqa: B023 - for this site
+        interrupted(site, 5000)
+        ready[0] = False
+        visit = Visit(site)
+        assert visit.append(5000, len(BODY) - 5000) is ANSWER
+        assert visit.status == 503
+        assert offset(site) == 5000
+        site.decides.uploads.close()

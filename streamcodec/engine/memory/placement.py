@@ -118,6 +118,12 @@ class Into:
         yield Slab(buffer=byte_view(array), array=array)
 
 
+def into_bytes(spec: TensorSpec, memory: memoryview) -> Into:
+    """Return the place of a tensor in bytes of the caller's, as many as it has, and aligned for its elements."""
+    array: np.ndarray[Any, Any] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
+    return Into(array)
+
+
 def check_place(place: object) -> None:
     """Refuse what cannot place tensors.
 

@@ -23,12 +23,10 @@ import stat
 import struct
 from bisect import bisect_right
 from contextlib import suppress
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from streamcodec.engine.decoder import Buffer
-from streamcodec.engine.memory.placement import ALIGNMENT, Into, Place, Placement
+from streamcodec.engine.memory.placement import ALIGNMENT, Place, Placement, into_bytes
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.http.heads.messages import Fields, RequestHead
@@ -185,8 +183,7 @@ class UploadFile:
         if spec.offset is None or not spec.nbytes or start % spec.datatype.dtype.itemsize:
             return otherwise(spec)
         self._held.append((spec.offset, spec.offset + spec.nbytes))
-        array: np.ndarray[Any, Any] = np.ndarray(spec.shape, spec.datatype.dtype, self._pages, start)
-        return Into(array)
+        return into_bytes(spec, self.body[spec.offset : spec.offset + spec.nbytes])
 
     def holds(self, at: int) -> bool:
         """Whether the byte at `at` of the body is that of a tensor that was placed here."""

@@ -24,8 +24,7 @@ from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.replies import Reply, unavailable_reply
 from streamcodec.service.request.inference import Inference, ResolvedHead
 from streamcodec.service.uploads.kept import no_such_upload
-from streamcodec.service.uploads.part import UploadPart
-from streamcodec.service.uploads.upload import Carrier
+from streamcodec.service.uploads.upload import Carrier, UploadPart
 
 _PIECE_BYTES: Final = 64 << 10
 """Of the file that is read again in one turn, unless a tensor lies there."""

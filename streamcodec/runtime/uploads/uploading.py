@@ -8,7 +8,6 @@ process. Servers inside a framework refuse the option: the connections are not t
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,8 +21,8 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Service
 from streamcodec.service.memory.budget import Budget
+from streamcodec.service.uploads.deciding import UploadService
 from streamcodec.service.uploads.kept import Uploads
-from streamcodec.service.uploads.part import UploadService
 from streamcodec.service.uploads.upload import UploadStore
 
 _ID_BYTES: Final = 24
@@ -79,6 +78,8 @@ def shared_uploads(options: ServerOptions) -> Iterator[ServerOptions]:
     if not options.resumable_uploads or options.upload_dir is not None:
         yield options
         return
+    import tempfile  # noqa: PLC0415 - a server in one process does without
+
     with tempfile.TemporaryDirectory(prefix="streamcodec-uploads-", ignore_cleanup_errors=True) as folder:
         yield replace(options, upload_dir=folder)
 

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from streamcodec.engine.memory.pool import Pool
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.service.memory.budget import Budget, Reservation
-from streamcodec.service.uploads.part import UploadService
+from streamcodec.service.uploads.deciding import UploadService
 
 RESERVED_PLACES: Final = 64
 """Most connections without a seat. A new connection loses its place only after this many others have come. Its first

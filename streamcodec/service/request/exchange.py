@@ -40,8 +40,8 @@ from streamcodec.service.request.inference import Inference, ResolvedHead
 from streamcodec.service.request.plan import Plan
 from streamcodec.service.routes import find_route
 from streamcodec.service.service import Service
-from streamcodec.service.uploads.part import UploadPart, UploadService
-from streamcodec.service.uploads.upload import Upload
+from streamcodec.service.uploads.deciding import UploadService
+from streamcodec.service.uploads.upload import Upload, UploadPart
 
 _NO_REPLY: Final = Reply(status=500)
 _OK: Final = 200

@@ -23,8 +23,7 @@ from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.request.inference import Inference, ResolvedHead
-from streamcodec.service.uploads.part import UploadPart
-from streamcodec.service.uploads.upload import Carrier
+from streamcodec.service.uploads.upload import Carrier, UploadPart
 
 _LOOKS: Final = 4
 """Looks for uploads whose time is over, while one of them is kept."""

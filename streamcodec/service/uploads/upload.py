@@ -11,15 +11,18 @@ processes and the next start of the server find (`streamcodec.runtime.uploads`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from streamcodec.engine.decoder import Buffer, Decoder
+from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, NeedTurn
+from streamcodec.formats.v2.model import Event, RequestHeader
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.replies import Reply
 from streamcodec.service.request.inference import Inference, ResolvedHead
 
-if TYPE_CHECKING:
-    from streamcodec.service.uploads.part import UploadPart
+Fields = list[tuple[str, str]]
+"""Names and values."""
 
 
 class Carrier(Protocol):
@@ -64,9 +67,92 @@ class Upload(Protocol):
         """Prepare for more bytes; return whether they can come: the model is the one with which the upload began."""
         ...
 
-    def part(self, nbytes: int, *, is_last: bool, interim: list[tuple[str, str]] | None = None) -> UploadPart:
+    def part(self, nbytes: int, *, is_last: bool, interim: Fields | None = None) -> UploadPart:
         """Return the receiver of the next message; for the arguments see `UploadPart`."""
         ...
+
+
+class UploadPart:
+    """The body of one message: a receiver that passes all bytes on to the decoder of the upload.
+
+    It differs from the decoder in one point: the message of HTTP may end before that of the upload.
+
+    Attributes:
+        upload: what it belongs to.
+        is_last: whether the upload is complete after it.
+        interim: the fields of `104 Upload Resumption Supported`, to be sent before the body if there are any; None if
+            the upload has begun with an earlier message.
+    """
+
+    def __init__(self, upload: Upload, nbytes: int, *, is_last: bool, interim: Fields | None = None) -> None:
+        """Begin with the first of `nbytes` bytes."""
+        self.upload: Upload = upload
+        self.is_last: bool = is_last
+        self.interim: Fields | None = interim
+        self._decoder: Decoder[RequestHeader] = upload.inference.decoder
+        self._reaches_end = upload.offset + nbytes == upload.length
+        self._has_ended = False
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether more bytes may come: nothing was wrong with those that have come."""
+        return self._decoder.needs_data or self._decoder.is_paused
+
+    @property
+    def needs_data(self) -> bool:
+        """See `Decoder`, as for all members of a receiver here."""
+        return self._decoder.needs_data
+
+    @property
+    def is_paused(self) -> bool:
+        """See `Decoder`."""
+        return self._decoder.is_paused
+
+    @property
+    def is_complete(self) -> bool:
+        """See `Decoder`."""
+        return self._decoder.is_complete
+
+    @property
+    def offset(self) -> int:
+        """See `Decoder`."""
+        return self._decoder.offset
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """See `Decoder`."""
+        return self._decoder.get_buffer(sizehint)
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """See `Decoder`."""
+        return self._decoder.get_buffers(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See `Decoder`."""
+        self._decoder.buffer_updated(nbytes)
+
+    def work(self) -> None:
+        """See `Decoder`."""
+        self._decoder.work()
+
+    def feed(self, chunk: Buffer) -> int:
+        """See `Decoder`."""
+        return self._decoder.feed(chunk)
+
+    def receive_eof(self) -> None:
+        """Report that the message of HTTP has ended, well or not."""
+        self._has_ended = True
+        if self._reaches_end:
+            self._decoder.receive_eof()
+
+    def next_event(self) -> Event | NeedData | NeedTurn:
+        """Return the next event of the decoder; `EndOfMessage` after the last one of this message."""
+        if self.upload.is_whole:
+            return EndOfMessage(nbytes=self.offset)
+        event = self._decoder.next_event()
+        if isinstance(event, EndOfMessage):
+            self.upload.is_whole = True
+        ends = event is NEED_DATA and self._has_ended and not self._reaches_end
+        return EndOfMessage(nbytes=self.offset) if ends else event
 
 
 UploadT = TypeVar("UploadT")

@@ -1,4 +1,4 @@
-"""UploadPart: what one message brings of an upload, and the decision whether it may. Sans-IO.
+"""UploadService: decides on the requests for uploads. Sans-IO.
 
 The requests are those of draft-ietf-httpbis-resumable-upload: a request for inference with `Upload-Complete` begins an
 upload, `HEAD` tells its offset, `PATCH` appends, and `DELETE` cancels it. The answer to the last portion is that of the
@@ -14,24 +14,19 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from streamcodec.engine.decoder import Buffer, Decoder
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError, shown
-from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, NeedTurn
 from streamcodec.engine.record import replaced
-from streamcodec.formats.v2.model import Event, RequestHeader
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.replies import Reply, failure_reply
 from streamcodec.service.request.inference import ResolvedHead
 from streamcodec.service.routes import UPLOADS, Resource, find_route, path_of
 from streamcodec.service.service import Service
 from streamcodec.service.uploads.fields import INTEROP_VERSION, boolean, is_last, is_partial, knows_interim, number
-from streamcodec.service.uploads.upload import Upload, UploadStore
+from streamcodec.service.uploads.upload import Fields, Upload, UploadPart, UploadStore
 
 _METHODS: Final = ("HEAD", "PATCH", "DELETE")
 _INTERRUPTIONS: Final = frozenset({ErrorCode.TRUNCATED, ErrorCode.CONNECTION_CLOSED, ErrorCode.TOO_SLOW})
 """Errors of a connection. What has come before is right, and the upload can go on."""
-
-Fields = list[tuple[str, str]]
 
 _NO_ROOM: Final = failure_reply(
     "the server has the maximum number of uploads; send the request without them, or try again",
@@ -39,89 +34,6 @@ _NO_ROOM: Final = failure_reply(
     headers=[("Retry-After", "1"), ("Upload-Limit", "max-size=0")],
 )
 """`max-size` tells a client that it will do better without an upload (section 4.1.4 of the draft)."""
-
-
-class UploadPart:
-    """The body of one message: a receiver that passes all bytes on to the decoder of the upload.
-
-    It differs from the decoder in one point: the message of HTTP may end before that of the upload.
-
-    Attributes:
-        upload: what it belongs to.
-        is_last: whether the upload is complete after it.
-        interim: the fields of `104 Upload Resumption Supported`, to be sent before the body if there are any; None if
-            the upload has begun with an earlier message.
-    """
-
-    def __init__(self, upload: Upload, nbytes: int, *, is_last: bool, interim: Fields | None = None) -> None:
-        """Begin with the first of `nbytes` bytes."""
-        self.upload: Upload = upload
-        self.is_last: bool = is_last
-        self.interim: Fields | None = interim
-        self._decoder: Decoder[RequestHeader] = upload.inference.decoder
-        self._reaches_end = upload.offset + nbytes == upload.length
-        self._has_ended = False
-
-    @property
-    def can_go_on(self) -> bool:
-        """Whether more bytes may come: nothing was wrong with those that have come."""
-        return self._decoder.needs_data or self._decoder.is_paused
-
-    @property
-    def needs_data(self) -> bool:
-        """See `Decoder`, as for all members of a receiver here."""
-        return self._decoder.needs_data
-
-    @property
-    def is_paused(self) -> bool:
-        """See `Decoder`."""
-        return self._decoder.is_paused
-
-    @property
-    def is_complete(self) -> bool:
-        """See `Decoder`."""
-        return self._decoder.is_complete
-
-    @property
-    def offset(self) -> int:
-        """See `Decoder`."""
-        return self._decoder.offset
-
-    def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """See `Decoder`."""
-        return self._decoder.get_buffer(sizehint)
-
-    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
-        """See `Decoder`."""
-        return self._decoder.get_buffers(sizehint)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """See `Decoder`."""
-        self._decoder.buffer_updated(nbytes)
-
-    def work(self) -> None:
-        """See `Decoder`."""
-        self._decoder.work()
-
-    def feed(self, chunk: Buffer) -> int:
-        """See `Decoder`."""
-        return self._decoder.feed(chunk)
-
-    def receive_eof(self) -> None:
-        """Report that the message of HTTP has ended, well or not."""
-        self._has_ended = True
-        if self._reaches_end:
-            self._decoder.receive_eof()
-
-    def next_event(self) -> Event | NeedData | NeedTurn:
-        """Return the next event of the decoder; `EndOfMessage` after the last one of this message."""
-        if self.upload.is_whole:
-            return EndOfMessage(nbytes=self.offset)
-        event = self._decoder.next_event()
-        if isinstance(event, EndOfMessage):
-            self.upload.is_whole = True
-        ends = event is NEED_DATA and self._has_ended and not self._reaches_end
-        return EndOfMessage(nbytes=self.offset) if ends else event
 
 
 class UploadService:
