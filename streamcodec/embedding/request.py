@@ -226,6 +226,7 @@ class EndpointRequest(_Waited):
         self._budget = budget
         self._options = options
         self.body: FedBody = reception.begin()
+        self._received: ReceivedRequest | None = None
         self.reservation: SharedReservation = SharedReservation(budget)
         self.reservation.check(reception.least_bytes)
         self.reservation.taken = self._taken
@@ -239,11 +240,14 @@ class EndpointRequest(_Waited):
     def next_step(self) -> Step:
         """Go on; see `ServiceRequest`."""
         while not self._waits_for_memory():
+            if self._received is not None:
+                self.reservation.taken = None
+                self.result = self._received.holding(self._budget.hold(self.reservation))
+                return Step.END
             event = next_event(self.body)
             if isinstance(event, Step):
                 return event
-            if self._receive(event):
-                return Step.END
+            self._receive(event)
         return Step.WAIT
 
     def granted(self, *, has_come: bool) -> None:
@@ -283,17 +287,14 @@ class EndpointRequest(_Waited):
             reservation.has_room(reception.taken_bytes, reception.memory_bytes)
         return bool(reservation.missing)
 
-    def _receive(self, event: Event) -> bool:
-        """Take an event of the body; return whether it was the last one."""
+    def _receive(self, event: Event) -> None:
+        """Take an event of the body, and ask for the memory that is known by then to be needed."""
         reception, reservation = self._reception, self.reservation
-        request = reception.receive(event)
+        self._received = reception.receive(event)
         if isinstance(event, HeaderReceived):
             reservation.ask(reception.memory_bytes or 0, held=reception.held_bytes)
-        if request is None:
-            return False
-        reservation.taken = None
-        self.result = request.holding(self._budget.hold(reservation))
-        return True
+        elif self._received is not None and reservation.is_short:  # for the objects of BYTES, which may be made now
+            reservation.ask(reception.memory_bytes or 0, held=reception.taken_bytes)
 
     def _taken(self) -> int | None:
         return None if self.body.has_work else self._reception.taken_bytes

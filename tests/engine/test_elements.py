@@ -25,6 +25,7 @@ from streamcodec import (
     encode_request,
     request_decoder,
 )
+from streamcodec.engine.elements import elements as elements_module
 from streamcodec.engine.elements import payloads
 from tests.effort import examples
 from tests.formats.v2.messages import Message, binary, jsonic, request
@@ -158,6 +159,31 @@ def test_one_element_by_its_number() -> None:
     for index in (4, -5):
         with pytest.raises(IndexError, match=f"element {index} of 4"):
             made[index]
+
+
+@pytest.mark.parametrize("lengths", [[2], [0], [0, 1, 2, 300]])
+def test_objects_are_made_some_at_a_time(lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elements_module, "_MADE_AT_ONCE", 7)
+    values = [bytes([index % 200]) * lengths[index % len(lengths)] for index in range(100)]
+    made = Elements(objects(values, 10, 10))
+    assert list(made) == values
+    assert made.array.tolist() == [values[start : start + 10] for start in range(0, 100, 10)]
+    for part in (slice(3, 40), slice(None), slice(-8, None), slice(50, 50), slice(40, 3), slice(96, 200)):
+        assert made[part].tolist() == values[part]
+        assert made[part].dtype == object
+    with pytest.raises(IndexError, match="step 1, not 2"):
+        made[::2]
+
+
+def test_some_objects_are_made_without_the_others() -> None:
+    made = Elements([b"ab"] * 100_000)
+    tracemalloc.start()
+    try:
+        assert made[10:20].tolist() == [b"ab"] * 10
+        assert sum(map(len, made)) == 200_000
+        assert tracemalloc.get_traced_memory()[1] < 100_000 * 40
+    finally:
+        tracemalloc.stop()
 
 
 def test_nothing_can_be_changed() -> None:

@@ -266,6 +266,41 @@ def test_who_is_too_slow_keeps_what_has_come_and_asks_again() -> None:
     assert slow.bring() is CALL
 
 
+def test_a_short_request_waits_for_the_objects_of_its_elements() -> None:
+    texts = np.array([b"ab"] * 100, object)
+    budget = Budget(9 * KIB)
+    other = Reservation(budget)
+    assert other.ask(4 * KIB)
+    owner = Owner(service_of(), budget)
+    assert owner.begin(array=texts) is RECEIVE, "there is room for the body"
+    assert owner.bring() is WAIT
+    other.release()
+    assert owner.bring() is CALL
+    assert budget.reserved > 100 * 58
+    owner.call()
+    assert owner.exchange.reply.status == 200
+
+
+def test_who_was_slow_waits_for_the_objects_when_all_has_come() -> None:
+    texts = np.array([b"ab"] * 12 * KIB, object)
+    budget = Budget(1000 * KIB, min_rate=1000.0)
+    slow = Owner(service_of(), budget)
+    slow.begin(array=texts)
+    assert slow.bring(8 * KIB) is None
+    other = Reservation(budget)
+    assert not other.ask(800 * KIB)
+    for now in range(10):
+        other.press(float(now))
+    assert not other.missing, "the slow one has made room, and what comes now fits beside"
+    assert slow.bring() is WAIT
+    assert slow.body is not None
+    assert slow.exchange.inference is not None
+    assert slow.exchange.inference.arriving.is_complete
+    other.release()
+    assert slow.do(slow.exchange.go_on) is CALL
+    assert budget.reserved > 12 * KIB * 58
+
+
 def test_nobody_is_slow_whose_bytes_wait_to_be_worked_on() -> None:
     owner = Owner(service_of())
     owner.begin()

@@ -186,7 +186,7 @@ def test_it_tells_how_much_memory_it_takes(has_length: bool) -> None:
     request = head("/double", "POST", message.headers, len(data) if has_length else None)
     reception = Reception(request, place=new_array)
     body = reception.begin()
-    length, beside = message.header_length or 0, 2 * 8
+    length, beside, objects = message.header_length or 0, 2 * 8, 2 * 8 + 3 + 48
     assert bytes_of(reception) == (False, len(data) if has_length else length, length, 0, 0)
     body.feed(data)
     first = body.next_event()
@@ -195,7 +195,7 @@ def test_it_tells_how_much_memory_it_takes(has_length: bool) -> None:
     assert bytes_of(reception) == (
         True,
         len(data) if has_length else length,
-        len(data) + beside,
+        len(data) + beside + objects,
         length + beside,
         length,
     )

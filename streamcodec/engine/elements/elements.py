@@ -6,7 +6,8 @@ in place, and sent in place. An array of offsets says where each element starts.
 
 Measured with 32-byte elements, to or from the wire: this layout takes 2 ns per element, because only the offsets have
 to be computed. Arrow's layout takes 13 ns, because payloads have to be copied. An object array takes 55 to 75 ns, one
-Python object for each element, so it is made only on request.
+Python object for each element, so it is made only on request. Objects also take memory: 56 bytes or more for each
+element of two bytes or more, with the reference to it. So they are made some thousand at a time.
 
 This module knows the layouts and the objects. `prefixes` finds the offsets, and `runs` copies many payloads at once.
 """
@@ -17,7 +18,7 @@ import math
 import operator
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any, Final, SupportsIndex, final
+from typing import Any, Final, SupportsIndex, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,9 @@ _FEW: Final = 16
 
 _SHORT_BYTES: Final = 64 << 10
 """Bytes up to which that matters little."""
+
+_MADE_AT_ONCE: Final = 32 << 10
+"""Elements whose objects are made at once: what is needed beside the objects is bounded by these."""
 
 
 @final
@@ -181,11 +185,9 @@ class Elements:
             if len(self) <= _FEW and len(self._data) <= _SHORT_BYTES:
                 self._array = self._made_one_by_one()
                 return self._array
-            lengths = self._lengths
-            if length := common_length(lengths):
-                flat = self._spaced(length).astype(object)
-            else:
-                flat = cut(self._data, self._offsets[:-1] + PREFIX_BYTES, lengths)
+            flat = np.empty(len(self), object)
+            for start, made in self._made_in_slices(0, len(self)):
+                flat[start : start + len(made)] = made
             self._array = flat.reshape(self._shape)
         return self._array
 
@@ -193,12 +195,25 @@ class Elements:
         """Return the number of elements, in all dimensions together."""
         return len(self._offsets) - 1
 
-    def __getitem__(self, index: SupportsIndex) -> bytes:
-        """Return one element, by its number in row-major order.
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> np.ndarray[Any, Any]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> bytes | np.ndarray[Any, Any]:
+        """Return one element, by its number in row-major order; or for a slice the objects of these alone, as an array.
 
         Raises:
-            IndexError: the number is out of range.
+            IndexError: the number is out of range, or the slice does not take each element of a range.
         """
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                msg = f"slices of elements have the step 1, not {step}"
+                raise IndexError(msg)
+            parts = [made for _, made in self._made_in_slices(start, stop)]
+            return np.concatenate(parts) if parts else np.empty(0, object)
         number = operator.index(index)
         if not -len(self) <= number < len(self):
             msg = f"element {number} of {len(self)}"
@@ -208,8 +223,9 @@ class Elements:
         return self._data[start + PREFIX_BYTES : end].tobytes()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Go through the elements in row-major order."""
-        return iter(self.array.reshape(-1).tolist())
+        """Go through the elements in row-major order. Only some thousand of them are objects at a time."""
+        for _, made in self._made_in_slices(0, len(self)):
+            yield from made.tolist()
 
     def __array__(
         self,
@@ -233,6 +249,17 @@ class Elements:
         flat = np.empty(len(self), object)
         flat[:] = [data[start + PREFIX_BYTES : end] for start, end in pairwise(places)]
         return flat.reshape(self._shape)
+
+    def _made_in_slices(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+        """Yield the objects of a range of elements, some at a time, each time with the number of the first."""
+        for first in range(start, stop, _MADE_AT_ONCE):
+            offsets = self._offsets[first : min(stop, first + _MADE_AT_ONCE) + 1]
+            places, lengths = offsets[:-1] + PREFIX_BYTES, np.diff(offsets) - PREFIX_BYTES
+            if length := common_length(lengths):
+                runs = spaced(self._data, length, start=int(places[0]), step=PREFIX_BYTES + length, count=len(places))
+                yield first, runs.astype(object)
+            else:
+                yield first, cut(self._data, places, lengths)
 
     def _spaced(self, length: int) -> np.ndarray[Any, Any]:
         """Return the payloads, which all have this length, as items."""

@@ -1,11 +1,11 @@
 """Budget: the memory that all requests of one server may take together. Sans-IO: it counts, and its callers wait.
 
 The budget counts the body of a request, decompressed. For a model that takes windows it counts the JSON header and the
-windows instead. It also counts what is made from the body: the arrays of JSON tensors and the offsets of BYTES. While a
-JSON header arrives, it counts the bytes that have arrived and a small step for the next ones. The complete header says
-how much memory the request takes. The request *asks* for all of it before memory is taken for tensors. A request that
-cannot have it waits in a queue, in order of arrival, so small requests do not pass a large one for ever. Memory is
-given back when the request is over, however it ends.
+windows instead. It also counts what is made from the body: the arrays of JSON tensors, the offsets of BYTES, and the
+objects that a model may make of BYTES. While a JSON header arrives, it counts the bytes that have arrived and a small
+step for the next ones. The complete header says how much memory the request takes. The request *asks* for all of it
+before memory is taken for tensors. A request that cannot have it waits in a queue, in order of arrival, so small
+requests do not pass a large one for ever. Memory is given back when the request is over, however it ends.
 
 Two requests must not wait for memory that the other one keeps (a deadlock). So a waiting request keeps only the memory
 that it uses already. Requests that hold much come before requests that hold little. Memory in use needs no waiting: it

@@ -129,7 +129,7 @@ class LaneInference(Inference):
             return 0
         tensors = self._header.tensors
         copied = 0 if self._is_shared else sum(spec.nbytes for spec in tensors)
-        return copied + sum(map(bytes_beside, tensors))
+        return copied + sum(map(bytes_beside, tensors)) + self._object_bytes
 
     @property
     def _is_shared(self) -> bool:

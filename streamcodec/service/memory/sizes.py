@@ -5,22 +5,45 @@ from __future__ import annotations
 from heapq import nlargest
 from typing import Final
 
+from streamcodec.engine.elements.prefixes import PREFIX_BYTES
 from streamcodec.engine.memory.windows import Windows
 from streamcodec.engine.spec import TensorSpec
 
 _OFFSET_BYTES: Final = 8
 """For each element of BYTES, besides its own bytes: the offset where it starts."""
 
-_OBJECT_BYTES: Final = 41
+_REFERENCE_BYTES: Final = 8
+"""For each element of an object array."""
+
+_OBJECT_BYTES: Final = 48
+"""For each object of `bytes`, besides its content: 33, rounded up to 16 with the content."""
+
+_LEAST_OBJECT_BYTES: Final = 2
+"""Shorter content needs no new object: Python has one for each byte, and one for none."""
+
+_TEXT_BYTES: Final = 41
 """For each element of BYTES that came as JSON, besides its own bytes and those of the array: a Python object."""
 
 
 def bytes_beside(spec: TensorSpec) -> int:
-    """Return the memory that a tensor takes besides its bytes in the body."""
+    """Return the memory that a tensor takes besides its bytes in the body, before it is an array of objects."""
     if spec.data is None:
+        if spec.is_single_element:  # it is copied to an object
+            return spec.nbytes
         return _OFFSET_BYTES * spec.count if spec.datatype.is_bytes else 0
     # JSON numbers are parsed into an array and then copied into their placement.
-    return spec.data.nbytes + (_OBJECT_BYTES * spec.count if spec.datatype.is_bytes else spec.data.nbytes)
+    return spec.data.nbytes + (_TEXT_BYTES * spec.count if spec.datatype.is_bytes else spec.data.nbytes)
+
+
+def bytes_of_objects(tensors: tuple[TensorSpec, ...]) -> int:
+    """Return the memory that the elements of BYTES take as Python objects, if they came in binary form."""
+    nbytes = 0
+    for spec in tensors:
+        if spec.is_binary and spec.datatype.is_bytes and not spec.is_single_element:
+            content = spec.nbytes - PREFIX_BYTES * spec.count
+            objects = min(spec.count, content // _LEAST_OBJECT_BYTES)
+            nbytes += _REFERENCE_BYTES * spec.count + _OBJECT_BYTES * objects + content
+    return nbytes
 
 
 def bytes_taken(offset: int, held_bytes: int, tensors: tuple[TensorSpec, ...] | None) -> int:

@@ -16,8 +16,8 @@ def demo_models() -> ModelRegistry:
     count = (TensorMetadata("COUNT", "INT64", (1,)),)
     return ModelRegistry.of(
         [
-            Model(name="identity", predict=_identity, is_inline=True),
-            Model(name="sink", predict=_sink, outputs=count, is_inline=True),
+            Model(name="identity", predict=_identity, is_inline=True, takes_elements=True),
+            Model(name="sink", predict=_sink, outputs=count, is_inline=True, takes_elements=True),
         ]
     )
 

@@ -84,8 +84,9 @@ class InferenceRequest:
 
     inputs: Mapping[str, np.ndarray[Any, Any]]
     """Arrays by name, in the order of the request. They are writable, and the model may keep them. BYTES are object
-    arrays of `bytes`, which are made on first access; see `values`. Empty for a model that takes windows. If a model
-    that declares no inputs asks for a name that was not sent, the request is refused with status 400."""
+    arrays of `bytes`, which are made on first access; see `values` and `Model.takes_elements`. Empty for a model that
+    takes windows. If a model that declares no inputs asks for a name that was not sent, the request is refused with
+    status 400."""
     header: RequestHeader
     """The content of the JSON header: id, parameters, parameters of the tensors, and requested outputs."""
     model_name: str
@@ -105,14 +106,24 @@ class InferenceRequest:
 class Inputs(Mapping[str, np.ndarray[Any, Any]]):
     """Inputs of which some are BYTES. Their objects are made on access, because a model may never need them."""
 
-    def __init__(self, values: Mapping[str, np.ndarray[Any, Any] | Elements]) -> None:
-        """Keep the received values."""
+    def __init__(self, values: Mapping[str, np.ndarray[Any, Any] | Elements], *, has_objects: bool = True) -> None:
+        """Keep the received values; `has_objects` tells whether there is memory for the objects of BYTES."""
         self.values_received = values
+        self._has_objects = has_objects
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """Return an input as an array."""
+        """Return an input as an array.
+
+        Raises:
+            LocalProtocolError: it is BYTES, and the model takes these as `Elements`.
+        """
         values = self.values_received[name]
-        return values.array if isinstance(values, Elements) else values
+        if not isinstance(values, Elements):
+            return values
+        if not self._has_objects:
+            msg = f"the model takes_elements, so there is no memory for objects; take request.values[{name!r}]"
+            raise LocalProtocolError(msg)
+        return values.array
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names, in the order of the request."""
@@ -197,6 +208,11 @@ class Model:
     memory lane are not copied: they are read-only arrays of the client's own memory, valid until the model returns. Say
     so only if wrong values harm nobody but that client. Code that checks a value and then uses it, as an index into
     an array, must copy it before. Without effect for BYTES and BOOL, which are always copied."""
+    takes_elements: bool = False
+    """Whether the callable takes BYTES from `InferenceRequest.values`, where they are `Elements`, and never as object
+    arrays. A Python object takes 48 bytes and 8 for the reference to it, besides its content: much more than what came
+    over the network. Servers reserve this memory before the tensors of a request are read, unless this is True. Then
+    `inputs` refuses BYTES. Without effect for BYTES that came as JSON: these are objects already."""
     labels: Mapping[str, Sequence[str]] | None = field(default=None, hash=False)
     """Names of the classes of an output, by the output's name, for `Service(classifies=True)`; None if there are
     none."""
@@ -218,7 +234,7 @@ class Model:
         Raises:
             LocalProtocolError: a value is of another type, as a `predict` that cannot be called; labels belong to an
                 output that the model does not have, or are one text; an output is `optional`; or a batch is wanted of
-                windows, of shared inputs, or of a tensor without dimensions.
+                windows, of shared inputs, of `Elements`, or of a tensor without dimensions.
         """
         check_kind(self.predict, Callable, f"predict of model {self.name!r} is a function of a request")
         check_kind(self.versions, (tuple, list), f"the versions of model {self.name!r} are a tuple of str, as ('1',)")
@@ -246,8 +262,9 @@ class Model:
         check_kind(self.batch, (Batch, NoneType), f"the batch of model {self.name!r} is a Batch, as Batch(max_rows=64)")
         if self.batch is None:
             return
-        if self.windows is not None or self.shared_inputs:
-            kind = "shared_inputs" if self.windows is None else "windows"
+        if self.windows is not None or self.shared_inputs or self.takes_elements:
+            flag = "shared_inputs" if self.shared_inputs else "takes_elements"
+            kind = flag if self.windows is None else "windows"
             msg = f"model {self.name!r} has {kind}, whose rows cannot be put together: leave out {kind} or batch"
             raise LocalProtocolError(msg)
         for tensor in (*(self.inputs or ()), *(self.outputs or ())):

@@ -240,6 +240,9 @@ class Exchange:
             self.reservation.ask(request.arriving.offset)
         if self.portion is not None and self._uploads is not None and (step := self._end(self.portion, self._uploads)):
             return step
+        if self.reservation.is_short and not self.reservation.ask(request.memory_bytes, held=request.taken_bytes):
+            self._once_granted = _call  # for the objects of BYTES, which are made now
+            return ExchangeStep.WAIT
         return ExchangeStep.CALL
 
     @property
@@ -435,6 +438,10 @@ def name_model(watch: RequestWatch, head: RequestHead, service: Service) -> None
 
 def _receive(_: Inference) -> ExchangeStep:
     return ExchangeStep.RECEIVE
+
+
+def _call() -> ExchangeStep:
+    return ExchangeStep.CALL
 
 
 def _after_header(inference: Inference) -> ExchangeStep | None:

@@ -40,7 +40,7 @@ from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
 from streamcodec.http.bodies.known import KnownBody
 from streamcodec.http.heads.messages import HttpEvent, RequestHead
-from streamcodec.service.memory.sizes import bytes_beside, bytes_placed, bytes_taken
+from streamcodec.service.memory.sizes import bytes_beside, bytes_of_objects, bytes_placed, bytes_taken
 from streamcodec.service.models.classification import check_classes, classify_outputs
 from streamcodec.service.models.model import InferenceRequest, Inputs, Model, Outputs, Sent, ValueT, no_such_output
 from streamcodec.service.models.quickness import Quickness
@@ -158,6 +158,10 @@ class ResolvedHead:
         self.model.check(header)
         if self.classifies:
             check_classes(self.model, header)
+
+    def inputs(self, values: Mapping[str, np.ndarray[Any, Any] | Elements]) -> Inputs:
+        """Return what was sent by name, of which some may be BYTES, as the model's callable gets it."""
+        return Inputs(self.sent(values), has_objects=not self.model.takes_elements)
 
     def sent(self, values: Mapping[str, ValueT]) -> Mapping[str, ValueT]:
         """Return what was sent by name, as the model's callable gets it."""
@@ -366,13 +370,20 @@ class Inference:
 
         It is asked when the JSON header has arrived. For a request that `is_whole` it is also asked before the body is
         read. It counts the decompressed body; for a model that takes windows, the JSON header and the windows instead.
-        It also counts what is made from the body: the arrays of JSON tensors, and the offsets of BYTES.
+        It also counts what is made from the body: the arrays of JSON tensors, and the offsets and objects of BYTES.
         """
         tensors = () if self._header is None else self._header.tensors
-        beside = sum(map(bytes_beside, tensors))
+        beside = sum(map(bytes_beside, tensors)) + self._object_bytes
         if self.resolved.is_known:
             return (self.resolved.body_length or 0) + beside
         return self.arriving.offset + beside + bytes_placed(tensors, self.resolved.model.windows)
+
+    @property
+    def _object_bytes(self) -> int:
+        """Bytes of the objects that the model may make of BYTES."""
+        if self._header is None or self.resolved.model.takes_elements:
+            return 0
+        return bytes_of_objects(self._header.tensors)
 
     @property
     def least_bytes(self) -> int:
@@ -403,7 +414,7 @@ class Inference:
         if self._header is None:
             return 0
         if self.resolved.is_whole:
-            return self.memory_bytes
+            return self.memory_bytes - self._object_bytes
         return self.arriving.offset + sum(bytes_beside(spec) for spec in self._header.tensors if not spec.is_binary)
 
     @property
@@ -435,7 +446,7 @@ class Inference:
             msg = "the model is called after the last event of the decoder, or after the header if it takes windows"
             raise LocalProtocolError(msg)
         if not self.is_windowed:
-            return self.resolved.request(header, Inputs(self.resolved.sent(self._values)), {})
+            return self.resolved.request(header, self.resolved.inputs(self._values), {})
         if windows is None:
             msg = f"model {self.resolved.model.name!r} takes windows, and needs a way to wait for them"
             raise LocalProtocolError(msg)

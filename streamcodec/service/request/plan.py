@@ -29,10 +29,10 @@ from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import is_immutable
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service.answers import NO_ANSWER, Answer, Answers
-from streamcodec.service.models.model import Inputs, Outputs
+from streamcodec.service.models.model import Outputs
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.replies import Reply, drop_tracebacks, error_reply
-from streamcodec.service.request.inference import Arrays, ResolvedHead
+from streamcodec.service.request.inference import ResolvedHead
 from streamcodec.service.request.planned import copied_arrays
 
 MAX_HEADER_BYTES: Final = 4 << 10
@@ -123,10 +123,14 @@ class Recipe:
                 watch.request_id = plan.header.id
             return plan.refusal
         header = plan.header
-        inputs = copied_arrays(header, body) if plan.is_fixed else _values(header, body, resolved.headers.limits)
-        if inputs is None:
-            return None
-        return resolved.call(resolved.request(header, resolved.sent(inputs), {}), plan.reply, watch)
+        if plan.is_fixed:
+            inputs = resolved.sent(copied_arrays(header, body))
+        else:
+            values = _values(header, body, resolved.headers.limits)
+            if values is None:
+                return None
+            inputs = resolved.inputs(values)
+        return resolved.call(resolved.request(header, inputs, {}), plan.reply, watch)
 
     def plan(self, text: bytes, nbytes: int) -> Plan | None:
         """Return the plan for a body that has not come whole; None if it cannot be planned.
@@ -198,7 +202,9 @@ class Recipes:
         return recipe
 
 
-def _values(header: RequestHeader, body: memoryview, limits: Limits) -> Arrays | None:
+def _values(
+    header: RequestHeader, body: memoryview, limits: Limits
+) -> dict[str, np.ndarray[Any, Any] | Elements] | None:
     """Return the tensors of a whole body; None if the ordinary way has to refuse one."""
     values: dict[str, np.ndarray[Any, Any] | Elements] = {}
     for spec in header.tensors:
@@ -219,4 +225,4 @@ def _values(header: RequestHeader, body: memoryview, limits: Limits) -> Arrays |
             return None
         else:
             values[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
-    return Inputs(values)
+    return values

@@ -33,7 +33,7 @@ from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.bodies.fed import FedBody
 from streamcodec.http.heads.messages import HttpEvent, RequestHead
 from streamcodec.service.answers import NO_ANSWER, Answers
-from streamcodec.service.memory.sizes import bytes_beside, bytes_placed, bytes_taken
+from streamcodec.service.memory.sizes import bytes_beside, bytes_of_objects, bytes_placed, bytes_taken
 from streamcodec.service.models.model import Inputs, Outputs
 from streamcodec.service.replies import Reply, message_reply
 from streamcodec.service.request.inference import as_values, select_outputs
@@ -228,7 +228,7 @@ class Reception:
         tensors = self._header.tensors
         known = self._body_length
         body_length = self._decoder.offset + bytes_placed(tensors, None) if known is None else known
-        return body_length + sum(map(bytes_beside, tensors))
+        return body_length + sum(map(bytes_beside, tensors)) + bytes_of_objects(tensors)
 
     @property
     def taken_bytes(self) -> int:
