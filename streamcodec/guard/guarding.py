@@ -22,16 +22,20 @@ from streamcodec.guard.relaying.requests import PlainRequests
 from streamcodec.guard.rules.gate import Gate
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Upstream
+from streamcodec.runtime.descriptors import free_descriptors
 from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.tasks import open_tasks
-from streamcodec.server.connection.admission import RESERVED_PLACES, Admission
+from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.dates import Dates
 from streamcodec.server.listening import Listening
 from streamcodec.service.observing import Observer
 from streamcodec.service.replies import Reply
-from streamcodec.transports.sockets.pipes import Pipes
+from streamcodec.transports.sockets.pipes import MOST_PIPES, Pipes
 from streamcodec.transports.tls.sockets import Socket, client_context
+
+_PART_OF_PIPES: Final = 8
+"""For so many descriptors there may be a pipe, which has two; the others are for clients and the server behind."""
 
 GUARD_LIMITS: Final = Limits(max_header_bytes=1 << 20, max_document_bytes=1 << 20)
 """The JSON header is all that is kept of an inference, so it is what bounds the memory of a connection. JSON tensors
@@ -87,17 +91,19 @@ class Guard:
                 are certificates for a server behind without TLS.
         """
         self._options = options = options or ServerOptions()
+        free = free_descriptors()
+        pipes = MOST_PIPES if free is None else min(MOST_PIPES, free // _PART_OF_PIPES)
+        self._admission = Admission(options, descriptors=None if free is None else (free - 2 * pipes) // 2)
         self._upstream = Upstream(
             upstream,
             timeout=timeout,
-            max_connections=options.max_connections + RESERVED_PLACES,
+            max_connections=self._admission.places,
             limits=limits,
             ssl_context=upstream_ssl_context if upstream_ca is None else _trusting(upstream_ca, upstream_ssl_context),
         )
         if upstream_ca is not None and not self._upstream.address.is_secure:
             msg = "upstream_ca: the server behind has no certificate; its URL does not begin with https://"
             raise LocalProtocolError(msg)
-        self._admission = Admission(options)
         observers = list(observer) if isinstance(observer, Iterable) else [observer]
         self._observers = Observers(observers) if observers else None
         dates = Dates()
@@ -125,7 +131,7 @@ class Guard:
             gate=gate,
             requests=PlainRequests(limits, address.authority, gate),
             answers=PlainAnswers(limits),
-            pipes=Pipes(),
+            pipes=Pipes(pipes),
             pages=dict(pages or {}),
         )
 
@@ -133,6 +139,11 @@ class Guard:
     def is_stopping(self) -> bool:
         """Whether `stop` has been called."""
         return self._admission.is_stopping
+
+    @property
+    def max_connections(self) -> int:
+        """Connections of clients that are served at once: each takes two descriptors."""
+        return self._admission.max_connections
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept and serve connections until `stop` is called and the current requests have ended.

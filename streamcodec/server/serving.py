@@ -19,6 +19,7 @@ from typing import Final
 from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.datatypes import find_bfloat16
 from streamcodec.engine.json.quick import find_parser
+from streamcodec.runtime.descriptors import free_descriptors
 from streamcodec.runtime.loads import load_of
 from streamcodec.runtime.models.workers import Workers
 from streamcodec.runtime.observation import Observers, client_of
@@ -75,7 +76,7 @@ class Server:
         self._service = service
         self._options = options = options or ServerOptions()
         self._express = RequestCache(service, options.model_timeout)
-        self._admission = Admission(options, service.pool)
+        self._admission = Admission(options, service.pool, descriptors=free_descriptors())
         self._uploads = self._admission.uploads = uploads_of(service, options, self._admission.budget)
         self._workers = Workers(options.max_workers, options.max_windowed_requests)
         self._outbox: Outbox | None = None
@@ -99,6 +100,11 @@ class Server:
     def is_stopping(self) -> bool:
         """Whether `stop` has been called."""
         return self._admission.is_stopping
+
+    @property
+    def max_connections(self) -> int:
+        """Connections that are served at once: fewer than `ServerOptions.max_connections` without the descriptors."""
+        return self._admission.max_connections
 
     @property
     def abandoned_calls(self) -> int:

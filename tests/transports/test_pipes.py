@@ -119,9 +119,8 @@ def test_pipes_are_used_again_if_they_are_empty(ends: Ends) -> None:
     assert _descriptors() == before
 
 
-def test_there_are_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipes_module, "_MOST", 2)
-    pipes = Pipes()
+def test_there_are_only_so_many() -> None:
+    pipes = Pipes(2)
     taken = [_pipe(pipes), _pipe(pipes)]
     assert pipes.borrow() is None
     for pipe in taken:

@@ -1,6 +1,7 @@
 """Admission: decides which connections are served, and which idle connection makes room for a new one. Sans-IO.
 
-A connection has a *seat* from its first request to its end; there are `max_connections` seats. A few more connections
+A connection has a *seat* from its first request to its end; there are `max_connections` seats, or fewer if the process
+may not open as many descriptors. A few more connections
 may be open without a seat: those that have sent no request yet, and those that are being told that there is no seat.
 These places are a reserve, in which health checks are always answered.
 
@@ -21,6 +22,7 @@ from collections.abc import Container, Hashable
 from typing import Final, Protocol
 
 from streamcodec.engine.memory.pool import Pool
+from streamcodec.runtime.descriptors import places_for
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.uploads.deciding import UploadService
@@ -59,13 +61,21 @@ class Admission:
 
     Attributes:
         budget: the memory of all their requests.
+        max_connections: most of them that are served at once.
         uploads: decides on uploads that can be resumed; None if there are none.
         is_stopping: whether each connection ends with its current request.
     """
 
-    def __init__(self, options: ServerOptions, pool: Pool | None = None) -> None:
-        """Prepare; the options limit the connections. The budget also counts the idle blocks of the pool."""
-        self._max_connections = options.max_connections
+    def __init__(self, options: ServerOptions, pool: Pool | None = None, *, descriptors: int | None = None) -> None:
+        """Prepare; the options limit the connections. The budget also counts the idle blocks of the pool.
+
+        Args:
+            options: of the server.
+            pool: of its service.
+            descriptors: for connections; None for any number.
+        """
+        self.max_connections: int
+        self.max_connections, self._reserved = places_for(options.max_connections, RESERVED_PLACES, descriptors)
         self._max_requests = options.max_requests_per_connection
         self._guests: OrderedDict[Admitted, Guest] = OrderedDict()
         self._served: set[Admitted] = set()
@@ -75,9 +85,14 @@ class Admission:
         self._moving: set[Admitted] = set()
 
     @property
+    def places(self) -> int:
+        """Most connections that are open at once, with a seat or without."""
+        return self.max_connections + self._reserved
+
+    @property
     def free_places(self) -> int:
         """How many connections may enter before another has to leave."""
-        return self._max_connections + RESERVED_PLACES - len(self._guests)
+        return self.places - len(self._guests)
 
     @property
     def connections(self) -> int:
@@ -95,7 +110,7 @@ class Admission:
         """Whether a connection has a seat, or gets a free one. It keeps the seat until it ends."""
         if session in self._served:
             return True
-        has_seat = len(self._served) < self._max_connections
+        has_seat = len(self._served) < self.max_connections
         if has_seat:
             self._served.add(session)
         return has_seat

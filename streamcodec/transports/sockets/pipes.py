@@ -17,7 +17,7 @@ with suppress(ImportError):  # of Windows
 PIPE_BYTES: Final = 512 << 10
 """Most bytes of one move. A system that permits less makes a pipe smaller."""
 
-_MOST: Final = 32
+MOST_PIPES: Final = 32
 """Pipes that are open at the same time; each has two descriptors. Slow readers may hold all of them: then others copy
 their bytes."""
 
@@ -79,10 +79,10 @@ class Pipe:
 class Pipes:
     """Pipes that are used one after the other."""
 
-    def __init__(self) -> None:
-        """Find out whether the system can move bytes like this."""
+    def __init__(self, most: int = MOST_PIPES) -> None:
+        """Find out whether the system can move bytes like this; `most` pipes are open at the same time."""
         self._idle: list[Pipe] = []
-        self._left = _MOST if _can_splice() else 0
+        self._left = most if _can_splice() else 0
 
     def borrow(self) -> Pipe | None:
         """Return an empty pipe; None if there is none."""
