@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 _UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
@@ -32,6 +32,11 @@ class Once(argparse.Action):
         if getattr(namespace, self.dest, None) is not None:
             raise argparse.ArgumentError(self, "it can be given once only")
         setattr(namespace, self.dest, values)
+
+
+def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the options that were given."""
+    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
 def port(text: str) -> int:

@@ -14,7 +14,8 @@ from typing import Any, Final, TypeGuard
 
 from streamcodec.engine.arguments import whole
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.runtime.memory.available import default_budget
+from streamcodec.runtime.memory.available import default_budget, memory_left
+from streamcodec.runtime.memory.small import small_options
 
 _MAY_BE_ZERO: Final = frozenset(
     {"min_rate", "budget_timeout", "linger_timeout", "shutdown_timeout", "drain_delay", "worker_timeout"}
@@ -43,10 +44,11 @@ class ServerOptions:
     """
 
     max_connections: int = 512
-    """Connections served at once. Each has 72 KiB of scratch memory while a part of a request has arrived; an idle one
-    costs about 10 KB. A further connection takes the place of the one
-    that has been without a request for the longest time, which is closed. Only if there is none, the new one is
-    answered 503 with `Retry-After`. Health checks are always answered; 64 more connections may be open for them."""
+    """Connections served at once; fewer if the process may not open as many descriptors (`RLIMIT_NOFILE`), because it
+    could then accept nobody, not even to say so. Each has 72 KiB of scratch memory while a part of a request has
+    arrived; an idle one costs about 10 KB. A further connection takes the place of the one that has been without a
+    request for the longest time, which is closed. Only if there is none, the new one is answered 503 with `Retry-
+    After`. Health checks are always answered; 64 more connections may be open for them."""
     max_requests_per_connection: int = 1 << 20
     """After this many requests, the connection is closed with the answer. A connection that never ended could not be
     moved to another server by a load balancer. At full speed this is a minute or more."""
@@ -64,10 +66,10 @@ class ServerOptions:
     max_memory_bytes: int = field(default_factory=default_budget)
     """Bytes of all request bodies in flight together, or of the windows for models that take windows, of the arrays
     made from JSON tensors, and of the idle blocks of the service's pool, which are given back first. By default half of
-    the memory of the process's control group, or of the machine if that is less: models need memory too. A request that
-    does not fit waits for `budget_timeout` before its tensors are read; one that never fits is answered 413. Small
-    requests that are answered at once are not counted: they are limited by `max_connections` times their scratch
-    memory."""
+    what the process leaves of its control group, of `RLIMIT_AS` or of the machine, when these options are made,
+    whichever is least: models need memory too. A request that does not fit waits for `budget_timeout` before its
+    tensors are read; one that never fits is answered 413. Small requests that are answered at once are not counted:
+    they are limited by `max_connections` times their scratch memory."""
     max_lane_bytes: int = 0
     """Bytes of all memory that clients of a Unix socket may share with the server at once, by its memory lane. It is a
     part of `max_memory_bytes`, from the opening of a lane until nothing refers to its memory. A client that gets none
@@ -147,6 +149,17 @@ class ServerOptions:
             others: further options, which take precedence.
         """
         return cls(**{**SLOW_LINKS, **others})
+
+    @classmethod
+    def for_little_memory(cls, **others: Any) -> ServerOptions:  # noqa: ANN401 - as the fields are
+        """Return options for the memory that this process leaves of its control group, `RLIMIT_AS` or machine.
+
+        Make them when models have been loaded. Connections and threads then have a part of what is left, too.
+
+        Args:
+            others: further options, which take precedence.
+        """
+        return cls(**{**small_options(memory_left()), **others})
 
     def __post_init__(self, busy_poll: float | None) -> None:
         """Refuse invalid values."""

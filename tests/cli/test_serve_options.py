@@ -14,7 +14,7 @@ import pytest
 from streamcodec.cli import main
 from streamcodec.cli.arguments import size, size_text
 from streamcodec.cli.serving.limits import add_limits, flag_of
-from streamcodec.cli.serving.serve import _server_options
+from streamcodec.cli.serving.sparing import sizes_of
 from streamcodec.client import Client, ServerError
 from streamcodec.server import ServerOptions
 from tests.server.programs import Program, serving
@@ -182,9 +182,9 @@ def test_every_time_limit_has_a_flag() -> None:
 
 def test_slow_links() -> None:
     """The preset, from which single values may differ."""
-    assert _server_options(_parsed()).read_timeout == ServerOptions().read_timeout
-    options = _server_options(_parsed("--slow-links", "--read-timeout", "9", "--min-rate", "0"))
-    assert options == ServerOptions.for_slow_links(read_timeout=9.0, min_rate=0.0)
+    assert sizes_of(_parsed()).options.read_timeout == ServerOptions().read_timeout
+    options = sizes_of(_parsed("--slow-links", "--read-timeout", "9", "--min-rate", "0", "--max-memory", "4G")).options
+    assert options == ServerOptions.for_slow_links(read_timeout=9.0, min_rate=0.0, max_memory_bytes=4 << 30)
     with pytest.raises(SystemExit):
         _parsed("--min-rate", "-1")
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from streamcodec.cli.arguments import UNITS, Once, count, seconds, seconds_or_0, size, size_text
+from streamcodec.cli.arguments import UNITS, Once, count, given, seconds, seconds_or_0, size, size_text
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.serving.encryption import add_encryption, context_of
 from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.metrics import add_guard_metrics, guard_counters
 from streamcodec.cli.serving.places import add_places, announce, place_of_options
+from streamcodec.cli.serving.sparing import add_small, sizes_of
 from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.record import replaced
@@ -85,12 +85,13 @@ def run(options: argparse.Namespace) -> None:
     set_up_logging(options)
     ssl_context = context_of(options)
     counters, pages = guard_counters(options)
-    server_options = ServerOptions(**_given(options, [field.name for field in fields(ServerOptions)]))
+    sizes = sizes_of(options)
+    server_options = sizes.options
     make = partial(
         Guard,
         options.upstream,
         options=server_options,
-        limits=replaced(GUARD_LIMITS, **_given(options, [*_LIMITS])),
+        limits=replaced(GUARD_LIMITS, **given(options, _LIMITS)),
         timeout=Timeout(
             connect=options.connect_timeout, read=options.answer_timeout, write=ANSWER_TIMEOUT.write, pool=10.0
         ),
@@ -105,6 +106,7 @@ def run(options: argparse.Namespace) -> None:
     collect_seldom()
     with open_place(**place) as listener, access_log(options) as logs:
         guard = make(observer=[*logs, *counters])
+        sizes.tell(guard.max_connections)
         where = place_of(listener, place.get("host", ""))
         tell = partial(announce, options, *where, f"guarding {options.upstream}")
         anew = partial(context_of, options)
@@ -154,8 +156,10 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         dest="max_memory_bytes",
         type=size,
         metavar="SIZE",
-        help="what all requests take together of headers and buffers, then 503 (default: half of what there is)",
+        help="what all requests take together of headers and buffers, then 503 (default: half of what is left "
+        "of the control group, RLIMIT_AS or the machine)",
     )
+    add_small(group)
     for name, text in _TIMES.items():
         flag, default = "--" + name.replace("_", "-"), getattr(ServerOptions(), name)
         group.add_argument(flag, type=seconds, metavar="SECONDS", help=f"{text} (default: {default:g})")
@@ -183,8 +187,3 @@ def _names(text: str) -> list[str]:
     except LocalProtocolError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return names
-
-
-def _given(options: argparse.Namespace, names: list[str]) -> dict[str, Any]:
-    """Return those of the options that were given."""
-    return {name: value for name in names if (value := getattr(options, name, None)) is not None}

@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from streamcodec.cli.arguments import UNITS, count, rate_or_0, seconds, seconds_or_0, size, size_or_0, size_text
+from streamcodec.cli.serving.sparing import add_small
 from streamcodec.engine.limits import Limits
 from streamcodec.runtime.options import SLOW_LINKS
 from streamcodec.server import ServerOptions
@@ -13,8 +14,8 @@ from streamcodec.service.service import MAX_POOL_BYTES
 
 _SIZES: Final = {
     "max_memory_bytes": "memory of all request bodies in progress, and of the idle memory for the next ones; requests "
-    "wait for it, then get 503; by default half of the memory of this process' control group, or of the machine if "
-    "that is less; set it to what the models leave free",
+    "wait for it, then get 503; by default half of what this process leaves of its control group, of RLIMIT_AS or of "
+    "the machine, whichever is least; set it to what the models leave free",
     "max_message_bytes": "a whole request body; larger ones get 413, as for the next two options",
     "max_tensor_bytes": "one binary tensor",
     "max_header_bytes": "the JSON header, including tensors that come as JSON; parsing takes up to 48 times as much "
@@ -23,7 +24,8 @@ _SIZES: Final = {
 """Limits in bytes, with their help texts."""
 
 _COUNTS: Final = {
-    "max_connections": "connections served at once; further ones get 503",
+    "max_connections": "connections served at once; further ones get 503; fewer if the process may not open as many "
+    "descriptors (RLIMIT_NOFILE)",
     "max_workers": "models called at once in threads",
     "max_windowed_requests": "requests at once to models that take windows in threads; further ones get 503",
     "resumable_uploads": "uploads at once whose clients may go on after their connection broke",
@@ -103,6 +105,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         help=f"for clients on links of a few kB/s with pauses: {_slow_links_text()}; a slow attacker keeps its "
         "connection for as long, so use it where all clients are known",
     )
+    add_small(group)
     group.add_argument(
         "--pool-memory",
         dest="max_pool_bytes",

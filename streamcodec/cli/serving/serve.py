@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import errno
 import os
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from streamcodec.cli.arguments import count, size
+from streamcodec.cli.arguments import count, given, size
 from streamcodec.cli.description import describe
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.output import complain
@@ -31,12 +29,14 @@ from streamcodec.cli.serving.loading import USUAL_NAMES, Loaded, LoadingError, l
 from streamcodec.cli.serving.metrics import add_metrics, board_of, check_metrics, counters, published
 from streamcodec.cli.serving.places import add_places, announce, place_of_options
 from streamcodec.cli.serving.reloading import Watcher, joined, supervise, wait
+from streamcodec.cli.serving.sparing import Sizes, sizes_of
 from streamcodec.engine.errors import LocalProtocolError, ProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.json.output import NonFiniteOutput
-from streamcodec.server import Server, ServerOptions, run_workers
+from streamcodec.runtime.descriptors import free_descriptors, places_for
+from streamcodec.server import Server, run_workers
+from streamcodec.server.connection.admission import RESERVED_PLACES
 from streamcodec.server.processes.running import collect_seldom, serve_until_signal
-from streamcodec.server.processes.workers import share_out
 from streamcodec.server.sockets.opening import open_place, place_of
 from streamcodec.service import Observer, Service, demo_models
 from streamcodec.service.cors import CorsPolicy
@@ -44,19 +44,11 @@ from streamcodec.service.cors import CorsPolicy
 if TYPE_CHECKING:
     from streamcodec.metrics.board import Board
 
-_MUCH_MEMORY_BYTES: Final = 1 << 30
-"""From this budget on, the 64 MiB that the C library keeps do not matter, but it matters that models reuse them."""
-
-_M_MMAP_THRESHOLD: Final = -3
-"""The name of this parameter in <malloc.h>."""
-
 _UNKNOWN_HOST: Final = {
     getattr(socket, name, None)
     for name in ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN", "EAI_FAIL", "EAI_ADDRFAMILY", "EAI_FAMILY")
 } - {None}
 """The error numbers of `socket.create_server` for a failed look-up of a name."""
-
-_LARGE_BLOCK_BYTES: Final = 1 << 20
 
 _THREADS_SECONDS: Final = 1.0
 """Time for threads to end after the server; threads that answer requests take a moment."""
@@ -156,15 +148,15 @@ def run(options: argparse.Namespace) -> None:
     if options.worker_timeout is not None:
         options.fail("--worker-timeout: nobody watches a server in one process; add --workers")
     loaded = _loaded_anew(options) if options.reload else _loaded(options)
-    service = _service(loaded, options)
-    server_options = _server_options(options)
+    sizes = sizes_of(options)  # now that the models have taken their memory
+    service = _service(loaded, options, sizes)
+    server_options = sizes.options
     ssl_context = context_of(options)
-    if server_options.max_memory_bytes < _MUCH_MEMORY_BYTES:
-        _give_freed_memory_back()
     try:
         with access_log(options) as logs, open_place(**place) as listener:
             server = Server(service, server_options, observer=counters(options, service, logs), ssl_context=ssl_context)
             collect_seldom()
+            sizes.tell(server.max_connections)
             where = place_of(listener, place.get("host", ""))
             tell = partial(announce, options, *where, *_description(loaded, service).split("\n"))
             anew = partial(_read_anew, options, service)
@@ -190,16 +182,16 @@ def _run_workers(options: argparse.Namespace, place: dict[str, Any]) -> NoReturn
     """Serve in several processes, each of which loads the models."""
     if options.reload:
         options.fail("--reload: not together with --workers; leave one of the two out")
-    server_options = _server_options(options)
+    sizes = sizes_of(options, processes=options.workers)
+    server_options = sizes.options
     context_of(options)  # what is wrong with a certificate is said once, before there are processes
-    if share_out(server_options, options.workers).max_memory_bytes < _MUCH_MEMORY_BYTES:
-        _give_freed_memory_back()
+    sizes.tell(places_for(server_options.max_connections, RESERVED_PLACES, free_descriptors())[0])
     served: dict[Service, Loaded] = {}
 
     def make_service() -> Service:
         try:
             loaded = _loaded(options)
-            service = _service(loaded, options)
+            service = _service(loaded, options, sizes)
         except (ProtocolError, OSError) as error:  # in a process of its own
             complain(str(error))
             raise SystemExit(1) from None
@@ -238,11 +230,6 @@ def _observing(options: argparse.Namespace, board: Board | None, service: Servic
         yield observers
 
 
-def _server_options(options: argparse.Namespace) -> ServerOptions:
-    given = _given(options, [field.name for field in fields(ServerOptions)])
-    return ServerOptions.for_slow_links(**given) if options.slow_links else ServerOptions(**given)
-
-
 def _description(loaded: Loaded, service: Service) -> str:
     return "\n".join([f"serving {loaded.source}:", *describe(service.models)])
 
@@ -269,10 +256,12 @@ def _loaded_anew(options: argparse.Namespace) -> Loaded:
     return loaded
 
 
-def _service(loaded: Loaded, options: argparse.Namespace) -> Service:
+def _service(loaded: Loaded, options: argparse.Namespace, sizes: Sizes) -> Service:
     """Return the loaded service, or make one with the options."""
-    limits, others = _given(options, _LIMITS), _given(options, _SERVICE)
+    limits, others = given(options, _LIMITS), given(options, _SERVICE)
     if not isinstance(loaded.served, Service):
+        if sizes.pool_bytes is not None:
+            others.setdefault("max_pool_bytes", sizes.pool_bytes)
         if "nonfinite" in others:
             others["nonfinite"] = NonFiniteOutput(others["nonfinite"])
         return Service(loaded.served, limits=Limits(**limits), **others)
@@ -307,16 +296,6 @@ def _leave_threads(status: int) -> None:
             thread.join(max(0.0, end - time.monotonic()))
             if thread.is_alive():
                 os._exit(status)
-
-
-def _give_freed_memory_back() -> None:
-    """Allocate large blocks always from the system, and return them to it.
-
-    The GNU C library keeps freed memory for the next allocation. Each freed large block raises the size from which
-    blocks come from the system to its own size, up to 32 MiB. Twice as much may then stay in each of its heaps.
-    """
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # another system, or another C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def _add_answers(parser: argparse.ArgumentParser) -> None:
@@ -384,11 +363,6 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         "http://localhost:3000; give one for each, or '*' for every page (default: none)",
     )
     add_allowed_hosts(group)
-
-
-def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """Return those of the options that were given."""
-    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
 def _origin(text: str) -> str:

@@ -1,0 +1,131 @@
+"""Sparing: what `serve` and `guard` find of memory and descriptors, what they choose, and how the process takes little.
+
+Only the C library and Python's threads are told something here; how a server is sized is the matter of `runtime`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import logging
+import threading
+from dataclasses import fields
+from typing import Any, Final
+
+from streamcodec.cli.arguments import given
+from streamcodec.engine.record import record, replaced
+from streamcodec.runtime.descriptors import free_descriptors
+from streamcodec.runtime.memory.available import MemoryLeft, memory_left
+from streamcodec.runtime.memory.small import small_options, small_pool_bytes
+from streamcodec.runtime.options import SLOW_LINKS
+from streamcodec.server import ServerOptions
+
+logger: Final = logging.getLogger("streamcodec.server")
+
+_MUCH_MEMORY_BYTES: Final = 1 << 30
+"""From this budget on, the 64 MiB that the C library keeps do not matter, but it matters that models reuse them."""
+
+_LITTLE_MEMORY_BYTES: Final = 256 << 20
+"""With less than this left, it matters what the C library keeps for each thread."""
+
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+"""The names of these parameters in <malloc.h>."""
+
+_LARGE_BLOCK_BYTES: Final = 1 << 20
+
+_STACK_BYTES: Final = 1 << 20
+"""Of a thread, instead of 8 MiB as usual: enough for numpy, and for Python code of any depth."""
+
+_MIB: Final = 1 << 20
+
+
+@record()
+class Sizes:
+    """How a server is sized, and why."""
+
+    options: ServerOptions
+    """Of all its processes together, as `run_workers` takes them."""
+    pool_bytes: int | None
+    """The most idle memory of its service; None for the usual."""
+    left: MemoryLeft
+    """What was found."""
+
+    def tell(self, connections: int) -> None:
+        """Log what was found and chosen; `connections` are served at once in one process."""
+        left, options = self.left, self.options
+        kind = "address space" if left.is_address_space else "memory"
+        free = free_descriptors()
+        logger.info(
+            "found: %s MiB of %s, %s of them taken before requests, and %s free descriptors; "
+            "chosen: %s MiB for requests, %d connections at once%s, %d threads for models",
+            _mebibytes(left.limit_bytes),
+            kind,
+            _mebibytes(left.own_bytes),
+            "any number of" if free is None else free,
+            _mebibytes(options.max_memory_bytes),
+            connections,
+            f" instead of {options.max_connections}, for want of descriptors"
+            if connections < options.max_connections
+            else "",
+            options.max_workers,
+        )
+
+
+def add_small(group: argparse._ActionsContainer) -> None:
+    """Add the option."""
+    group.add_argument(
+        "--small",
+        action="store_true",
+        help="for little memory: connections, threads, the idle memory and that of requests are sized by what is left "
+        "of the control group, of RLIMIT_AS or of the machine; options that are given here besides take precedence",
+    )
+
+
+def sizes_of(options: argparse.Namespace, *, processes: int = 1) -> Sizes:
+    """Return how a server is sized, by its options and by what is left; and have this process take little.
+
+    Args:
+        options: of the command.
+        processes: that serve. If there are several, each takes as much before requests as this one, which stays.
+    """
+    left = memory_left(processes=processes + (processes > 1))
+    own = given(options, [field.name for field in fields(ServerOptions)])
+    chosen: dict[str, Any] = {**SLOW_LINKS} if getattr(options, "slow_links", False) else {}
+    pool_bytes = None
+    if options.small:
+        part = replaced(left, nbytes=left.nbytes // processes)
+        chosen |= small_options(part)
+        pool_bytes = small_pool_bytes(part)
+    server_options = ServerOptions(**{**chosen, "max_memory_bytes": left.budget, **own})
+    if server_options.max_memory_bytes // processes < _MUCH_MEMORY_BYTES:
+        _give_freed_memory_back()
+    if options.small or left.is_address_space or left.nbytes < _LITTLE_MEMORY_BYTES:
+        _spare_threads()
+    return Sizes(options=server_options, pool_bytes=pool_bytes, left=left)
+
+
+def _give_freed_memory_back() -> None:
+    """Allocate large blocks always from the system, and return them to it.
+
+    The GNU C library keeps freed memory for the next allocation. Each freed large block raises the size from which
+    blocks come from the system to its own size, up to 32 MiB. Twice as much may then stay in each of its heaps.
+    """
+    _tell_c_library(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+
+
+def _spare_threads() -> None:
+    """Give threads small stacks, and no heaps of their own: each would reserve 64 MiB, and keep what others lack."""
+    _tell_c_library(_M_ARENA_MAX, 1)
+    with contextlib.suppress(ValueError, RuntimeError):  # a system whose stacks cannot be chosen
+        threading.stack_size(_STACK_BYTES)
+
+
+def _tell_c_library(parameter: int, value: int) -> None:
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another system, or another C library
+        ctypes.CDLL(None).mallopt(parameter, value)
+
+
+def _mebibytes(nbytes: int) -> str:
+    return f"{nbytes / _MIB:,.1f}".removesuffix(".0")
