@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.runtime.memory.available import memory_left
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.uploads.uploading import shared_uploads
 from streamcodec.server.processes.running import run_worker
@@ -104,7 +105,7 @@ def run_workers(
     if uds is None and listener is None and not _HAS_REUSE_PORT:
         msg = "this system cannot share a port among processes (SO_REUSEPORT)"
         raise LocalProtocolError(msg)
-    options = options or ServerOptions()
+    options = options or ServerOptions(max_memory_bytes=memory_left(processes=count + 1).budget)
     if listener is not None:
         opened = adopted(listener)
     elif uds is not None:
