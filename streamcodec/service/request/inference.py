@@ -159,7 +159,7 @@ class ResolvedHead:
         if self.classifies:
             check_classes(self.model, header)
 
-    def inputs(self, values: Mapping[str, np.ndarray[Any, Any] | Elements]) -> Inputs:
+    def inputs(self, values: Mapping[str, np.ndarray[Any, Any] | Elements]) -> Arrays:
         """Return what was sent by name, of which some may be BYTES, as the model's callable gets it."""
         return Inputs(self.sent(values), has_objects=not self.model.takes_elements)
 
