@@ -22,6 +22,7 @@ from streamcodec import (
     HeaderReceived,
     LocalProtocolError,
     MemoryMap,
+    RemoteProtocolError,
     RequestHeader,
     TensorReceived,
     TensorSpec,
@@ -75,8 +76,22 @@ def test_the_transport_writes_into_the_file_itself(tmp_path: Path) -> None:
     message = request(binary("UINT8", [5000], 5000))
     decoder = request_decoder(header_length=len(message.body), body_length=None, place=lambda _: MemoryMap(path))
     decoder.feed(message.body)
-    decoder.get_buffer()[:] = b"x" * 5000
-    assert np.load(path, mmap_mode="r").tobytes() == b"x" * 5000
+    decoder.get_buffer()[:4999] = b"x" * 4999
+    assert path.read_bytes()[-5000:] == b"x" * 4999 + bytes(1)
+    decoder.buffer_updated(4999)
+    for mode in (None, "r"):
+        with pytest.raises(ValueError, match="pickle"):
+            np.load(path, mmap_mode=mode)
+    decoder.feed(b"y")
+    assert np.load(path).tobytes() == b"x" * 4999 + b"y"
+
+
+def test_a_tensor_that_is_refused_leaves_no_file_that_numpy_reads(tmp_path: Path) -> None:
+    path = tmp_path / "tensor.npy"
+    with pytest.raises(RemoteProtocolError):
+        received(request(binary("BOOL", [3], 3), payload=b"\1\2\1"), path)
+    with pytest.raises(ValueError, match="pickle"):
+        np.load(path)
 
 
 def test_a_file_that_cannot_be_made_is_the_systems_own_error(tmp_path: Path) -> None:
@@ -94,25 +109,37 @@ def test_a_file_that_cannot_be_made_is_the_systems_own_error(tmp_path: Path) -> 
 def test_a_disk_without_room_is_noticed_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    path, asked = tmp_path / "tensor.npy", []
 
     def full(_: int, start: int, nbytes: int) -> None:
-        asked.append((start, nbytes))
+        asked.append((start, nbytes, path.stat().st_size))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    path = tmp_path / "tensor.npy"
     with pytest.raises(OSError, match="space"):
         received(request(binary("UINT8", [1000], 1000), payload=bytes(1000)), path)
-    assert asked == [(0, path.stat().st_size)]
+    assert asked == [(0, 1128, 1128)]
+    assert not path.exists()
 
 
-def test_where_the_system_cannot_keep_room_the_file_is_made_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def unsupported(*_: int) -> None:
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+@pytest.mark.parametrize("nbytes", [0, 3, 3 << 20])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_where_the_system_cannot_reserve_room_zeros_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nbytes: int, is_known: bool
 ) -> None:
-    monkeypatch.delattr(os, "posix_fallocate", raising=False)
-    array = received(request(binary("UINT8", [3], 3), payload=b"abc"), tmp_path / "tensor.npy")
-    assert array.tobytes() == b"abc"
+    if is_known:
+        monkeypatch.setattr(os, "posix_fallocate", unsupported, raising=False)
+    else:
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    payload = b"abc" * (nbytes // 3)
+    path = tmp_path / "tensor.npy"
+    array = received(request(binary("UINT8", [nbytes], nbytes), payload=payload), path)
+    assert array.tobytes() == payload
+    assert np.load(path).tobytes() == payload
 
 
 PIECES = request(binary("INT16", [3, 5], 30), binary("BF16", [2], 4, name="y"), payload=bytes(range(34)))
@@ -213,6 +240,8 @@ def test_a_file_that_does_not_fit_is_begun_anew(tmp_path: Path, damage: str) -> 
     decoder, offset = resumed(tmp_path)
     decoder.feed(PIECES.body[offset : offset + 20])
     assert record.read_text() == "16\n"
+    with pytest.raises(ValueError, match="pickle"):
+        np.load(path)
     match damage:
         case "no record":
             MemoryMap(path, resume=True).forget()
@@ -329,3 +358,27 @@ def test_a_path_without_a_folder_is_in_the_current_one(tmp_path: Path, monkeypat
     decoder.feed(message.body)
     assert finished(decoder) == [b"abc"]
     assert {file.name for file in tmp_path.iterdir()} == {"x.npy", "x.npy.received"}
+
+
+FULL = """
+import os, resource, sys
+from tests.engine.test_memory_map import received, binary, request
+for name in sys.argv[2:]:
+    delattr(os, name)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+nbytes = 4 << 20
+try:
+    received(request(binary("UINT8", [nbytes], nbytes), payload=bytes(nbytes)), sys.argv[1])
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", [[], ["posix_fallocate"]], ids=str)
+def test_a_system_that_gives_no_room_ends_the_message_and_not_the_process(tmp_path: Path, missing: list[str]) -> None:
+    """The room of a file is limited here as that of a disk is."""
+    pytest.importorskip("resource")
+    command = [sys.executable, "-c", FULL, str(tmp_path / "x.npy"), *missing]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "File too large\n"
+    assert list(tmp_path.iterdir()) == []

@@ -90,9 +90,10 @@ class _FileOrMemory:
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield the memory for the tensor."""
         try:
-            slab = next(MemoryMap(str(self._path)).slabs(spec))
+            slabs = MemoryMap(str(self._path)).slabs(spec)
+            slab = next(slabs)
         except OSError:
-            self._path.unlink(missing_ok=True)
             yield from new_array(spec).slabs(spec)
         else:
             yield slab
+            yield from slabs

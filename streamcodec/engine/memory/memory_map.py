@@ -1,7 +1,8 @@
 """Memory maps: a tensor is written to a file in numpy's format, and is never in memory as a whole.
 
-numpy does all the work with the file. The system writes pages to the disk at any time. A program that opens the file
-meanwhile sees the same bytes.
+The system writes pages to the disk at any time, and a program that maps the file meanwhile sees the same bytes. Until
+the tensor is complete, the file begins with a zero, where numpy's format has its mark: no program takes half a tensor
+for a whole one. A temporary name would not do, because Windows renames no file that is mapped.
 
 A map that can be *resumed* survives the end of the process and of the machine. Beside the file there is a *record*, a
 small file that says how many bytes of the tensor are on the disk for certain. The tensor is received in pieces. After
@@ -18,6 +19,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from io import BytesIO, FileIO
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
@@ -25,6 +27,7 @@ import numpy as np
 
 from streamcodec.engine.limits import check_addressable
 from streamcodec.engine.memory.placement import Slab, byte_view
+from streamcodec.engine.memory.reserving import reserve_bytes
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 
@@ -47,8 +50,8 @@ class MemoryMap:
     """A new `.npy` file, which `numpy.load(path, mmap_mode="r")` reads; an existing file is overwritten.
 
     The event's array is a view of the file's memory. BF16 is stored as `uint16`, because the format does not know it.
-    The file is made when it is the tensor's turn. If the message is refused later, the file stays, and the missing
-    bytes are zeros. Each tensor needs a path of its own.
+    The file is made when it is the tensor's turn. If the message ends before the tensor does, the file stays, and numpy
+    refuses it. Each tensor needs a path of its own.
 
     With `resume`, a file of the same dtype and shape is continued if its record says so. The record is the file
     `path.received`. One path then belongs to one message, until `forget` is called: two messages with the same header
@@ -65,7 +68,7 @@ class MemoryMap:
 
         Raises:
             LimitExceededError: the tensor is larger than the machine can address; no file is made.
-            OSError: the file cannot be made, or the disk has no room for it.
+            OSError: the file cannot be made, or the disk has no room for it; nothing is left.
         """
         check_addressable(spec.nbytes + _MOST_HEADER_BYTES, limit="max_tensor_bytes", offset=spec.offset)
         if self.resume:
@@ -73,6 +76,7 @@ class MemoryMap:
             return
         mapped = self._new_file(spec)
         yield Slab(buffer=byte_view(mapped), array=mapped.view(spec.datatype.dtype), is_new=True)
+        _mark(mapped)
 
     def kept_bytes(self, spec: TensorSpec) -> int:
         """Return how many bytes of a tensor are in the file for certain, from its first one on.
@@ -84,11 +88,13 @@ class MemoryMap:
         """
         try:
             kept = _read_record(self._record)
-            mapped = np.lib.format.open_memmap(self.path, "r")
+            header = _header(spec)
+            with FileIO(os.fspath(self.path)) as file:
+                found = file.read(len(header))
+                fits = found[1:] == header[1:] and os.fstat(file.fileno()).st_size == len(header) + spec.nbytes
         except (OSError, ValueError):
             return 0
-        fits = mapped.dtype == _stored_dtype(spec) and mapped.shape == spec.shape and mapped.flags.c_contiguous
-        return kept if fits and 0 <= kept <= mapped.nbytes else 0
+        return kept if fits and 0 <= kept <= spec.nbytes else 0
 
     def forget(self) -> None:
         """Remove the record: the message is complete, or is not wanted any more. The next one begins the file anew."""
@@ -99,16 +105,29 @@ class MemoryMap:
     def _record(self) -> str:
         return f"{os.fspath(self.path)}.received"
 
-    def _new_file(self, spec: TensorSpec) -> np.ndarray[Any, Any]:
-        mapped: np.ndarray[Any, Any] = np.lib.format.open_memmap(self.path, "w+", _stored_dtype(spec), spec.shape)
-        _reserve(self.path)
-        return mapped
+    def _new_file(self, spec: TensorSpec) -> np.memmap[Any, Any]:
+        """Make the file, whose mark is missing; remove it if the disk has no room for it."""
+        header = _header(spec)
+        with FileIO(os.fspath(self.path), "w") as file:
+            try:
+                reserve_bytes(file.fileno(), len(header) + spec.nbytes)
+                file.seek(0)
+                file.write(bytes(1) + header[1:])
+            except OSError:
+                file.close()
+                os.unlink(self.path)  # noqa: PTH108 - see `forget`
+                raise
+        return self._mapped(spec)
+
+    def _mapped(self, spec: TensorSpec) -> np.memmap[Any, Any]:
+        """Map the file, from its header on."""
+        return np.memmap(self.path, _stored_dtype(spec), "r+", len(_header(spec)), spec.shape)
 
     def _pieces(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield what the file holds already as one piece, and then the other pieces."""
         kept = self.kept_bytes(spec)
         if kept:
-            mapped: np.ndarray[Any, Any] = np.lib.format.open_memmap(self.path, "r+")
+            mapped = self._mapped(spec)
         else:
             _write_record(self._record, 0)
             mapped = self._new_file(spec)
@@ -120,6 +139,8 @@ class MemoryMap:
             if end > kept:
                 _write_out(mapped, start)
                 _write_record(self._record, end)
+        _mark(mapped)
+        mapped.flush()
 
 
 def _read_record(path: str) -> int:
@@ -148,6 +169,20 @@ def _stored_dtype(spec: TensorSpec) -> np.dtype[Any]:
     return np.dtype("<u2") if spec.datatype.name == "BF16" else spec.datatype.dtype
 
 
+def _header(spec: TensorSpec) -> bytes:
+    """Return what stands before the values, as numpy writes it."""
+    dtype = np.lib.format.dtype_to_descr(_stored_dtype(spec))
+    file = BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": spec.shape})
+    return file.getvalue()
+
+
+def _mark(mapped: np.ndarray[Any, Any]) -> None:
+    """Say that the file is complete."""
+    pages: mmap.mmap = mapped.base  # type: ignore[assignment] # of a file that was just mapped
+    pages[0] = np.lib.format.MAGIC_PREFIX[0]
+
+
 def _write_out(mapped: np.ndarray[Any, Any], start: int) -> None:
     """Write the memory from byte `start` on to the disk, and give its pages back; they are read again when needed."""
     pages: mmap.mmap = mapped.base  # type: ignore[assignment] # of a file that was just mapped
@@ -162,19 +197,5 @@ def _sync_folder(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _reserve(path: str | _Path) -> None:
-    """Reserve disk space for the whole file; up to now only its length is set.
-
-    A write to mapped memory cannot report an error: if the disk is full, the system ends the process.
-    """
-    if not hasattr(os, "posix_fallocate"):  # of macOS and Windows
-        return
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.posix_fallocate(descriptor, 0, os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)

@@ -27,6 +27,7 @@ from typing import Final
 
 from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.memory.placement import ALIGNMENT, Place, Placement, into_bytes
+from streamcodec.engine.memory.reserving import reserve_bytes
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.http.heads.messages import Fields, RequestHead
@@ -218,17 +219,6 @@ class UploadFile:
         if self._descriptor >= 0:
             os.unlink(self.name, dir_fd=self._folder)
             self.close()
-
-
-def reserve_bytes(descriptor: int, nbytes: int) -> None:
-    """Give a file its length, and room on the disk for it.
-
-    Raises:
-        OSError: the disk has no room.
-    """
-    os.ftruncate(descriptor, nbytes)
-    if hasattr(os, "posix_fallocate"):  # not on macOS
-        os.posix_fallocate(descriptor, 0, nbytes)
 
 
 def _check(status: os.stat_result) -> None:
