@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -246,6 +247,51 @@ def test_output_that_is_closed(url: str) -> None:
 def test_output_that_cannot_be_written() -> None:
     process = _shell("run fuzz --list >/dev/full 2>&3")
     assert process.stdout == "streamcodec: [Errno 28] No space left on device\nstatus 1\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        "serve --port 0",
+        "serve --port 0 --workers 2",
+        "serve --uds x.sock",
+        "guard --upstream http://127.0.0.1:1 --port 0",
+        "inspect x.npy",
+        "infer URL identity --input x=x.npy",
+        "bench URL --model identity --shape x:FP32:1 --warmup 0 --duration 0.1 --concurrency 2 --processes 2",
+    ],
+)
+def test_a_full_disk_under_the_output_is_told_in_one_line(
+    command: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.ones(4, np.float32))
+    with Path("/dev/full").open("w") as full:
+        arguments = command.replace("URL", url).split()
+        told = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert re.fullmatch(r"streamcodec: (\[Errno 28\] )?No space left on device\n", told.stderr), told.stderr
+        assert told.returncode == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+        untold = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=full, check=False)
+        assert untold.returncode == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["--workers", "2"]], ids=str)
+def test_a_full_disk_under_the_log_stops_no_server(more: list[str]) -> None:
+    command = [*COMMAND, "serve", "--port", "0", *more]
+    with (
+        Path("/dev/full").open("w") as full,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=full, text=True) as process,
+    ):
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        for _ in range(3):
+            with Client(url) as client:
+                assert client.infer("identity", {"x": np.ones(3)})["x"].tolist() == [1, 1, 1]
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 @pytest.mark.slow

@@ -255,6 +255,10 @@ def _serve(
 
     try:
         anyio.run(serve, backend_options={"loop_factory": new_loop})
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None  # who stops by itself does so for one reason
     finally:
         watchdog.has_ended.set()
 
