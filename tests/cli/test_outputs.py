@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from streamcodec.cli import main
+from streamcodec.cli.inferring import outputs
 from tests.server.models import models
 from tests.server.programs import server_here
 
@@ -81,6 +85,7 @@ def test_a_large_output_needs_no_memory_of_its_own(url: str, folder: Path) -> No
     code = """
 import sys
 from streamcodec.cli import main
+from streamcodec.cli.inferring import outputs
 status = main(sys.argv[1:])
 print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith("RssAnon")))
 sys.exit(status)
@@ -97,8 +102,8 @@ sys.exit(status)
 
 
 @pytest.mark.slow
-def test_a_file_that_cannot_be_made_leaves_the_others(url: str, folder: Path) -> None:
-    """No file may have more than 1 MiB, so the large one is received into memory, and cannot be written."""
+def test_a_large_output_without_room_is_refused_before_it_is_received(url: str, folder: Path) -> None:
+    """No file may have more than 1 MiB, as on a small disk."""
     arguments = [url, "identity", "--input", "x=large.npy", "--input", "y=small.npy", "--output-dir", "out"]
     result = subprocess.run(
         ["/bin/bash", "-c", 'ulimit -f 1024; trap "" XFSZ; exec "$@"', "bash", *COMMAND, *arguments],
@@ -106,7 +111,86 @@ def test_a_file_that_cannot_be_made_leaves_the_others(url: str, folder: Path) ->
         text=True,
         check=False,
     )
-    assert result.returncode == 1
-    assert "streamcodec: output x: " in result.stderr
-    assert result.stdout == "y: FP32 [3] -> out/y.npy\n"
-    assert _names(folder) == ["y.npy"]
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "streamcodec: output x, 8388608 bytes, cannot be written to out: File too large\n"
+    assert _names(folder) == []
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_to_is_told_in_one_line(url: str, tmp_path: Path) -> None:
+    """A program can be root, which may write to every folder, so this one is no folder."""
+    (tmp_path / "out").write_text("")
+    result = subprocess.run(
+        [*COMMAND, url, "identity", "--input", "x=large.npy", "--output-dir", "out/there"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    assert "Not a directory" in result.stderr
+
+
+def _is_in_use(path: str | os.PathLike[str]) -> bool:
+    """Tell whether this process maps a file or has it open."""
+    name = os.path.realpath(path)
+    if name in Path("/proc/self/maps").read_text(encoding="utf-8"):
+        return True
+    return any(os.path.realpath(link) == name for link in Path("/proc/self/fd").iterdir())
+
+
+@pytest.fixture
+def _windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file that is mapped or open can be renamed or removed, and no room can be reserved."""
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("asks Linux")
+
+    def strictly(act: Callable[..., None]) -> Callable[..., None]:
+        def acted(path: str, *others: str, **options: int) -> None:
+            if _is_in_use(path):
+                raise PermissionError(errno.EACCES, "it is used by a process", path)
+            act(path, *others, **options)
+
+        return acted
+
+    for name in ("link", "rename", "replace", "unlink", "remove"):
+        monkeypatch.setattr(os, name, strictly(getattr(os, name)))
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+
+
+@pytest.mark.usefixtures("_windows")
+def test_what_is_in_use_can_neither_be_renamed_nor_removed(tmp_path: Path) -> None:
+    array = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (3,))
+    for act in (Path.unlink, partial(Path.rename, target=tmp_path / "y.npy")):
+        with pytest.raises(PermissionError):
+            act(tmp_path / "x.npy")
+    assert array.tolist() == [0, 0, 0]
+    del array
+    (tmp_path / "x.npy").unlink()
+
+
+@pytest.mark.usefixtures("_windows")
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=str)
+def test_files_that_are_renamed_and_removed_are_not_in_use(url: str, folder: Path, force: list[str]) -> None:
+    """As Windows wants it."""
+    assert _infer(url, "--input", "y=small.npy", "--repeat", "2", *force) == 0
+    assert np.array_equal(np.load(folder / "x.npy"), np.load("large.npy"))
+    assert _names(folder) == ["x.npy", "y.npy"]
+    assert _infer(url, "--input", "y=small.npy") == 1  # both exist
+    assert _names(folder) == ["x.npy", "y.npy"]
+
+
+@pytest.mark.usefixtures("_windows")
+def test_a_file_without_room_is_removed_although_it_was_open(
+    url: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zeros are written where no room can be reserved, and the disk is full at some point."""
+
+    def full(descriptor: int, _: int) -> None:
+        os.write(descriptor, bytes(100))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(outputs, "reserve_bytes", full)
+    assert _infer(url) == 1
+    assert "cannot be written to out: No space left on device" in capsys.readouterr().err
+    assert _names(folder) == []

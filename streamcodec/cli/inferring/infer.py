@@ -37,9 +37,10 @@ Send arrays from files (.npy, .npz, .safetensors, images) to a model of any V2 s
 outputs. With --output-dir, write each whole output to OUTPUT_DIR/NAME.npy. No file is replaced without --force, and no
 file is ever incomplete.
 
-Inputs of .npy files are memory-mapped, and so are the files of large outputs. So a tensor may be larger than memory.
+Inputs of .npy files are memory-mapped, and large outputs are written as they come. So a tensor may be larger than
+memory. A large output that the disk has no room for is refused before it is received, and then no file is written.
 Arrays of strings are BYTES. BYTES outputs are written as numpy's fixed-width byte strings, BF16 outputs as their bits
-in UINT16. If an output cannot be written, the others still are.
+in UINT16. If another output cannot be written, the others still are.
 """
 
 _EPILOG = """\

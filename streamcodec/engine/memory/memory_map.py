@@ -88,7 +88,7 @@ class MemoryMap:
         """
         try:
             kept = _read_record(self._record)
-            header = _header(spec)
+            header = npy_header(spec)
             with FileIO(os.fspath(self.path)) as file:
                 found = file.read(len(header))
                 fits = found[1:] == header[1:] and os.fstat(file.fileno()).st_size == len(header) + spec.nbytes
@@ -107,7 +107,7 @@ class MemoryMap:
 
     def _new_file(self, spec: TensorSpec) -> np.memmap[Any, Any]:
         """Make the file, whose mark is missing; remove it if the disk has no room for it."""
-        header = _header(spec)
+        header = npy_header(spec)
         with FileIO(os.fspath(self.path), "w") as file:
             try:
                 reserve_bytes(file.fileno(), len(header) + spec.nbytes)
@@ -121,7 +121,7 @@ class MemoryMap:
 
     def _mapped(self, spec: TensorSpec) -> np.memmap[Any, Any]:
         """Map the file, from its header on."""
-        return np.memmap(self.path, _stored_dtype(spec), "r+", len(_header(spec)), spec.shape)
+        return np.memmap(self.path, _stored_dtype(spec), "r+", len(npy_header(spec)), spec.shape)
 
     def _pieces(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield what the file holds already as one piece, and then the other pieces."""
@@ -169,7 +169,7 @@ def _stored_dtype(spec: TensorSpec) -> np.dtype[Any]:
     return np.dtype("<u2") if spec.datatype.name == "BF16" else spec.datatype.dtype
 
 
-def _header(spec: TensorSpec) -> bytes:
+def npy_header(spec: TensorSpec) -> bytes:
     """Return what stands before the values, as numpy writes it."""
     dtype = np.lib.format.dtype_to_descr(_stored_dtype(spec))
     file = BytesIO()
