@@ -235,7 +235,9 @@ class _Patience:
             return
         poll = select.poll()
         poll.register(descriptor, event)
-        poll.poll(None if left == math.inf else math.ceil(left * 1000))
+        found = poll.poll(None if left == math.inf else math.ceil(left * 1000))
+        if any(events & select.POLLNVAL for _, events in found):  # of macOS, for devices that it cannot wait for
+            time.sleep(min(left, _IDLE_SECONDS))
 
 
 def _descriptor(file: object) -> int | None:

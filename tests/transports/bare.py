@@ -32,7 +32,10 @@ def take_away() -> None:
         (select, ("poll", "epoll", "devpoll", "kqueue")),
         (select, [name for name in vars(select) if name.startswith("POLL")]),
         (socket, ("AF_UNIX", "SO_REUSEPORT", "SO_PEERCRED")),
-        (os, ("fork", "posix_fallocate", "readv")),
+        (
+            os,
+            ("fork", "posix_fallocate", "readv", "pread", "pwrite", "pipe2", "O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW"),
+        ),
         (signal, ("SIGALRM", "SIGHUP", "SIGCHLD", "setitimer", "pause")),
     ):
         for name in names:

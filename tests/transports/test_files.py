@@ -7,6 +7,7 @@ import gzip
 import io
 import mmap
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -603,3 +604,26 @@ def test_it_needs_numpy_alone() -> None:
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "numpy" in result.stdout.split()
     assert not {"anyio", "h11", "asyncio"} & set(result.stdout.split())
+
+
+def test_a_file_that_the_system_cannot_wait_for_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS, `poll` says so of devices: it returns at once, and nothing has come."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(select, "poll", _Blind)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with os.fdopen(reading, "rb", 0) as file, os.fdopen(writing, "wb", 0), pytest.raises(TimeoutError):
+        files.decode(file, npy.decoder(), timeout=0.001)
+    assert slept
+
+
+class _Blind:
+    """Is what `select.poll` is for such a device."""
+
+    def register(self, *_: int) -> None:
+        """Take no notice."""
+
+    def poll(self, _: float | None) -> list[tuple[int, int]]:
+        """Return at once."""
+        return [(0, select.POLLNVAL)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA, LocalProtocolError, TensorReceived, encode_request, request_decoder
+from streamcodec.cli import main
 from streamcodec.server import run_workers
 from streamcodec.server.processes import workers as processes
 from streamcodec.service import Service, demo_models
@@ -21,6 +23,7 @@ from streamcodec.transports.sockets import system, unix
 from streamcodec.transports.sockets.system import SelectPoll
 from streamcodec.transports.tls.sockets import POLLIN, POLLOUT
 from tests.processes import announced
+from tests.server.programs import server_here
 
 ROOT = Path(__file__).parents[2]
 BARE = [sys.executable, "-W", "error", "-m", "tests.transports.bare"]
@@ -45,8 +48,11 @@ def test_select_tells_what_poll_tells(pair: tuple[socket.socket, socket.socket])
         poll.register(one, POLLOUT)
         assert poll.poll(0) == [(one.fileno(), POLLOUT)]
         one.recv(1)
-    poll = SelectPoll()
-    assert poll.poll(0) == []
+        poll.modify(one, POLLIN)
+        assert poll.poll(0) == []
+        poll.modify(one, POLLOUT)
+        poll.unregister(one)
+        assert poll.poll(0) == []
     poll.register(one.fileno(), POLLOUT)
     assert poll.poll(0) == [(one.fileno(), POLLOUT)]
 
@@ -100,3 +106,32 @@ def test_the_command_line_without_all_of_them(number: signal.Signals) -> None:
             assert process.stderr.read() == ""
         finally:
             process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        "inspect x.npy",
+        "infer URL identity --input x=x.npy --output-dir out",
+        "bench URL --model identity --shape x:FP32:4 --warmup 0 --duration 0.1 --concurrency 2",
+        "bench URL --model identity --shape x:FP32:4 --warmup 0 --duration 0.1 --rate 20",
+    ],
+)
+def test_other_commands_without_all_of_them(command: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones(1 << 19, np.float32))
+    with server_here(demo_models()) as (_, (host, port)):
+        arguments = command.replace("URL", f"http://{host}:{port}").replace("x.npy", f"{tmp_path}/x.npy").split()
+        arguments = [str(tmp_path / "out") if word == "out" else word for word in arguments]
+        done = subprocess.run([*BARE, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    if "infer" in command:
+        assert np.load(tmp_path / "out" / "x.npy").sum() == 1 << 19
+
+
+def test_processes_of_a_load_need_fork(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delattr(os, "fork", raising=False)
+    with server_here(demo_models()) as (_, (host, port)):
+        load = ["--shape", "x:FP32:4", "--duration", "0.1", "--concurrency", "2", "--processes", "2"]
+        assert main(["bench", f"http://{host}:{port}", "--model", "identity", *load]) == 1
+    assert "--processes needs a system with fork" in capsys.readouterr().err

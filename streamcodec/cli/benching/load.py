@@ -12,7 +12,6 @@ from __future__ import annotations
 import gc
 import math
 import select
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,8 @@ from streamcodec.cli.benching.answers import InvalidAnswerError
 from streamcodec.cli.benching.connections import LoadConnection
 from streamcodec.cli.benching.plan import LoadPlan, Measured
 from streamcodec.cli.benching.schedule import Closed, Open, Schedule
+from streamcodec.transports.sockets.system import new_poll
+from streamcodec.transports.tls.sockets import POLLIN, POLLOUT
 
 _OK: Final = 200
 _TICK: Final = 0.1
@@ -194,15 +195,15 @@ class _Poller:
     """
 
     def __init__(self, *, is_exact: bool) -> None:
-        self._epoll = select.epoll() if sys.platform == "linux" else None
-        self._poll = self._epoll or select.poll()
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._poll = self._epoll or new_poll()
         self._is_exact = is_exact
 
     def watch(self, number: int) -> None:
-        self._poll.register(number, select.POLLIN)
+        self._poll.register(number, POLLIN)
 
     def watch_sending(self, number: int, *, is_sending: bool) -> None:
-        self._poll.modify(number, select.POLLIN | (select.POLLOUT if is_sending else 0))
+        self._poll.modify(number, POLLIN | (POLLOUT if is_sending else 0))
 
     def forget(self, number: int) -> None:
         self._poll.unregister(number)

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from streamcodec.cli.benching.load import Load
 from streamcodec.cli.benching.plan import LoadPlan, Measured
+from streamcodec.engine.errors import LocalProtocolError
 
 
 class Stop:
@@ -73,8 +74,11 @@ def run_plan(plan: LoadPlan, processes: int, stop: Stop) -> Measured:
         stop: when to end early.
 
     Raises:
+        LocalProtocolError: there is to be more than one process, on a system without `fork`.
         OSError: there is no connection at the beginning, or a process failed.
     """
+    if processes > 1 and not hasattr(os, "fork"):
+        raise LocalProtocolError("--processes needs a system with fork, which Windows is not")
     plans = plan.shared(processes)
     if len(plans) == 1:
         return Load(plan, stop.is_set).run()

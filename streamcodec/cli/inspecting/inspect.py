@@ -39,6 +39,9 @@ The exit status is 0 if the message is valid, 1 if it is refused, 2 for wrong ar
 _FORMS: Final = {form.value.lower().replace(" ", "-").removesuffix("-body"): form for form in Form}
 
 
+_O_BINARY: Final = getattr(os, "O_BINARY", 0)
+"""Only Windows has other files than binary ones."""
+
 _BODIES: Final = {None, "request", "response"}
 
 
@@ -52,7 +55,7 @@ class _File:
             OSError: it cannot be opened.
         """
         self.name: str = "standard input" if path == "-" else path
-        self._file = os.dup(sys.stdin.fileno()) if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = os.dup(sys.stdin.fileno()) if path == "-" else os.open(path, os.O_RDONLY | _O_BINARY)
         status = os.fstat(self._file)
         if stat.S_ISDIR(status.st_mode):
             os.close(self._file)
@@ -66,7 +69,13 @@ class _File:
 
     def read_at(self, start: int, size: int) -> bytes:
         """Return bytes from anywhere; none if this is a pipe."""
-        return b"" if self.nbytes is None else os.pread(self._file, size, start)
+        if self.nbytes is None:
+            return b""
+        position = os.lseek(self._file, 0, os.SEEK_CUR)  # Windows has no `pread`
+        os.lseek(self._file, start, os.SEEK_SET)
+        data = os.read(self._file, size)
+        os.lseek(self._file, position, os.SEEK_SET)
+        return data
 
     def close(self) -> None:
         """Close the file."""

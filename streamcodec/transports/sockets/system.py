@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -29,12 +30,19 @@ class SelectPoll:
         """Await events of a socket, instead of those that were awaited before."""
         self._events[sock] = events
 
+    modify = register
+
+    def unregister(self, sock: Any) -> None:  # noqa: ANN401 - see `register`
+        """Await nothing of a socket any more."""
+        del self._events[sock]
+
     def poll(self, milliseconds: float | None = None) -> list[tuple[int, int]]:
         """Return which sockets are ready, each with its events; nothing if none is in time."""
         reading = [sock for sock, events in self._events.items() if events & POLLIN]
         writing = [sock for sock, events in self._events.items() if events & POLLOUT]
-        if not (reading or writing):
-            return []  # Windows cannot wait for nothing
+        if not (reading or writing):  # Windows cannot wait for nothing
+            time.sleep((milliseconds or 0) / 1000)
+            return []
         readable, writable, failed = select.select(
             reading, writing, writing, None if milliseconds is None else milliseconds / 1000
         )
