@@ -11,7 +11,8 @@ head, or with the line before a chunk, are copied out of the scratch memory once
 each time. `feed(chunk)` is built on `get_buffer()`. It takes only the bytes
 of messages that may go on. While the connection waits for a decision (where does this body go?), or for the answer to
 be sent, it takes nothing. The same holds while the receiver of the body is paused, because a window of a tensor is
-being consumed. So nothing is ever buffered without a bound, pipelined requests included.
+being consumed. So nothing is ever buffered without a bound, pipelined requests included. An owner that wants to learn
+at once that its peer has left may let it read ahead into scratch memory before the answer.
 
 A *paced* connection does only a bounded piece of the work on a body at once. Decompression, and a body in very many
 chunks, continue in `work()` after `next_event` has asked for a turn. Until then the connection takes no bytes.
@@ -102,6 +103,7 @@ class Incoming:
         received_direct: body bytes that the transport wrote straight into the receiver's memory.
         received_copied: body bytes that were copied there from scratch memory.
         scratch_bytes: most bytes that may be kept before a message begins.
+        reads_ahead: whether bytes are taken after the end of this message, before the next cycle.
     """
 
     def __init__(self, limits: Limits, *, paced: bool = False) -> None:
@@ -126,6 +128,7 @@ class Incoming:
         self._target: memoryview | None = None
         self._filled = 0
         self.is_eof: bool = False
+        self.reads_ahead: bool = False
         self.received: int = 0
         self.head_bytes: int = 0
         self._body: Body | KnownBody | None = None
@@ -147,7 +150,7 @@ class Incoming:
             if not self.wants_data:
                 msg = "no bytes can be taken now; call next_event() until it returns NEED_DATA"
                 raise LocalProtocolError(msg)
-            self._target = None if self._body is None else self._body.get_buffer()
+            self._target = None if self._body is None or self.state is _DONE else self._body.get_buffer()
         if self._target is not None:
             buffer = self._target[self._filled :]
         else:
@@ -249,7 +252,7 @@ class Incoming:
     @property
     def wants_data(self) -> bool:
         """Whether `get_buffer` can be called."""
-        if self.state is _HEAD:
+        if self.state is _HEAD or (self.reads_ahead and self.state is _DONE):
             return self._end < self.scratch_bytes and not self.is_eof
         if self.state is not _BODY or self._body is None:
             return self.state is _FILLING
@@ -477,6 +480,7 @@ class Incoming:
         """Begin the next message."""
         self._forget_body()
         self.state = State.HEAD
+        self.reads_ahead = False
 
     @property
     def is_light(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import pytest
 from streamcodec import ErrorCode, RemoteProtocolError, wsgi
 from streamcodec.client import Client, ServerError
 from streamcodec.server import ServerOptions
+from streamcodec.server.connection import channels, disconnects
 from streamcodec.service import (
     Batch,
     InferenceRequest,
@@ -322,6 +324,41 @@ def test_a_client_that_leaves_takes_only_its_rows_with_it(backend: str) -> None:
         answers = [waiting.result(60) for waiting in seven]
     _check([*inputs[:6], *_rows(2)], answers)
     assert net.shapes == [(8, 3)]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_client_that_leaves_gives_its_place_in_the_queue_back_at_once(
+    backend: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks from time to time here: the end of the connection itself is noticed, and the client asked once."""
+    monkeypatch.setattr(channels, "_CALL_SECONDS", 3600.0)
+    monkeypatch.setattr(disconnects, "_LOOK_SECONDS", 3600.0)
+    models = _models(Net(), Batch(max_rows=4, max_delay=3600.0, max_queue_rows=4), "thread")
+    queues = models.find("net", None).queues
+    with server_here(models, backend=backend) as (_, address):
+        for _ in range(3):
+            with Wire(address) as wire:
+                wire.send(infer_request("net", count=1) * count)
+                until(lambda: [queue.rows for queue in queues.values()] == [1])
+            until(lambda: [queue.rows for queue in queues.values()] == [0])
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
+def test_a_client_that_only_ends_its_direction_gets_its_answer(backend: str) -> None:
+    net = Net()
+    models = _models(net, Batch(max_rows=2, max_delay=3600.0), "thread")
+    queues = models.find("net", None).queues
+    with server_here(models, backend=backend) as (_, address), Wire(address) as wire:
+        wire.send(infer_request("net", count=1))
+        wire.sock.shutdown(socket.SHUT_WR)
+        assert wire.response(has_body=False).status == 100
+        assert [queue.rows for queue in queues.values()] == [1]
+        with Wire(address) as other:
+            assert other.send(infer_request("net", count=1)).response().status == 200
+        assert wire.response().status == 200
+        assert wire.is_closed()
+    assert net.shapes == [(2,)]
 
 
 @pytest.mark.parametrize("kind", ["thread", "async"])

@@ -38,6 +38,26 @@ def cycle(connection: ServerConnection) -> Cycle:
     return connection._cycle  # noqa: SLF001 - nobody but the connection itself asks for it
 
 
+def test_a_connection_may_read_ahead_of_its_answer() -> None:
+    connection = ServerConnection()
+    incoming = connection.incoming
+    request = framed(BODY, IHCL)
+    connection.feed(request)
+    connection.next_event()
+    connection.receive_body(decoder())
+    connection.feed(request[incoming.received :])
+    while not isinstance(connection.next_event(), EndOfMessage):
+        pass
+    assert connection.feed(GET) == 0
+    incoming.reads_ahead = True
+    assert connection.feed(GET) == len(GET)
+    assert state(connection) is State.DONE
+    assert connection.feed(bytes(incoming.scratch_bytes)) == incoming.scratch_bytes - len(GET)
+    connection.send_response(200)
+    assert not incoming.reads_ahead
+    assert isinstance(connection.next_event(), RequestHead)
+
+
 def test_a_request_goes_through_the_states() -> None:
     connection = ServerConnection()
     incoming, request = connection.incoming, framed(BODY, IHCL)

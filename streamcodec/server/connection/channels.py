@@ -280,6 +280,9 @@ class ProtocolChannel(EventProtocol[Any]):
         """Let asyncio read until there is an event that the callbacks have not handled."""
         self.source, self._look = source, look
         event: _EventT = await super().next_event()
+        while event is Step.CALL and self._begins_to_wait():
+            await self._read()
+            event = await super().next_event()
         return event
 
     def look_again(self) -> None:
@@ -434,19 +437,24 @@ class ProtocolChannel(EventProtocol[Any]):
             if self._turns.is_over(session):
                 self._fall_behind()
                 return NEED_DATA
-        if event is Step.CALL and self._is_reading and self.source is session and not session.is_called:
-            return self._begin_call(event)
-        return event
+        return NEED_DATA if event is Step.CALL and self._is_reading and self._begins_to_wait() else event
 
-    def _begin_call(self, event: Step) -> Any:  # noqa: ANN401 - as above
-        """Let a request wait for its batch without waking the task of the connection, for a short time."""
+    def _begins_to_wait(self) -> bool:
+        """Let a request wait for its batch without the task of the connection, for some time; return whether it does.
+
+        Meanwhile the transport reads on, so that a client that leaves is noticed at once.
+        """
         session = self._session
+        incoming = session.connection.incoming
+        if self.source is not session or session.is_called or incoming.is_eof:
+            return False
         if self._calls is None or not self._calls.begin_call(self._called):
-            return event
-        session.is_called = True
+            return False
+        session.begin_to_wait()
         self._waking = self._loop.call_later(_CALL_SECONDS, self._wake)
-        self._pause()
-        return NEED_DATA
+        if not incoming.wants_data:  # so many requests have come with it
+            self._pause()
+        return True
 
     def _called(self) -> None:
         """Send the answer of a request that was in a batch."""
@@ -466,6 +474,7 @@ class ProtocolChannel(EventProtocol[Any]):
             return
         if self._waking is not None:
             self._waking.cancel()
+        self._event = NEED_DATA  # the task may have been woken in this turn, to wait for what is here now
         step = session.answer(reply)
         if self.transport.is_closing() or not self._sends_at_once(is_joined=True):
             self._event = step

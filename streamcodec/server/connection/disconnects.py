@@ -6,8 +6,9 @@ bytes: the second reads them, the system of the first resets the connection. So 
 response, `100 Continue`, once. Clients ignore it (RFC 9110, section 15.2). A client of HTTP/1.0 must not be sent one,
 and is noticed only if it has reset the connection.
 
-One task checks all such calls, four times a second, and ends when there are none. A model in a thread cannot be
-stopped, so its client is not checked.
+One task checks all such calls, four times a second, and ends when there are none. If the connection has reported
+the end already, the client is asked at once, and the next checks follow soon. A model in a thread cannot be stopped, so
+its client is not checked; that of a request that waits for its batch is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from streamcodec.server.connection.channels import Channel
 
 _LOOK_SECONDS: Final = 0.25
 """Interval between two checks. A shorter model is never cancelled, and 1,000 checks take a few milliseconds."""
+
+_SOON_SECONDS: Final = (0.001, 0.01, 0.1)
+"""Intervals after which a client that was asked at once is checked: the answer of its system needs one round trip."""
 
 
 class WatchedCall:
@@ -75,10 +79,20 @@ class DisconnectWatcher:
     def watch(self, channel: Channel, connection: ServerConnection, scope: anyio.CancelScope) -> WatchedCall:
         """Check the client of a call until `forget`. The whole request must have been received."""
         call = WatchedCall(self._calls, channel, connection, scope)
-        if not self._is_looking and self.tasks is not None:
+        if self.tasks is not None and not self._is_looking:
             self._is_looking = True
             self.tasks.start_soon(self._look)
+        if self.tasks is not None and connection.incoming.is_eof:
+            self.tasks.start_soon(self._look_soon, call)
         return call
+
+    async def _look_soon(self, call: WatchedCall) -> None:
+        call.look()
+        for seconds in _SOON_SECONDS:
+            await anyio.sleep(seconds)
+            if call not in self._calls or call.has_left:
+                return
+            call.look()
 
     async def _look(self) -> None:
         try:

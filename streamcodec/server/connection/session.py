@@ -286,6 +286,11 @@ class Session:
         except MessageError as error:
             return self._refuse(error)
 
+    def begin_to_wait(self) -> None:
+        """Report that the current request waits for its batch. Its end is noticed, because reading goes on."""
+        self.is_called = True
+        self.connection.incoming.reads_ahead = True
+
     def answer(self, reply: Reply) -> Step:
         """Answer the current request, whose model has been called."""
         self.is_called = False
