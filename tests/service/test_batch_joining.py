@@ -25,7 +25,7 @@ from streamcodec import (
 from streamcodec.engine.record import replaced
 from streamcodec.service import Batch, InferenceRequest, Model, RowError, TensorMetadata
 from streamcodec.service.batches import joining
-from streamcodec.service.batches.joining import Failed, Member, calls, key_of
+from streamcodec.service.batches.joining import Failed, Member, calls, group_of
 from streamcodec.service.models.model import Outputs
 
 Array = np.ndarray[Any, Any]
@@ -64,14 +64,14 @@ def run(
     arrays: Sequence[Array],
     *,
     retry_alone: bool = True,
-    may_join: bool = True,
+    may_copy: bool = True,
     left: Sequence[int] = (),
 ) -> tuple[list[Any], list[int]]:
     """Return the outcome of each request, and the rows of each call."""
     members = [Member(request_of(x)) for x in arrays]
     for index in left:
         members[index].has_left = True
-    work = calls(members, check, retry_alone=retry_alone, may_join=may_join)
+    work = calls(members, check, retry_alone=retry_alone, may_copy=may_copy)
     shapes, returned = [], None
     while True:
         try:
@@ -139,13 +139,13 @@ requests = st.lists(st.lists(st.sampled_from([1.0, 2.0, 3.0, BAD]), min_size=0, 
 
 
 @pytest.mark.parametrize("predict", MODELS)
-@given(rows=requests, may_join=st.booleans(), seed=st.integers(0, 5))
+@given(rows=requests, may_copy=st.booleans(), seed=st.integers(0, 5))
 def test_each_gets_what_it_would_have_got_alone(
-    predict: Predict, rows: list[list[float]], may_join: bool, seed: int
+    predict: Predict, rows: list[list[float]], may_copy: bool, seed: int
 ) -> None:
     arrays = [np.array([[value] * 2 for value in each], np.float32).reshape(len(each), 2) for each in rows]
     left = [seed] if seed < len(arrays) else []
-    together, shapes = run(predict, arrays, may_join=may_join, left=left)
+    together, shapes = run(predict, arrays, may_copy=may_copy, left=left)
     for index, (x, outcome) in enumerate(zip(arrays, together, strict=True)):
         if index in left:
             continue
@@ -205,18 +205,22 @@ def test_without_memory_for_the_block_each_has_a_call_of_its_own(monkeypatch: py
     assert not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 
+def _key(request: InferenceRequest) -> object:
+    return group_of(Member(request))[0]
+
+
 def test_what_a_model_can_see_has_to_agree() -> None:
     x, wide = np.ones((1, 2), np.float32), np.ones((1, 3), np.float32)
-    same = key_of(request_of(x))
-    assert same == key_of(request_of(np.ones((5, 2), np.float32)))
-    assert same == key_of(request_of(x, parameters={"binary_data_output": True}))
+    same = _key(request_of(x))
+    assert same == _key(request_of(np.ones((5, 2), np.float32)))
+    assert same == _key(request_of(x, parameters={"binary_data_output": True}))
     others = [
         request_of(wide),
         request_of(x, x),
         request_of(x, parameters={"k": 1}),
         request_of(x, parameters={"k": True}),
     ]
-    assert len({same, *map(key_of, others)}) == 5
+    assert len({same, *map(_key, others)}) == 5
 
 
 def test_a_model_sees_the_parameters_that_agree() -> None:

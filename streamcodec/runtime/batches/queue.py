@@ -24,8 +24,9 @@ from streamcodec.runtime.models.pace import may_run_batch_inline, run_batch
 from streamcodec.runtime.models.threads import Mailbox, current_loop
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
 from streamcodec.service import InferenceRequest, Model, Reservation
+from streamcodec.service.batches.blocks import Seat
 from streamcodec.service.batches.collector import Closed, Collector, Waiting
-from streamcodec.service.batches.joining import Calls, Check, Failed, Member, calls, key_of
+from streamcodec.service.batches.joining import Calls, Check, Failed, Member, arranged, block_of, calls, group_of
 from streamcodec.service.models.batching import Batch, QueueFullError
 from streamcodec.service.models.model import Outputs
 
@@ -49,9 +50,15 @@ class QueuedMember(Member):
 
     __slots__ = ("done", "is_done", "leave", "reservation", "running")
 
-    def __init__(self, request: InferenceRequest, reservation: Reservation, done: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        request: InferenceRequest,
+        reservation: Reservation,
+        done: Callable[[], object],
+        seat: Seat | None = None,
+    ) -> None:
         """Prepare to wait."""
-        super().__init__(request)
+        super().__init__(request, seat)
         self.done: Callable[[], object] = done
         self.is_done: bool = False
         self.leave: Callable[[], None] = _nothing
@@ -119,7 +126,8 @@ class Queue:
         Raises:
             QueueFullError: too many rows wait.
         """
-        waiting = self._collector.put(member, key_of(member.request), member.rows, monotonic())
+        key, most = group_of(member)
+        waiting = self._collector.put(member, key, member.rows, monotonic(), most=most)
         if waiting is None:
             msg = f"{self._collector.rows} rows wait for model {self._model.name!r}, as many as may"
             raise QueueFullError(msg)
@@ -170,14 +178,15 @@ class Queue:
 
     def _start(self, closed: Closed[QueuedMember], check: Check, workers: Workers) -> None:
         """Call the model for a batch."""
-        members = closed.items
+        members = arranged(closed.items)
         running = _Running(members)
         for member in members:
             member.running = running
         tell_places(closed)
         nbytes = bytes_of(members)
-        may_join = len(members) == 1 or running.memory.ask_at_once(nbytes)
-        work = calls(members, check, retry_alone=self._batch.retry_alone, may_join=may_join)
+        may_copy = len(members) > 1 and block_of(members) is None and running.memory.ask_at_once(nbytes)
+        retries, blocks = self._batch.retry_alone, self._model.blocks
+        work = calls(members, check, retry_alone=retries, may_copy=may_copy, blocks=blocks)
         end = partial(self._ended, running, partial(self._start, check=check, workers=workers))
         if self._model.is_async:
             _spawn(self._mailbox.loop, self._tasks, partial(self._run_async, running, work, end))

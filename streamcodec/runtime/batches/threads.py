@@ -12,9 +12,9 @@ from typing import Final, cast
 
 from streamcodec.runtime.batches.driving import bytes_of, drive, tell_places
 from streamcodec.runtime.observation import Observation
-from streamcodec.service import Inference, InferenceRequest, Model, Reply, Reservation, unavailable_reply
+from streamcodec.service import Inference, Model, Reply, Reservation, unavailable_reply
 from streamcodec.service.batches.collector import Closed, Collector, Waiting
-from streamcodec.service.batches.joining import Check, Failed, Member, calls, key_of
+from streamcodec.service.batches.joining import Check, Failed, Member, arranged, block_of, calls, group_of
 from streamcodec.service.models.batching import Batch, QueueFullError
 from streamcodec.service.models.model import Outputs
 
@@ -24,8 +24,8 @@ class _Sleeper(Member):
 
     __slots__ = ("event", "is_done", "reservation")
 
-    def __init__(self, request: InferenceRequest, reservation: Reservation) -> None:
-        super().__init__(request)
+    def __init__(self, inference: Inference, reservation: Reservation) -> None:
+        super().__init__(inference.request(), inference.seat)
         self.event = Event()
         self.is_done = False
         self.reservation = reservation
@@ -53,7 +53,8 @@ class ThreadQueue:
             QueueFullError: too many rows wait.
         """
         with self._lock:
-            waiting = self._collector.put(member, key_of(member.request), member.rows, monotonic())
+            key, most = group_of(member)
+            waiting = self._collector.put(member, key, member.rows, monotonic(), most=most)
         if waiting is None:
             msg = f"{self._collector.rows} rows wait for model {self._model.name!r}, as many as may"
             raise QueueFullError(msg)
@@ -79,12 +80,13 @@ class ThreadQueue:
             return None, due - now if self._collector.oldest is waiting and due != float("inf") else None
 
     def _call(self, closed: Closed[_Sleeper], check: Check) -> None:
-        members = closed.items
+        members = arranged(closed.items)
         tell_places(closed)
         memory = members[0].reservation.beside()
-        may_join = len(members) == 1 or memory.ask_at_once(bytes_of(members))
+        may_copy = len(members) > 1 and block_of(members) is None and memory.ask_at_once(bytes_of(members))
         try:
-            work = calls(members, check, retry_alone=self._batch.retry_alone, may_join=may_join)
+            retries, blocks = self._batch.retry_alone, self._model.blocks
+            work = calls(members, check, retry_alone=retries, may_copy=may_copy, blocks=blocks)
             drive(work, self._model, is_in_thread=current_thread() is not main_thread())
         finally:
             memory.release()
@@ -113,8 +115,9 @@ _LOCK: Final = Lock()
 
 def run_in_batch(inference: Inference, reservation: Reservation) -> Reply:
     """Make the reply of a complete request, whose model is called with the rows of other threads, too."""
-    request, watch, resolved = inference.request(), inference.watch, inference.resolved
-    member = _Sleeper(request, reservation)
+    watch, resolved = inference.watch, inference.resolved
+    member = _Sleeper(inference, reservation)
+    request = member.request
     if watch is not None:
         watch.call_begun(request)
     try:

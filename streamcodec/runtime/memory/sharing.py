@@ -95,6 +95,8 @@ class SharedBudget:
 class SharedReservation(Reservation):
     """What one request has of it."""
 
+    is_shared = True
+
     def __init__(self, shared: SharedBudget) -> None:
         """Begin with nothing."""
         super().__init__(shared.budget)

@@ -205,7 +205,7 @@ class Caller:
         if watch is not None and not (isinstance(watch, Observation) and not watch.tells_calls):
             return False  # there is no task in which an observer could be told of the beginning and the end
         request = inference.request()
-        member = QueuedMember(request, self._reservation, done)
+        member = QueuedMember(request, self._reservation, done, inference.seat)
         try:
             queue_of(inference.resolved.model).put(member, inference.resolved.checked, self._workers)
         except QueueFullError:
@@ -237,7 +237,7 @@ class Caller:
         member, self._member = self._member, None
         try:
             if member is None:
-                member = QueuedMember(request, self._reservation, _nothing)
+                member = QueuedMember(request, self._reservation, _nothing, inference.seat)
                 if inference.watch is not None:
                     inference.watch.call_begun(request)
                 queue.put(member, inference.resolved.checked, self._workers)

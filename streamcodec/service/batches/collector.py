@@ -50,10 +50,11 @@ class Waiting(Generic[_ItemT]):
 class _Group(Generic[_ItemT]):
     """The waiting requests of one key, the oldest first."""
 
-    __slots__ = ("key", "rows", "waiting")
+    __slots__ = ("key", "most", "rows", "waiting")
 
-    def __init__(self, key: Hashable) -> None:
+    def __init__(self, key: Hashable, most: int) -> None:
         self.key = key
+        self.most = most
         self.rows = 0
         self.waiting: OrderedDict[Waiting[_ItemT], None] = OrderedDict()
 
@@ -110,14 +111,29 @@ class Collector(Generic[_ItemT]):
             return math.inf
         return -math.inf if self._ripe else next(iter(self._waiting)).since + self._batch.max_delay
 
-    def put(self, item: _ItemT, key: Hashable, rows: int, now: float) -> Waiting[_ItemT] | None:
-        """Add a request; None if the queue is full. One without rows counts as one row."""
+    def put(
+        self, item: _ItemT, key: Hashable, rows: int, now: float, *, most: int | None = None
+    ) -> Waiting[_ItemT] | None:
+        """Add a request.
+
+        Args:
+            item: the request.
+            key: of its group.
+            rows: that it has. One without rows counts as one row.
+            now: seconds, on the clock of this queue.
+            most: rows with which the group is full, if these are fewer than `max_rows`.
+
+        Returns:
+            None if the queue is full.
+        """
         counted = rows or 1
         if self.rows + counted > self._batch.max_queue_rows:
             return None
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(key)
+            group = self._groups[key] = _Group(key, self._batch.max_rows)
+        if most is not None:
+            group.most = most
         waiting = Waiting(item, counted, now, group)
         self._waiting[waiting] = group.waiting[waiting] = None
         self._count(group, counted)
@@ -166,4 +182,4 @@ class Collector(Generic[_ItemT]):
             self._ripe.pop(group, None)
 
     def _is_full(self, group: _Group[_ItemT]) -> bool:
-        return group.rows >= self._batch.max_rows
+        return group.rows >= group.most

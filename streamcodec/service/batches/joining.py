@@ -1,8 +1,9 @@
 """Joining: one call for several requests: their rows are put together, and the outputs are cut again. Without I/O.
 
-The outputs of a request are views of the outputs of its batch, so nothing is copied. An output that does not have one
-row for each row of the batch cannot be cut: nobody knows whose rows are missing, and a client must never get the rows
-of another. So such a call has failed.
+Rows that lie one after the other in a block already are not moved; all others are gathered by a copy. The outputs of a
+request are views of the outputs of its batch, so nothing is copied. An output that does not have one row for each row
+of the batch cannot be cut: nobody knows whose rows are missing, and a client must never get the rows of another. So
+such a call has failed.
 
 If a call fails, nobody knows whose rows were to blame either. So each request is tried once again alone, and gets what
 it would have got without the others. A model that knows it says so by a `RowError`.
@@ -11,7 +12,7 @@ it would have got without the others. A model that knows it says so by a `RowErr
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -22,12 +23,11 @@ from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.record import replaced
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.service.batches.blocks import Block, Blocks, Seat
+from streamcodec.service.batches.keys import kept, key_of
 from streamcodec.service.models.batching import BatchPlace, RowError
 from streamcodec.service.models.model import InferenceRequest, Outputs
 from streamcodec.service.request.inference import as_values
-
-_OF_ONE_FORM: Final = frozenset({"binary_data", "binary_data_output", "binary_data_size"})
-"""Parameters that say how tensors are written. A model need not know them."""
 
 _Array = np.ndarray[Any, Any]
 
@@ -52,13 +52,15 @@ class Member:
         has_begun: whether the model has been called with it.
         has_left: whether nobody wants its outputs any more.
         place: in its batch; None before it is in one.
+        seat: in a block; None if its rows are in memory of their own.
     """
 
-    __slots__ = ("has_begun", "has_left", "outcome", "place", "request", "rows")
+    __slots__ = ("has_begun", "has_left", "outcome", "place", "request", "rows", "seat")
 
-    def __init__(self, request: InferenceRequest) -> None:
+    def __init__(self, request: InferenceRequest, seat: Seat | None = None) -> None:
         """Begin before the call."""
         self.request = request
+        self.seat: Seat | None = seat
         self.rows: int = request.header.tensors[0].shape[0]
         self.outcome: Outputs | Failed | None = None
         self.has_begun: bool = False
@@ -73,27 +75,60 @@ Check = Callable[[object], Outputs]
 """Returns what a model has returned, if it is a mapping; or raises `LocalProtocolError`."""
 
 
-def key_of(request: InferenceRequest) -> Hashable:
-    """Return what agrees for requests that go together."""
-    header = request.header
-    tensors = tuple(
-        [(tensor.name, tensor.datatype.name, tensor.shape[1:], _text(tensor.parameters)) for tensor in header.tensors]
-    )
-    return request.model_version, tensors, _text(header.parameters)
+_MemberT = TypeVar("_MemberT", bound=Member)
 
 
-def calls(members: Sequence[Member], check: Check, *, retry_alone: bool, may_join: bool = True) -> Calls:
+def group_of(member: Member) -> tuple[Hashable, int | None]:
+    """Return the group of a request, and the most rows that it can have if the memory of its block is the limit."""
+    request, seat = member.request, member.seat
+    key = key_of(request.header, request.model_version)
+    return (key, None) if seat is None or not seat.block.is_whole else ((key, id(seat.block)), seat.block.most)
+
+
+def arranged(members: Sequence[_MemberT]) -> list[_MemberT]:
+    """Return the requests of a batch in the order of their seats. Nobody else gets a seat in their blocks."""
+    for member in members:
+        if member.seat is not None:
+            member.seat.block.close()
+    return sorted(members, key=lambda member: -1 if member.seat is None else member.seat.start)
+
+
+def block_of(members: Sequence[Member]) -> Block | None:
+    """Return the block in which the rows of several requests lie one after the other; None if there is none."""
+    first = members[0].seat
+    if first is None or len(members) == 1:
+        return None
+    start = first.start
+    for member in members:
+        seat = member.seat
+        if seat is None or seat.block is not first.block or seat.start != start:
+            return None
+        start += member.rows
+    return first.block
+
+
+def calls(
+    members: Sequence[Member],
+    check: Check,
+    *,
+    retry_alone: bool,
+    may_copy: bool = True,
+    blocks: Blocks | None = None,
+) -> Calls:
     """Call a model for some requests, and give each its outcome.
 
     Args:
         members: the requests.
         check: of what the model returns.
         retry_alone: whether to try each request once again alone, after a failure that may be that of others.
-        may_join: whether there is memory to put them together; if not, each has a call of its own.
+        may_copy: whether there is memory to gather their rows; if not, each has a call of its own, unless that is not
+            needed.
+        blocks: of the model. If it fails with rows of a block, which it cannot change, and with none of the requests
+            alone, its batches are copies from then on: it seems to write into its inputs.
     """
-    left = [*members]
-    if may_join or len(members) == 1:
-        error = yield from _together(members, check)
+    left, block = [*members], block_of(members)
+    if may_copy or len(members) == 1 or block is not None:
+        error = yield from _together(members, check, may_copy=may_copy)
         left = [member for member in members if member.outcome is None]
         if error is not None and (len(members) == 1 or not retry_alone):
             for member in left:
@@ -106,15 +141,19 @@ def calls(members: Sequence[Member], check: Check, *, retry_alone: bool, may_joi
         error = yield from _together([member], check)
         if error is not None and member.outcome is None:
             member.outcome = Failed(error)
+    if block is not None and blocks is not None and len(left) == len(members):
+        blocks.is_written |= not any(isinstance(member.outcome, Failed) for member in left)
 
 
-def _together(members: Sequence[Member], check: Check) -> Generator[InferenceRequest, object, BaseException | None]:
+def _together(
+    members: Sequence[Member], check: Check, *, may_copy: bool = True
+) -> Generator[InferenceRequest, object, BaseException | None]:
     """Call a model with all of these, and again with those that are left after a `RowError`.
 
     Returns:
-        The error for those that have no outcome yet; None if all have one.
+        The error for those that have no outcome yet; None if all have one, or have to be called alone.
     """
-    while members:
+    while members and (may_copy or len(members) == 1 or block_of(members) is not None):
         try:
             request = _joined(members)
         except MemoryError as error:
@@ -151,22 +190,25 @@ def _blame(members: Sequence[Member], error: RowError) -> bool:
 
 def _joined(members: Sequence[Member]) -> InferenceRequest:
     """Return the argument of a call. Its header has what agrees: neither ids nor requested outputs."""
-    first = members[0].request
+    first, block = members[0].request, block_of(members)
+    rows = sum([member.rows for member in members])
     inputs: Mapping[str, _Array] = first.inputs
-    if len(members) > 1:
+    if block is not None and members[0].seat is not None:
+        start = members[0].seat.start
+        inputs = block.between(start, start + rows)
+    elif len(members) > 1:
         inputs = {name: _gathered([member.request.inputs[name] for member in members]) for name in inputs}
     for member in members:
         member.has_begun = True
-    rows = sum([member.rows for member in members])
     tensors = tuple([_spec(tensor, rows, inputs[tensor.name]) for tensor in first.header.tensors])
-    header = RequestHeader(tensors=tensors, parameters=_kept(first.header.parameters))
+    header = RequestHeader(tensors=tensors, parameters=kept(first.header.parameters))
     return replaced(first, inputs=inputs, header=header)
 
 
 def _spec(tensor: TensorSpec, rows: int, array: _Array) -> TensorSpec:
     shape = (rows, *tensor.shape[1:])
     nbytes = 0 if array.dtype.hasobject else array.nbytes
-    return replaced(tensor, shape=shape, nbytes=nbytes, offset=None, data=None, parameters=_kept(tensor.parameters))
+    return replaced(tensor, shape=shape, nbytes=nbytes, offset=None, data=None, parameters=kept(tensor.parameters))
 
 
 def _gathered(arrays: Sequence[_Array]) -> _Array:
@@ -205,15 +247,3 @@ def _array(name: str, value: object, rows: int) -> _Array:
         return array
     msg = f"output {name!r} has the shape {list(array.shape)}, and the batch has {rows} rows"
     raise LocalProtocolError(msg)
-
-
-def _kept(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the parameters that a model may want to know."""
-    if _OF_ONE_FORM.issuperset(parameters):
-        return {}
-    return {name: value for name, value in parameters.items() if name not in _OF_ONE_FORM}
-
-
-def _text(parameters: Mapping[str, Any]) -> str:
-    """Return parameters in a form in which two are equal only if they mean the same: 1 is not True."""
-    return "" if _OF_ONE_FORM.issuperset(parameters) else repr(sorted(_kept(parameters).items()))

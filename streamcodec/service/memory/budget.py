@@ -198,6 +198,8 @@ class Reservation:
     """The share of one request in a budget.
 
     Attributes:
+        budget: counts them.
+        is_shared: whether other threads use the same budget.
         nbytes: the bytes that it has.
         missing: the bytes that it waits for; 0 if it does not wait.
         is_short: whether it has less than the request will take; the reader must then ask with `has_room`.
@@ -206,9 +208,11 @@ class Reservation:
             is not set, the reservation does not change until it is released.
     """
 
+    is_shared: bool = False
+
     def __init__(self, budget: Budget) -> None:
         """Begin with nothing."""
-        self._budget = budget
+        self.budget: Budget = budget
         self._step = budget.step_bytes
         self._seen: tuple[float, int] | None = None
         self._given_up = 0
@@ -243,19 +247,19 @@ class Reservation:
         Raises:
             LimitExceededError: the budget is smaller than that; status 413.
         """
-        self._budget.check(nbytes)
+        self.budget.check(nbytes)
         self.is_short = False
-        if nbytes <= max(self.nbytes, held) or self._budget.has_at_once(nbytes - self.nbytes):
+        if nbytes <= max(self.nbytes, held) or self.budget.has_at_once(nbytes - self.nbytes):
             self._have(nbytes)
             return True
         self._have(held)
         self.missing = nbytes - held
-        self._budget.admit(self)
+        self.budget.admit(self)
         return not self.missing
 
     def ask_at_once(self, nbytes: int) -> bool:
         """Ask for `nbytes` bytes in all if they are free now; do not wait for them otherwise."""
-        if not self._budget.has_at_once(nbytes - self.nbytes):
+        if not self.budget.has_at_once(nbytes - self.nbytes):
             return False
         self._have(nbytes)
         return True
@@ -266,7 +270,7 @@ class Reservation:
         Raises:
             LimitExceededError: status 413.
         """
-        self._budget.check(nbytes)
+        self.budget.check(nbytes)
 
     def has_room(self, taken: int, total: int | None) -> bool:
         """Ask for one more step if a short request has used up its bytes.
@@ -283,7 +287,7 @@ class Reservation:
         """
         if taken < self.nbytes:
             return True
-        most = self._budget.max_bytes if total is None else total
+        most = self.budget.max_bytes if total is None else total
         wanted = max(taken, min(most, taken + self._step))
         self._step *= 2
         is_there = self.ask(wanted, held=taken)
@@ -309,13 +313,13 @@ class Reservation:
             return
         self._seen = now, taken
         rate = (taken - before) / (now - since)
-        self._slow_looks = self._slow_looks + 1 if rate < self._budget.min_rate else 0
-        if self.nbytes - taken > rate * _PATIENCE_SECONDS or rate < self._budget.min_rate:
-            self._shrink(taken if rate < self._budget.min_rate else taken + self._budget.step_bytes)
+        self._slow_looks = self._slow_looks + 1 if rate < self.budget.min_rate else 0
+        if self.nbytes - taken > rate * _PATIENCE_SECONDS or rate < self.budget.min_rate:
+            self._shrink(taken if rate < self.budget.min_rate else taken + self.budget.step_bytes)
 
     def grant(self) -> None:
         """Take the bytes that it waits for; called by the budget."""
-        self._budget.count(self, self.nbytes + self.missing)
+        self.budget.count(self, self.nbytes + self.missing)
         self.missing = 0
         if self.on_granted is not None:
             with suppress(MemoryError):  # the waiting side also looks from time to time
@@ -323,26 +327,26 @@ class Reservation:
 
     def press(self, now: float) -> None:
         """Make slow requests shrink while this one waits; see `Budget.look`."""
-        self._budget.look(now)
+        self.budget.look(now)
 
     def release(self) -> None:
         """Give everything back, and stop waiting."""
         self.on_granted = self.taken = self._seen = None
         self._slow_looks = 0
         self.is_short = False
-        self._step = self._budget.step_bytes
+        self._step = self.budget.step_bytes
         if self._given_up:
-            self._budget.gave_up(-self._given_up)
+            self.budget.gave_up(-self._given_up)
             self._given_up = 0
         if self.missing:
             self.missing = 0
-            self._budget.forget(self)
+            self.budget.forget(self)
         if self.nbytes:
             self._have(0)
 
     def beside(self) -> Reservation:
         """Return another reservation of the same budget, which has nothing."""
-        return Reservation(self._budget)
+        return Reservation(self.budget)
 
     def handed_over(self) -> Reservation:
         """Move the bytes to a new reservation, and return it."""
@@ -354,21 +358,21 @@ class Reservation:
         """Move the bytes to another reservation of the same budget. This one stops waiting."""
         if self.missing:
             self.missing = 0
-            self._budget.forget(self)
+            self.budget.forget(self)
         nbytes = self.nbytes
-        self._budget.count(self, 0)
-        self._budget.count(other, other.nbytes + nbytes)
+        self.budget.count(self, 0)
+        self.budget.count(other, other.nbytes + nbytes)
 
     def _shrink(self, nbytes: int) -> None:
         if nbytes < self.nbytes:
             self._given_up += self.nbytes - nbytes
-            self._budget.gave_up(self.nbytes - nbytes)
-            self._budget.count(self, nbytes)
-            self._step = self._budget.step_bytes
+            self.budget.gave_up(self.nbytes - nbytes)
+            self.budget.count(self, nbytes)
+            self._step = self.budget.step_bytes
             self.is_short = True
 
     def _have(self, nbytes: int) -> None:
         gives_back = nbytes < self.nbytes
-        self._budget.count(self, nbytes)
+        self.budget.count(self, nbytes)
         if gives_back:
-            self._budget.go_on()
+            self.budget.go_on()

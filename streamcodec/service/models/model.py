@@ -26,6 +26,7 @@ from streamcodec.engine.message import Values
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.service.batches.blocks import Blocks
 from streamcodec.service.models.batching import Batch, Queues
 from streamcodec.service.models.quickness import Quickness
 
@@ -227,6 +228,8 @@ class Model:
     """What the servers know about the time of its calls."""
     queues: Queues = field(default_factory=Queues, init=False, repr=False, compare=False)
     """What waits for a batch on each event loop; see `streamcodec.runtime.batches`."""
+    blocks: Blocks = field(default_factory=Blocks, init=False, repr=False, compare=False)
+    """The memory of batches whose requests are being received."""
 
     def __post_init__(self) -> None:
         """Refuse a model that could never be shown or called.

@@ -194,7 +194,7 @@ class Exchange:
                 return self.answer(opened) if isinstance(opened, Reply) else self._carry(opened, self._uploads)
             outcome = self._service.begin(head, pause_after_header=True, paced=True)
         elif plan is not None and self.reservation.ask_at_once(plan.nbytes):
-            return self._begin_planned(Inference(resolved, plan=plan, body=body))
+            return self._begin_planned(Inference(resolved, plan=plan, body=body, reservation=self.reservation))
         else:
             outcome = resolved.begin(pause_after_header=True, paced=True)
         if isinstance(outcome, Reply):
@@ -233,7 +233,7 @@ class Exchange:
             return self.answer(request.run())
         request.receive(event)
         if isinstance(event, HeaderReceived):
-            return self._with_memory(request, _after_header)
+            return self._with_memory(request, self._after_header)
         if not isinstance(event, EndOfMessage):
             return None
         if request.resolved.is_gathered:  # what was kept has been copied, and is free again
@@ -273,6 +273,7 @@ class Exchange:
         self.is_answered = True
         if self.watch is not None:
             self._tell(reply, self.watch)
+        self._leave_seat()
         self.head = self.inference = self._request = self._once_granted = None
         return ExchangeStep.ANSWER
 
@@ -309,6 +310,7 @@ class Exchange:
 
     def end(self) -> None:
         """Report that the reply has been sent, or that nobody is left to receive it."""
+        self._leave_seat()
         if self._ended is not None:  # and nobody waits for the answer: its client may still come for it
             if self._is_kept and self._uploads is not None:
                 self._uploads.uploads.keep(self._ended, self.reservation)
@@ -317,6 +319,17 @@ class Exchange:
         self.reply = _NO_REPLY  # an exchange that lives on must not keep the memory of an answer
         self.is_answered = False
         self.reservation.release()
+
+    def _after_header(self, inference: Inference) -> ExchangeStep | None:
+        if inference.is_windowed:
+            return ExchangeStep.CALL
+        if not inference.resolved.is_whole and self.portion is None:  # an upload outlives its connection, and its batch
+            inference.take_seat(self.reservation)
+        return None
+
+    def _leave_seat(self) -> None:
+        if self.inference is not None and self.inference.seat is not None:
+            self.inference.seat.leave()
 
     def _begun(self) -> Inference | Listing:
         if self._request is None:
@@ -442,7 +455,3 @@ def _receive(_: Inference) -> ExchangeStep:
 
 def _call() -> ExchangeStep:
     return ExchangeStep.CALL
-
-
-def _after_header(inference: Inference) -> ExchangeStep | None:
-    return ExchangeStep.CALL if inference.is_windowed else None

@@ -25,7 +25,7 @@ from streamcodec.engine.errors import (
     shown,
 )
 from streamcodec.engine.events import HeaderReceived, TensorReceived
-from streamcodec.engine.memory.placement import Place
+from streamcodec.engine.memory.placement import Place, Placement
 from streamcodec.engine.memory.rows import Rows, WindowIterable
 from streamcodec.engine.message import Encodable, Values
 from streamcodec.engine.record import constructor, replaced
@@ -40,6 +40,9 @@ from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
 from streamcodec.http.bodies.known import KnownBody
 from streamcodec.http.heads.messages import HttpEvent, RequestHead
+from streamcodec.service.batches.blocks import Seat
+from streamcodec.service.batches.keys import key_of
+from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.memory.sizes import bytes_beside, bytes_of_objects, bytes_placed, bytes_taken
 from streamcodec.service.models.classification import check_classes, classify_outputs
 from streamcodec.service.models.model import InferenceRequest, Inputs, Model, Outputs, Sent, ValueT, no_such_output
@@ -118,6 +121,7 @@ class ResolvedHead:
         self.place: Place = place if (windows := model.windows) is None else lambda _: windows
         self.encoding: str | None = accepted_encoding(head.fields.values(b"accept-encoding")) if compresses else None
         self.in_memory: bool = bool(head.fields.values(_TENSOR_NAME))
+        self.is_placed_here: bool = is_planned
         self.is_planned: bool = is_planned and self.encoding is None and not self.in_memory
         self.is_async: bool = model.is_async
         self.is_awaited: bool = model.is_async or model.batch is not None
@@ -297,7 +301,11 @@ class Inference:
         arriving: the body: what receives it, or its memory if it is a known one.
         plan: what is known of a body from earlier ones; None if it is an ordinary one.
         watch: is told about the call of the model; None at first.
+        seat: of its rows in the block of a batch; None if they have memory of their own.
     """
+
+    seat: Seat | None = None
+    _may_have_seat = True
 
     def __init__(
         self,
@@ -308,8 +316,19 @@ class Inference:
         place: Place | None = None,
         plan: KnownCall | None = None,
         body: memoryview | None = None,
+        reservation: Reservation | None = None,
     ) -> None:
-        """Prepare for the body; `plan` is for one whose JSON header has arrived, with `body` if all of it has."""
+        """Prepare for the body.
+
+        Args:
+            resolved: what the head decides.
+            pause_after_header: see `request_decoder`, and `paced`, too.
+            paced: as there.
+            place: of the tensors of this request alone.
+            plan: of a body whose JSON header has arrived.
+            body: all of it, if it has arrived and has a plan.
+            reservation: of the memory that a body with a plan takes, if it may have a seat.
+        """
         self.resolved = resolved
         self.plan: KnownCall | None = plan
         self.watch: CallWatch | None = None
@@ -321,12 +340,16 @@ class Inference:
             self._check = _Check(resolved)
             self._values = self._received
             pause_after_header = pause_after_header and not resolved.is_whole
-            place = place or resolved.place
+            self._may_have_seat = place is None
+            place = place or (resolved.place if resolved.model.batch is None else self._check.place)
             self.arriving = _decoder(resolved, self._check, place, pause_after_header=pause_after_header, paced=paced)
             return
         self._header = plan.header
         if body is None:
-            self.arriving, self._values = planned_body(plan.header, resolved.header_length or 0, resolved.place)
+            if reservation is not None:
+                self.take_seat(reservation)
+            place = resolved.place if self.seat is None else self.seat.place
+            self.arriving, self._values = planned_body(plan.header, resolved.header_length or 0, place)
         else:
             self.arriving, self._values = whole_body(plan.header, body)
 
@@ -422,6 +445,24 @@ class Inference:
         """Whether the model must be called before its inputs have arrived: it pulls them itself."""
         return self._header is not None and self.resolved.model.windows is not None
 
+    def take_seat(self, reservation: Reservation) -> None:
+        """Receive the rows into the block of a batch, if that saves their copy; the JSON header has come, and no more.
+
+        Args:
+            reservation: of this request, which has its memory.
+        """
+        resolved, header = self.resolved, self._header
+        if (
+            (batch := resolved.model.batch) is None
+            or header is None
+            or not (resolved.is_placed_here and self._may_have_seat)
+        ):
+            return
+        key = key_of(header, resolved.version)
+        self.seat = resolved.model.blocks.seat(batch, key, header.tensors, resolved.place, reservation)
+        if self.plan is None:
+            self._check.seat = self.seat
+
     def receive(self, event: HttpEvent) -> None:
         """Take an event of the decoder."""
         match event:
@@ -499,17 +540,22 @@ class _Check:
         request_id: of the header that was checked last; None if it has none.
     """
 
-    __slots__ = ("_resolved", "request_id")
+    __slots__ = ("_resolved", "request_id", "seat")
 
     def __init__(self, resolved: ResolvedHead) -> None:
         """Check by what the head has decided."""
         self._resolved = resolved
+        self.seat: Seat | None = None
         self.request_id: str | None = None
 
     def __call__(self, header: RequestHeader) -> None:
         """Refuse a header that does not fit the model; see `ResolvedHead.check`."""
         self.request_id = header.id
         self._resolved.check(header)
+
+    def place(self, spec: TensorSpec) -> Placement:
+        """Place a tensor in the seat of the request, if it has one."""
+        return self._resolved.place(spec) if self.seat is None else self.seat.place(spec)
 
 
 def _decoder(

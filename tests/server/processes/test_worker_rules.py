@@ -122,7 +122,7 @@ def test_as_many_work_at_once_as_there_are_places_however_many_that_are(run: Run
 def test_work_that_is_given_up_is_not_waited_for_and_keeps_its_place_and_memory_until_it_ends(run: Run) -> None:
     async def main() -> None:
         workers, work = Workers(1, 1), _work()
-        budget = work.reservation._budget  # noqa: SLF001 - which is given away
+        budget = work.reservation.budget  # which is given away
         assert work.reservation.ask(600)
         given = work.reservation
         with _stuck() as (hang, began, may_go):
@@ -298,7 +298,7 @@ def test_nothing_is_kept_of_work_that_has_ended(run: Run) -> None:
 
 def test_work_given_up_in_an_event_loop_that_has_ended_gives_its_memory_back_in_the_next_one() -> None:
     workers, work = Workers(1, 1), _work()
-    budget = work.reservation._budget  # noqa: SLF001 - which is given away
+    budget = work.reservation.budget  # which is given away
     assert work.reservation.ask(600)
 
     async def give_up(began: threading.Event, hang: Callable[[], None]) -> None:

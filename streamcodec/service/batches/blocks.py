@@ -1,0 +1,204 @@
+"""Blocks: memory for the rows of several requests, one after the other, where the network writes them.
+
+When the JSON header of a request has come, its rows get a *seat* in the open block of the requests that it goes
+together with. If all rows of a batch lie one after the other when it is closed, nothing has to be copied. A request
+that is late, cut off or refused delays nobody: the batch is closed without it, and if that leaves a gap, the rows are
+gathered as if there was no block. No seat is given twice, so bytes that still come for it never reach another one.
+
+A block belongs to one batch. What is late for that goes together with other requests that are late. Its memory is in
+the budget until the last of its requests is over. While others wait for memory, it has only what is seated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from streamcodec.engine.memory.placement import ALIGNMENT, Place, Placement, Slab, byte_view
+from streamcodec.engine.record import replaced
+from streamcodec.engine.spec import TensorSpec
+from streamcodec.service.memory.budget import Reservation
+from streamcodec.service.models.batching import Batch
+
+_Array = np.ndarray[Any, Any]
+
+_LEAST_BYTES: Final = 64 << 10
+"""Of a request that gets a seat. To copy fewer bytes takes less than to give a seat."""
+
+_SHARES: Final = 8
+"""A block has at most one of so many parts of the budget."""
+
+
+class Block:
+    """The memory of one batch.
+
+    Attributes:
+        is_whole: whether no batch of its requests has been closed yet.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_arrays",
+        "_is_open",
+        "_reservation",
+        "_row_bytes",
+        "_rows",
+        "_seats",
+        "_taken",
+        "is_whole",
+    )
+
+    def __init__(self, arrays: Mapping[str, _Array], rows: int, row_bytes: int, reservation: Reservation) -> None:
+        """Begin with memory for so many rows of each input; all of it is reserved."""
+        self._arrays = arrays
+        self._rows = rows
+        self._row_bytes = row_bytes
+        self._reservation = reservation
+        self._taken = 0
+        self._seats = 0
+        self._is_open = True
+        self.is_whole: bool = True
+        reservation.taken = self._taken_bytes
+
+    @property
+    def most(self) -> int:
+        """Most rows of a batch of its requests, as far as that is known."""
+        return self._rows if self._is_open else self._taken
+
+    def between(self, start: int, end: int) -> dict[str, _Array]:
+        """Return rows of all inputs, as views that cannot be written to: each request may be tried again alone."""
+        views = {name: array[start:end] for name, array in self._arrays.items()}
+        for view in views.values():
+            view.flags.writeable = False
+        return views
+
+    def seat(self, rows: int) -> Seat | None:
+        """Return the next seat, if there is room for it. If not, there will be none for others either."""
+        start, end = self._taken, self._taken + rows
+        if not self._is_open or self._reservation.is_short or end > self._rows:
+            self._is_open = False
+            return None
+        self._taken = end
+        self._seats += 1
+        self._is_open = end < self._rows
+        return Seat(self, start, {name: array[start:end] for name, array in self._arrays.items()})
+
+    def close(self) -> None:
+        """Report that a batch of its requests has been closed."""
+        self._is_open = self.is_whole = False
+
+    def leave(self) -> None:
+        """Report that a request that has a seat is over. The memory is given back after the last one."""
+        self._seats -= 1
+        if not self._seats:
+            self._is_open = False
+            self._reservation.release()
+
+    def _taken_bytes(self) -> int:
+        return self._taken * self._row_bytes
+
+
+class Seat:
+    """The place of one request in a block.
+
+    Attributes:
+        block: where it is.
+        start: index of the first row.
+        arrays: its rows, by the names of the inputs.
+    """
+
+    __slots__ = ("_is_over", "arrays", "block", "start")
+
+    def __init__(self, block: Block, start: int, arrays: Mapping[str, _Array]) -> None:
+        """Take these rows."""
+        self._is_over = False
+        self.block: Block = block
+        self.start: int = start
+        self.arrays: Mapping[str, _Array] = arrays
+
+    def place(self, spec: TensorSpec) -> Placement:
+        """Place an input; see `Place`."""
+        return _Rows(self.arrays[spec.name])
+
+    def leave(self) -> None:
+        """Report that the request is over."""
+        if not self._is_over:
+            self._is_over = True
+            self.block.leave()
+
+
+class _Rows:
+    """Rows of a block."""
+
+    def __init__(self, array: _Array) -> None:
+        self._array = array
+
+    def slabs(self, _: TensorSpec) -> Iterator[Slab]:
+        """Return one slab. Nobody else has its memory, so it is as good as new."""
+        return iter((Slab(buffer=byte_view(self._array), array=self._array, is_new=True),))
+
+
+class Blocks:
+    """The open blocks of one model. A block lives as long as somebody has a seat in it.
+
+    A server whose requests are received by several threads has none.
+
+    Attributes:
+        is_written: whether the model writes into its inputs, so that it needs a copy of them.
+    """
+
+    def __init__(self) -> None:
+        """Begin without blocks."""
+        self._open: WeakValueDictionary[Hashable, Block] = WeakValueDictionary()
+        self.is_written: bool = False
+
+    def __reduce__(self) -> tuple[type[Blocks], tuple[()]]:
+        """Leave everything out: a copy of the model in another process has its own."""
+        return Blocks, ()
+
+    def seat(
+        self, batch: Batch, key: Hashable, tensors: Sequence[TensorSpec], place: Place, reservation: Reservation
+    ) -> Seat | None:
+        """Return a seat for a request; None if it goes without: it is small, unusual, or there is too little memory.
+
+        Args:
+            batch: of the model.
+            key: what agrees for requests that go together.
+            tensors: of the request.
+            place: gives a block new memory.
+            reservation: of the request.
+        """
+        rows = tensors[0].shape[0]
+        row_bytes = sum([spec.nbytes for spec in tensors]) // max(rows, 1)
+        if self.is_written or reservation.is_shared or rows * row_bytes < _LEAST_BYTES:
+            return None
+        if not all(map(_is_plain, tensors)):
+            return None
+        key = reservation.budget, key
+        block = self._open.get(key)
+        seat = None if block is None else block.seat(rows)
+        if seat is not None:
+            return seat
+        most = min(batch.max_rows, reservation.budget.max_bytes // _SHARES // row_bytes)
+        beside = reservation.beside()
+        if most <= rows or not beside.ask_at_once(most * row_bytes):
+            return None
+        arrays = {spec.name: _new(spec, most, place) for spec in tensors}
+        self._open[key] = block = Block(arrays, most, row_bytes, beside)
+        return block.seat(rows)
+
+
+def _is_plain(spec: TensorSpec) -> bool:
+    """Whether a tensor comes as bytes that are its values, and each row is as well aligned as the first one."""
+    is_binary = spec.data is None and not spec.datatype.is_bytes
+    return is_binary and not spec.nbytes // spec.shape[0] % ALIGNMENT
+
+
+def _new(spec: TensorSpec, rows: int, place: Place) -> _Array:
+    """Return memory for so many rows of an input."""
+    shape = (rows, *spec.shape[1:])
+    spec = replaced(spec, shape=shape, nbytes=spec.nbytes // spec.shape[0] * rows, offset=None)
+    return cast("_Array", next(iter(place(spec).slabs(spec))).array)
