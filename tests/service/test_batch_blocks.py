@@ -24,6 +24,7 @@ from streamcodec import (
     encode_request,
 )
 from streamcodec.http import Fields, RequestHead
+from streamcodec.http.bodies.known import KnownBody
 from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, RowError, Service
 from streamcodec.service.batches import blocks
@@ -32,9 +33,12 @@ from streamcodec.service.batches.collector import Collector
 from streamcodec.service.batches.joining import Failed, Member, arranged, block_of, calls, group_of
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.models.model import Outputs
-from streamcodec.service.request import inference
+from streamcodec.service.request import inference as requests_of
 from streamcodec.service.request.exchange import Exchange, ExchangeStep
+from streamcodec.service.request.inference import Inference, ResolvedHead
+from streamcodec.service.request.plan import Recipe
 from tests.effort import examples
+from tests.service.requests import head
 
 Array = np.ndarray[Any, Any]
 
@@ -50,7 +54,7 @@ BAD = -1.0
 @pytest.fixture(autouse=True)
 def _small_rows_have_seats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(inference, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(requests_of, "_WHOLE_BYTES", 0)
 
 
 def _spec(rows: int, width: int = _ROW, **options: Any) -> TensorSpec:  # noqa: ANN401
@@ -166,7 +170,7 @@ def test_rows_are_not_moved_if_no_row_between_them_is_missing() -> None:
     assert block_of(members[1:]) is seats[0].block
     assert block_of(members[::2]) is None
     assert block_of([members[0], _member(None, 9.0)]) is None
-    assert block_of([_member(None, 9.0), members[0]]) is None
+    assert block_of(arranged([members[0], _member(None, 9.0)])) is None
     assert block_of([members[0], _member(Room().seat(), 9.0)]) is None
 
 
@@ -225,6 +229,24 @@ def test_a_model_that_refuses_a_row_keeps_its_block(*, may_copy: bool) -> None:
     later = [(2, False)] if may_copy else [(1, False)] * 2
     assert _drive(members, room.blocks, _refuse_by_name, may_copy=may_copy) == [(3, True), *later]
     assert [isinstance(member.outcome, Failed) for member in members] == [False, True, False]
+
+
+def test_a_planned_body_is_received_in_its_seat() -> None:
+    model = Model(name="m", predict=lambda request: dict(request.inputs), batch=Batch(max_rows=4))
+    message = encode_request([Tensor(name="x", array=np.ones((1, _ROW), np.float32))])
+    service = Service(ModelRegistry.of([model]))
+    resolved = service.open(head("/v2/models/m/infer", "POST", message.headers, message.body_length))
+    assert isinstance(resolved, ResolvedHead)
+    plan = Recipe(resolved).plan(b"".join(map(bytes, message.buffers))[: message.header_length], message.body_length)
+    budget = Budget(1 << 20)
+    begun = [Inference(resolved, plan=plan, reservation=Reservation(budget)) for _ in range(2)]
+    for number, inference in enumerate(begun):
+        assert isinstance(inference.arriving, KnownBody)
+        inference.arriving.receive(memoryview(np.full(_ROW, number, np.float32).tobytes()))
+    seats = [inference.seat for inference in begun if inference.seat is not None]
+    assert [seat.start for seat in seats] == [0, 1]
+    assert seats[0].block.between(0, 2)["x"][:, 0].tolist() == [0, 1]
+    assert Inference(resolved, plan=plan).seat is None
 
 
 # Any interleaving
