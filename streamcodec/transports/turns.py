@@ -108,6 +108,7 @@ class Turns:
         self._soon = self._most if self._loop is None else self._large_most / 2
         self._began = _now()
         self._no_sooner = 0.0
+        self._no_sooner_for_small = 0.0
         self._number = 0
         self._is_scheduled = False
         self._waiting = 0
@@ -129,16 +130,18 @@ class Turns:
                 And `is_large`, which is true for large messages: beside small ones these have less time.
         """
         now = perf_counter()
-        if now < self._no_sooner:
+        is_large = getattr(source, "is_large", False)
+        if now < self._no_sooner or (now < self._no_sooner_for_small and not is_large):
             return False
         spent = _now() - self._began
         if spent < self._soon:
             self._no_sooner = now + self._soon - spent  # the time of the processor is never the faster one
             return False
         self._schedule()
-        if getattr(source, "is_large", False):
+        if is_large:
             return spent >= (self._large_most if self.has_small() else self._most)
         if spent <= self._most:
+            self._no_sooner_for_small = now + self._most - spent
             return False
         return spent >= 2 * self._most or not getattr(source, "is_urgent", False)
 
@@ -212,7 +215,7 @@ class Turns:
     def _begin(self) -> None:
         self._number += 1
         self._began = _now()
-        self._no_sooner = 0.0
+        self._no_sooner = self._no_sooner_for_small = 0.0
 
     def _schedule(self) -> None:
         """Have asyncio tell when the next turn begins, which costs too much for each. On trio, who waits finds out."""

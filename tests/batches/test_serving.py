@@ -32,7 +32,7 @@ from streamcodec.service import (
 )
 from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
-from tests.server.wire import Wire, head, infer_request
+from tests.server.wire import Wire, floats, head, infer_request
 from tests.waiting import until
 from tests.wsgi.requests import ask, environ_of, message_of
 
@@ -409,6 +409,23 @@ def test_requests_of_one_connection_are_answered_in_their_order(backend: str, ki
         wire.send(b"".join(infer_request("net", count=count) for count in (1, 2, 3)) + infer_request("net", count=65))
         assert [wire.response().status for _ in range(4)] == [200, 200, 200, 400]
     assert net.shapes == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
+def test_a_request_whose_model_goes_away_while_it_waits_leaves_nothing_for_the_next(backend: str) -> None:
+    """It has come whole, and not begun. When it begins, its model is another one; its place is not that of the next."""
+    net, models = Net(), _models(Net(), Batch(max_rows=64, max_delay=3600.0), "thread")
+    queues = models.find("net", None).queues
+    models.add(Model(name="other", predict=net, batch=Batch(max_delay=0.0)))
+    with server_here(models, backend=backend) as (_, address), Wire(address) as wire:
+        assert wire.send(head("/v2/health/live", method="GET")).response().status == 200
+        wire.send(infer_request("net", count=1))
+        until(lambda: [queue.rows for queue in queues.values()] == [1])
+        models.remove("net")
+        wire.send(infer_request("other", count=2), infer_request("other", count=3))
+        assert wire.response().status == 404
+        assert [len(floats(wire.response())) for _ in range(2)] == [2, 3]
+    assert net.shapes == [(2,), (3,)]
 
 
 @pytest.mark.parametrize("rows", [1, 1 << 16])

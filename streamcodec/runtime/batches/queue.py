@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from time import monotonic
 from typing import Any, Final, cast
@@ -21,7 +21,7 @@ import anyio
 
 from streamcodec.runtime.batches.driving import bytes_of, drive, drive_async, tell_places
 from streamcodec.runtime.models.pace import may_run_batch_inline, run_batch
-from streamcodec.runtime.models.threads import Mailbox, current_loop
+from streamcodec.runtime.models.threads import Mailbox
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
 from streamcodec.service import InferenceRequest, Model, Reservation
 from streamcodec.service.batches.blocks import Seat
@@ -56,9 +56,10 @@ class QueuedMember(Member):
         reservation: Reservation,
         done: Callable[[], object],
         seat: Seat | None = None,
+        key: Hashable = None,
     ) -> None:
         """Prepare to wait."""
-        super().__init__(request, seat)
+        super().__init__(request, seat, key)
         self.done: Callable[[], object] = done
         self.is_done: bool = False
         self.leave: Callable[[], None] = _nothing
@@ -256,9 +257,8 @@ class Queue:
 _Start = Callable[[Closed[QueuedMember]], None]
 
 
-def queue_of(model: Model) -> Queue:
+def queue_of(model: Model, loop: Any) -> Queue:  # noqa: ANN401 - as `current_loop` returns it
     """Return the queue of a model on the current event loop."""
-    loop = current_loop()
     queue = model.queues.get(loop)
     if queue is None:
         queue = model.queues[loop] = Queue(model, loop)

@@ -30,14 +30,16 @@ from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.runtime.batches.queue import QueuedMember, queue_of
 from streamcodec.runtime.models.ending import is_ending
 from streamcodec.runtime.models.pace import late_reply, run
+from streamcodec.runtime.models.threads import current_loop
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
 from streamcodec.runtime.observation import Observation
-from streamcodec.service import Inference, InferenceRequest, Reply, unavailable_reply
+from streamcodec.service import Inference, InferenceRequest, Model, Reply, ResolvedHead, unavailable_reply
 from streamcodec.service.batches.joining import Failed
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.memory.lane import LaneInference
 from streamcodec.service.models.batching import QueueFullError
 from streamcodec.service.models.model import Outputs
+from streamcodec.service.request.plan import Plan
 from streamcodec.service.request.windows import check_end, checked
 from streamcodec.transports import turns
 from streamcodec.transports.limited import current_time
@@ -82,6 +84,8 @@ class Caller:
         self._timeout = timeout
         self._time = _Time(timeout, Work(reservation))
         self._member: QueuedMember | None = None
+        self._model: Model | None = None
+        self._loop: Any = None
 
     async def call(self, inference: Inference, pull: AsyncPull, watch: Watch) -> Reply:
         """Call the model of a request.
@@ -128,7 +132,7 @@ class Caller:
         """Report that the whole answer has been sent, or never will be."""
         if self._member is not None:
             self._member.leave()
-            self._member = None
+            self._member = self._model = None
         self._workers.leave(self)
 
     def sendable(self, parts: list[Part]) -> list[Part]:
@@ -201,40 +205,81 @@ class Caller:
         """
         if inference.resolved.model.batch is None or type(inference) is not Inference or self._timeout < _LEAST_TIMEOUT:
             return False
+        if (begun := self._waiting(inference.resolved.model)) is not None:
+            return not begun.is_done
         watch = inference.watch
         if watch is not None and not (isinstance(watch, Observation) and not watch.tells_calls):
             return False  # there is no task in which an observer could be told of the beginning and the end
         request = inference.request()
         member = QueuedMember(request, self._reservation, done, inference.seat)
-        try:
-            queue_of(inference.resolved.model).put(member, inference.resolved.checked, self._workers)
-        except QueueFullError:
+        if not self._begin(inference.resolved, member):
             return False
         if watch is not None:
             watch.call_begun(request)
-        self._member = member
         return True
+
+    def begin_whole(self, resolved: ResolvedHead, plan: Plan, body: memoryview, done: Callable[[], None]) -> bool:
+        """Put a request into a batch that has come whole and has not begun, if nobody observes it; see `begin`.
+
+        If `begin` or `call` is called for it later, it goes on with the one that waits.
+        """
+        if self._timeout < _LEAST_TIMEOUT:
+            return False
+        return self._begin(resolved, QueuedMember(plan.request(body), self._reservation, done, key=plan.key))
+
+    def finish_whole(self, resolved: ResolvedHead, plan: Plan) -> Reply | None:
+        """Make the reply of such a request; None if `call` has to make it."""
+        return self._reply_of(resolved, plan.reply)
+
+    def _here(self) -> Any:  # noqa: ANN401 - of `current_loop`
+        """Return the event loop of the connection. To ask for it takes a system call."""
+        if self._loop is None:
+            self._loop = current_loop()
+        return self._loop
+
+    def _begin(self, resolved: ResolvedHead, member: QueuedMember) -> bool:
+        try:
+            queue_of(resolved.model, self._here()).put(member, resolved.checked, self._workers)
+        except QueueFullError:
+            return False
+        self._member, self._model = member, resolved.model
+        return True
+
+    def _waiting(self, model: Model) -> QueuedMember | None:
+        """Return the request that waits, if it waits for this model; another one has been replaced meanwhile."""
+        if self._model is not model:
+            self.end()
+        return self._member
 
     def finish(self, inference: Inference) -> Reply | None:
         """Make the reply of a request that has begun to wait; None if `call` has to make it, which can take longer."""
-        member, resolved = self._member, inference.resolved
+        member = self._member
+
+        def make(outcome: Outputs, header: RequestHeader) -> Reply:
+            _tell(inference, cast("QueuedMember", member))
+            return inference.reply(outcome, header)
+
+        return self._reply_of(inference.resolved, make)
+
+    def _reply_of(self, resolved: ResolvedHead, make: Callable[[Outputs, RequestHeader], Reply]) -> Reply | None:
+        member = self._member
         if member is None or not member.is_done or isinstance(member.outcome, Failed):
             return None
         outcome, header = cast("Outputs", member.outcome), member.request.header
         if not resolved.is_quick(outcome, header):
             return None
-        self._member = None
+        self._member = self._model = None
         member.take()
-        _tell(inference, member)
         try:
-            return inference.reply(outcome, header)
+            return make(outcome, header)
         except Exception as error:  # noqa: BLE001 - outputs that cannot be sent, whatever their class does
             return resolved.failure(error, header.id)
 
     async def _in_batch(self, inference: Inference, request: InferenceRequest, work: Work) -> Outputs | Failed:
         """Wait until the model has been called with the rows of this request and of others."""
-        queue = queue_of(inference.resolved.model)
-        member, self._member = self._member, None
+        model = inference.resolved.model
+        queue, member = queue_of(model, self._here()), self._waiting(model)
+        self._member = self._model = None
         try:
             if member is None:
                 member = QueuedMember(request, self._reservation, _nothing, inference.seat)

@@ -23,7 +23,8 @@ from streamcodec.runtime.timeouts import Look, WriteTimeout
 from streamcodec.server.connection.leaving import has_ended, has_left, takes_more
 from streamcodec.server.connection.outbox import Outbox
 from streamcodec.server.connection.session import Session, Step
-from streamcodec.service import Reply
+from streamcodec.service import Reply, ResolvedHead
+from streamcodec.service.request.plan import Plan
 from streamcodec.transports import aio, turns
 from streamcodec.transports.inlet import Inlet
 from streamcodec.transports.protocol import EventProtocol
@@ -73,6 +74,18 @@ class Calls(Protocol):
 
     def finish_call(self) -> Reply | None:
         """Return the reply; None if the task of the connection has to make it."""
+        ...
+
+    def begin_whole_call(self, done: Callable[[], None]) -> bool:
+        """Do the same as `begin_call` for a request that has come whole and has not begun."""
+        ...
+
+    def end_call(self) -> None:
+        """Forget such a request, because it was answered in another way."""
+        ...
+
+    def finish_whole_call(self, resolved: ResolvedHead, plan: Plan) -> Reply | None:
+        """Do the same as `finish_call` for such a request."""
         ...
 
 
@@ -269,6 +282,7 @@ class ProtocolChannel(EventProtocol[Any]):
         self._rest: asyncio.TimerHandle | None = None
         self._calls = calls
         self._waking: asyncio.TimerHandle | None = None
+        self._waits_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin. A small request is expected of each client that has come."""
@@ -388,7 +402,7 @@ class ProtocolChannel(EventProtocol[Any]):
     def _answer_some(self, count: int) -> None:
         session, outbox = self._session, self._outbox
         has_event = self._event is not NEED_DATA  # the waiting task has been woken, and has not taken it yet
-        if has_event or self._is_filling:
+        if has_event or self._is_filling or session.has_entered:
             return
         if self.source is session:
             has_waited = self._rest is not None
@@ -397,7 +411,7 @@ class ProtocolChannel(EventProtocol[Any]):
                 self._rest = None
             # An answer may be a thousand times as long as its request, and a turn may have many reads.
             nbytes = outbox.nbytes(self.transport)
-            while self._is_writable and nbytes < self._max_pipelined_bytes and session.answer_at_once():
+            while nbytes < self._max_pipelined_bytes and self._answers_at_once(session):
                 if not session.is_small:
                     self._event = Step.SEND
                     self._stop_reading()
@@ -418,10 +432,33 @@ class ProtocolChannel(EventProtocol[Any]):
                     return
             if session.is_idle:
                 return
-            if not has_waited and session.lacks_the_rest:
-                self._rest = self._loop.call_later(_REST_SECONDS, self._begin_without_rest)
+            if self._waits(has_waited=has_waited):
                 return
         super().received()
+
+    def _answers_at_once(self, session: Session) -> bool:
+        """Have the session answer at once, if the client takes answers; return whether it has."""
+        if not (self._is_writable and session.answer_at_once()):
+            return False
+        if session.entered is not None:
+            self._forget_entered()
+        return True
+
+    def _forget_entered(self) -> None:
+        """Let a request leave its batch, because it was answered in another way: its model has gone."""
+        self._session.entered = None
+        if self._calls is not None:
+            self._calls.end_call()
+
+    def _waits(self, *, has_waited: bool) -> bool:
+        """Let a request wait for its rest, or for its batch, without beginning it; return whether it does."""
+        if not has_waited and self._session.lacks_the_rest:
+            self._rest = self._loop.call_later(_REST_SECONDS, self._begin_without_rest)
+            return True
+        if self._is_reading and self._calls is not None and self._calls.begin_whole_call(self._called):
+            self._wake_later()
+            return True
+        return False
 
     def _begin_without_rest(self) -> None:
         """Begin a small request whose rest has not come in time."""
@@ -432,6 +469,7 @@ class ProtocolChannel(EventProtocol[Any]):
         """Return the next event; send answers of moderate size without waking the task of the connection."""
         session = self._session
         while (event := super()._next_event()) is Step.SEND and self.source is session and self._sends_at_once():
+            self._forget_entered()
             if session.is_idle:
                 return NEED_DATA
             if self._turns.is_over(session):
@@ -451,15 +489,31 @@ class ProtocolChannel(EventProtocol[Any]):
         if self._calls is None or not self._calls.begin_call(self._called):
             return False
         session.begin_to_wait()
-        self._waking = self._loop.call_later(_CALL_SECONDS, self._wake)
+        self._wake_later()
         if not incoming.wants_data:  # so many requests have come with it
             self._pause()
         return True
 
+    def _wake_later(self) -> None:
+        """Have the task of the connection woken if the request still waits then. One timer does for many requests."""
+        self._waits_since = self._loop.time()
+        if self._waking is None:
+            self._waking = self._loop.call_later(_CALL_SECONDS, self._is_late)
+
+    def _is_late(self) -> None:
+        self._waking = None
+        if not (self._session.is_called or self._session.has_entered):
+            return
+        left = self._waits_since + _CALL_SECONDS - self._loop.time()
+        if left > 0:
+            self._waking = self._loop.call_later(left, self._is_late)
+        else:
+            self._wake()
+
     def _called(self) -> None:
         """Send the answer of a request that was in a batch."""
         session = self._session
-        if not session.is_called:  # it has only begun to wait, or the task of the connection has it
+        if not (session.is_called or session.has_entered):  # it has only begun, or the task of the connection has it
             self._loop.call_soon(self._send_called)
         elif self._turns.is_over(session):
             self._turns.later(self._send_called, session)
@@ -467,13 +521,14 @@ class ProtocolChannel(EventProtocol[Any]):
             self._send_called()
 
     def _send_called(self) -> None:
-        session = self._session
-        reply = self._calls.finish_call() if self._calls is not None and session.is_called else None
+        session, calls = self._session, self._calls
+        if session.has_entered:
+            self._send_entered()
+            return
+        reply = calls.finish_call() if calls is not None and session.is_called else None
         if reply is None:
             self._wake()
             return
-        if self._waking is not None:
-            self._waking.cancel()
         self._event = NEED_DATA  # the task may have been woken in this turn, to wait for what is here now
         step = session.answer(reply)
         if self.transport.is_closing() or not self._sends_at_once(is_joined=True):
@@ -482,6 +537,27 @@ class ProtocolChannel(EventProtocol[Any]):
             return
         self._turns.small += 1
         self._catch_up()
+
+    def _send_entered(self) -> None:
+        """Send the answer of a request that was in a batch and has not begun."""
+        session, calls, outbox = self._session, self._calls, self._outbox
+        if calls is None or session.entered is None or self.transport.is_closing() or not self._is_writable:
+            self._wake()
+            return
+        reply = calls.finish_whole_call(*session.entered)
+        if reply is None:
+            self._wake()
+        elif session.answer_entered(reply):
+            answer = b"".join(cast("list[bytes]", session.outgoing))
+            session.outgoing = []
+            outbox.put(self.transport, answer)
+            self.given += len(answer)
+            self._turns.small += 1
+            if not session.is_idle:
+                self._catch_up()
+        else:
+            self._event = Step.SEND
+            self._stop_reading()
 
     def _sends_at_once(self, *, is_joined: bool = False) -> bool:
         """Send an answer of moderate size; return whether the system took all of it, so that the request is over.

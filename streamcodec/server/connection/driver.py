@@ -26,8 +26,9 @@ from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.connection.lingering import UnreadRest
 from streamcodec.server.connection.preparing import Preparing
 from streamcodec.server.connection.session import Session, Step
-from streamcodec.service import Reply
+from streamcodec.service import Reply, ResolvedHead
 from streamcodec.service.observing import RequestRecord
+from streamcodec.service.request.plan import Plan
 from streamcodec.transports.sockets.vectors import Parts
 
 _LAST_LOOK_SECONDS: Final = 0.01
@@ -145,6 +146,22 @@ class Driver:
         """Return the reply of that request, if it is there; see `Caller.finish`."""
         inference = self.session.inference
         return None if inference is None else self._caller.finish(inference)
+
+    def begin_whole_call(self, done: Callable[[], None]) -> bool:
+        """Put a request into a batch that has come whole and has not begun; see `Caller.begin_whole`."""
+        whole = self.session.whole_call()
+        if whole is None or not self._caller.begin_whole(*whole, done):
+            return False
+        self.session.entered = whole[:2]
+        return True
+
+    def end_call(self) -> None:
+        """Forget a request that has waited for its batch without having begun, and was then answered without it."""
+        self._caller.end()
+
+    def finish_whole_call(self, resolved: ResolvedHead, plan: Plan) -> Reply | None:
+        """Return the reply of that request, if it is there; see `Caller.finish_whole`."""
+        return self._caller.finish_whole(resolved, plan)
 
     async def _next_step(self, channel: Channel) -> Step:
         if self._is_leaving:

@@ -256,6 +256,17 @@ class RequestCache:
             plan = None
         return resolved, plan, body if plan is not None and len(body) == recognized.length else None
 
+    def whole(self, recognized: Recognized, incoming: Incoming) -> tuple[ResolvedHead, Plan, memoryview] | None:
+        """Return the same for a request for a batch that has come whole; None if it has to go the ordinary way."""
+        recipe, size = recognized.recipe, recognized.size
+        if recipe is None or recipe.resolved.model.batch is None or incoming.kept < size:
+            return None
+        begun = None if recognized.is_compressed else self.begin(recognized, incoming)
+        if begun is None:
+            return None
+        resolved, plan, body = begun
+        return None if plan is None or body is None else (resolved, plan, body)
+
     def _forget(self) -> None:
         """Forget all forms, which were learned for other models."""
         self._generation = self._models.generation

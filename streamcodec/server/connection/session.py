@@ -87,6 +87,8 @@ class Session:
         request_count: requests whose head has come.
         is_small: after `answer_at_once`, whether `outgoing` is complete, and small enough to be joined.
         is_called: whether the current request waits for its batch, and no task for it.
+        entered: a request that waits for its batch and has not begun, because its bytes are still where they came; None
+            if there is none. If anything else happens, it begins.
         observation: of the current request, until its answer has been sent; None without observers.
     """
 
@@ -117,6 +119,7 @@ class Session:
         self._recognized: Recognized | None = None
         self._filling: KnownBody | None = None
         self.is_called: bool = False
+        self.entered: tuple[ResolvedHead, Plan] | None = None
         self._exchange = Exchange(service, Reservation(admission.budget), admission.uploads)
         self.reservation: Reservation = self._exchange.reservation
         self.observation: Observation | None = None
@@ -158,6 +161,8 @@ class Session:
         """
         incoming = self.connection.incoming
         if incoming.state is _HEAD and incoming.kept and incoming.received != self._tried:
+            return False
+        if self.entered is not None:
             return False
         return self._exchange.head is None and not self.outgoing and not self.lacks_the_rest
 
@@ -239,11 +244,7 @@ class Session:
             self._tried = incoming.received
             incoming.resize(is_long=recognized is not None and recognized.is_long_json)
             return False
-        self.request_count += 1
-        self._admission.used(self)
-        reply = self._finished(reply, recognized)
-        self.outgoing = self._plain_answer(reply, is_last=recognized.is_last)
-        self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
+        self._answered(reply, recognized)
         if observation is not None:
             observation.status = reply.status
             if observation.model is None:
@@ -251,6 +252,38 @@ class Session:
             if reply.status != _OK or reply.refusal is not None:  # a model may refuse with any status
                 observation.answered(reply)
         return True
+
+    def _answered(self, reply: Reply, recognized: Recognized) -> None:
+        """Prepare to send the reply to a request that was removed from what has come."""
+        self.request_count += 1
+        self._admission.used(self)
+        reply = self._finished(reply, recognized)
+        self.outgoing = self._plain_answer(reply, is_last=recognized.is_last)
+        self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
+
+    def whole_call(self) -> tuple[ResolvedHead, Plan, memoryview] | None:
+        """Return what is known of a request that `answer_at_once` has left, if it is for a batch and has come whole."""
+        incoming, recognized = self.connection.incoming, self._recognized
+        if self._observe is not None or self.entered is not None or recognized is None or recognized.is_last:
+            return None
+        is_new = incoming.received == self._tried and not incoming.is_eof
+        return self._express.whole(recognized, incoming) if is_new else None
+
+    @property
+    def has_entered(self) -> bool:
+        """Whether a request waits for its batch, and nothing has happened since."""
+        incoming = self.connection.incoming
+        return self.entered is not None and incoming.received == self._tried and not incoming.is_eof
+
+    def answer_entered(self, reply: Reply) -> bool:
+        """Answer a request that waited for its batch without having begun; return whether the answer `is_small`."""
+        self.entered = None
+        self._tried = -1
+        if (recognized := self._recognized) is None:
+            return False
+        self.connection.incoming.skip(recognized.size)
+        self._answered(reply, recognized)
+        return self.is_small
 
     @property
     def inflates(self) -> bool:
@@ -272,6 +305,7 @@ class Session:
 
     def _next_step(self) -> Step | NeedData | NeedTurn:
         exchange, filling = self._exchange, self._filling
+        self.entered = None
         if self.is_called:  # and the task of the connection has been woken: it waits for the model from now on
             return Step.CALL
         if filling is not None and filling.is_complete:

@@ -53,14 +53,16 @@ class Member:
         has_left: whether nobody wants its outputs any more.
         place: in its batch; None before it is in one.
         seat: in a block; None if its rows are in memory of their own.
+        key: what agrees for requests that go together.
     """
 
-    __slots__ = ("has_begun", "has_left", "outcome", "place", "request", "rows", "seat")
+    __slots__ = ("has_begun", "has_left", "key", "outcome", "place", "request", "rows", "seat")
 
-    def __init__(self, request: InferenceRequest, seat: Seat | None = None) -> None:
-        """Begin before the call."""
+    def __init__(self, request: InferenceRequest, seat: Seat | None = None, key: Hashable = None) -> None:
+        """Begin before the call; without a key, it is found in the header of the request."""
         self.request = request
         self.seat: Seat | None = seat
+        self.key: Hashable = key_of(request.header, request.model_version) if key is None else key
         self.rows: int = request.header.tensors[0].shape[0]
         self.outcome: Outputs | Failed | None = None
         self.has_begun: bool = False
@@ -80,8 +82,7 @@ _MemberT = TypeVar("_MemberT", bound=Member)
 
 def group_of(member: Member) -> tuple[Hashable, int | None]:
     """Return the group of a request, and the most rows that it can have if the memory of its block is the limit."""
-    request, seat = member.request, member.seat
-    key = key_of(request.header, request.model_version)
+    key, seat = member.key, member.seat
     return (key, None) if seat is None or not seat.block.is_whole else ((key, id(seat.block)), seat.block.most)
 
 

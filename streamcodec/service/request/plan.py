@@ -29,7 +29,8 @@ from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import is_immutable
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service.answers import NO_ANSWER, Answer, Answers
-from streamcodec.service.models.model import Outputs
+from streamcodec.service.batches.keys import key_of
+from streamcodec.service.models.model import InferenceRequest, Outputs
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.replies import Reply, drop_tracebacks, error_reply
 from streamcodec.service.request.inference import ResolvedHead
@@ -56,9 +57,10 @@ class Plan:
         is_fixed: whether any bytes are valid in its tensors, whose places are known.
         answer: the beginning of the last answer.
         refusal: the reply to a header that is refused, or does not fit the model; None if all is well.
+        key: what agrees for requests that go together in a batch.
     """
 
-    __slots__ = ("_recipe", "answer", "header", "is_fixed", "nbytes", "refusal")
+    __slots__ = ("_recipe", "answer", "header", "is_fixed", "key", "nbytes", "refusal")
 
     def __init__(self, recipe: Recipe, header: RequestHeader, length: int) -> None:
         """Make the plan of a body whose header has so many bytes."""
@@ -73,6 +75,13 @@ class Plan:
                 is_fixed = False
         self.is_fixed: bool = is_fixed
         self.nbytes: int = nbytes
+        batch, version = recipe.resolved.model.batch, recipe.resolved.version
+        self.key: Hashable = None if batch is None else key_of(header, version)
+
+    def request(self, body: memoryview) -> InferenceRequest:
+        """Return the argument of the model's callable for a whole body, if the plan `is_fixed`."""
+        resolved = self._recipe.resolved
+        return resolved.request(self.header, resolved.sent(copied_arrays(self.header, body)), {})
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply; see `ResolvedHead.reply`."""
