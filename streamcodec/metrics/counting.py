@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from streamcodec.service import Ending, ModelRegistry, RequestRecord
+from streamcodec.service import BatchPlace, Ending, ModelRegistry, RequestRecord
 
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the durations that are counted together, in seconds: from a small request to a large upload."""
@@ -51,6 +51,18 @@ class Series:
     """How many took at most as long as each of `BOUNDS` and longer than the bound before it; the last took longer."""
 
 
+@dataclass(slots=True)
+class BatchSeries:
+    """The batches of one model."""
+
+    reasons: dict[str, int] = field(default_factory=dict)
+    """How many were closed, by why: `full`, `preferred` or `delay`."""
+    seconds: float = 0.0
+    """The sum of the times that requests have waited for them."""
+    waits: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    """How many requests have waited; as `Series.durations`."""
+
+
 _Key = tuple[str | None, str | None, int | None, str | None]
 
 
@@ -61,6 +73,7 @@ class RequestCounts:
         """Begin with nothing; models may come and go later."""
         self._models = models
         self._series: dict[_Key, Series] = {}
+        self._batches: dict[tuple[str, str], BatchSeries] = {}
 
     def add(self, request: RequestRecord) -> None:
         """Count a request that has ended."""
@@ -79,6 +92,8 @@ class RequestCounts:
         seconds = request.seconds
         series.seconds += seconds
         series.durations[bisect_left(BOUNDS, seconds)] += 1
+        if request.batch is not None:
+            self._add_batch(request, request.batch)
 
     def current(self) -> Iterator[tuple[Labels, Series]]:
         """Yield all series, and forget those of models that have been removed."""
@@ -88,6 +103,24 @@ class RequestCounts:
                 yield Labels(model or "", version or "", str(status or ""), code or ""), series
             else:
                 self._series.pop(key, None)
+
+    def batches(self) -> Iterator[tuple[tuple[str, str], BatchSeries]]:
+        """Yield the batches of each model, and forget those of models that have been removed."""
+        for model, batches in list(self._batches.items()):
+            if self._has(*model):
+                yield model, batches
+            else:
+                self._batches.pop(model, None)
+
+    def _add_batch(self, request: RequestRecord, place: BatchPlace) -> None:
+        """Count a request of a batch, and the batch with its first request."""
+        if not self._has(request.model, request.version):
+            return
+        batches = self._batches.setdefault((str(request.model), str(request.version)), BatchSeries())
+        batches.seconds += place.waited
+        batches.waits[bisect_left(BOUNDS, place.waited)] += 1
+        if place.index == 0:
+            batches.reasons[place.reason] = batches.reasons.get(place.reason, 0) + 1
 
     def _begin(self, key: _Key) -> Series:
         model, version, status, code = key

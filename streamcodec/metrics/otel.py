@@ -4,7 +4,8 @@ This uses the API of OpenTelemetry alone. The program chooses the SDK, its expor
 nothing is recorded.
 
 The span of a request continues the trace of its client (`traceparent`). The span of the call is the current one where
-the model runs, in its thread or its task, so spans that the model makes are its children.
+the model runs, in its thread or its task, so spans that the model makes are its children. The requests of a batch have
+one call together. So each of their spans is linked to that of the request that has ended first.
 
 Names of spans and attributes of metrics have few values: the route with `{model}` in it, and methods that HTTP knows.
 """
@@ -22,12 +23,12 @@ from opentelemetry import context, metrics, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.propagators.textmap import Getter
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 
 from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.metrics.counting import BOUNDS, is_inference
 from streamcodec.metrics.gauges import GAUGES
-from streamcodec.service import Ending, ModelRegistry, Observer, RequestRecord, ServerLoad
+from streamcodec.service import BatchPlace, Ending, ModelRegistry, Observer, RequestRecord, ServerLoad
 from streamcodec.service.routes import find_route, without_secret
 
 _SCOPE: Final = "streamcodec"
@@ -36,6 +37,9 @@ _METHODS: Final = frozenset(HTTPMethod)
 _NANOSECONDS: Final = 1_000_000_000
 Attributes = dict[str, str | int | float]
 _Call = tuple[Span, Token[Context]]
+
+_MAX_BATCHES: Final = 1024
+"""Batches that are remembered until the spans of all of their requests have ended."""
 
 
 class Telemetry(Observer):
@@ -71,6 +75,16 @@ class Telemetry(Observer):
             unit="s",
             description="Duration of requests",
             explicit_bucket_boundaries_advisory=BOUNDS,
+        )
+        self._batches: dict[int, SpanContext] = {}
+        self._waits = self._meter.create_histogram(
+            "streamcodec.batch.wait",
+            unit="s",
+            description="How long requests have waited for their batches",
+            explicit_bucket_boundaries_advisory=BOUNDS,
+        )
+        self._rows = self._meter.create_histogram(
+            "streamcodec.batch.rows", unit="{row}", description="Rows of each call of models with batches"
         )
         self._io = self._meter.create_counter(
             "streamcodec.io", unit="By", description="Bytes of requests and answers, with their heads"
@@ -120,6 +134,8 @@ class Telemetry(Observer):
         self._io.add(request.bytes_in, {"network.io.direction": "receive"})
         self._io.add(request.bytes_out, {"network.io.direction": "transmit"})
         span = self._spans.pop(request)
+        if request.batch is not None:
+            self._count_batch(request, request.batch, span)
         if span.is_recording():
             span.set_attributes({**attributes, **_details(request)})
             if request.cause is not None:
@@ -127,6 +143,19 @@ class Telemetry(Observer):
             if _is_failure(request):
                 span.set_status(Status(StatusCode.ERROR))
         span.end(int((request.started + request.seconds) * _NANOSECONDS))
+
+    def _count_batch(self, request: RequestRecord, place: BatchPlace, span: Span) -> None:
+        """Count a request of a batch, and link its span to the first one of the batch that has ended."""
+        attributes = {"streamcodec.model.name": str(request.model), "streamcodec.batch.reason": place.reason}
+        self._waits.record(place.waited, attributes)
+        if place.index == 0:
+            self._rows.record(place.rows, attributes)
+        if (first := self._batches.get(place.number)) is not None:
+            span.add_link(first)
+        elif place.requests > 1:
+            self._batches[place.number] = span.get_span_context()
+            if len(self._batches) > _MAX_BATCHES:
+                del self._batches[next(iter(self._batches))]
 
     def _attributes(self, request: RequestRecord) -> Attributes:
         """Return what has few values."""

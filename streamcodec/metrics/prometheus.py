@@ -164,6 +164,7 @@ class PrometheusMetrics(StatisticsObserver):
     def _collect(self) -> Iterator[Metric]:
         """Yield the metric families; the registry calls this, in any thread."""
         yield from _request_families(self._counts)
+        yield from _batch_families(self._counts)
         statistics = [
             ((offer.model.name, version), counted)
             for offer in self._service.models.offers
@@ -214,6 +215,23 @@ def _request_families(counts: RequestCounts) -> Iterator[Metric]:
         buckets = list(zip(_BOUND_TEXTS, map(float, numbers), strict=True))
         durations.add_metric(model, buckets, sum(series.seconds for series in group))
     yield from (requests, received, sent, durations)
+
+
+def _batch_families(counts: RequestCounts) -> Iterator[Metric]:
+    closed = CounterMetricFamily(
+        "streamcodec_batches",
+        "Batches, by why they were closed: full, a preferred number of rows, or the delay",
+        labels=(*_MODEL, "reason"),
+    )
+    waits = HistogramMetricFamily(
+        "streamcodec_batch_wait_seconds", "How long a request has waited for its batch", labels=_MODEL
+    )
+    for model, batches in counts.batches():
+        for reason, count in batches.reasons.items():
+            closed.add_metric((*model, reason), count)
+        buckets = list(zip(_BOUND_TEXTS, map(float, accumulate(batches.waits)), strict=True))
+        waits.add_metric(model, buckets, batches.seconds)
+    yield from (closed, waits)
 
 
 def _model_families(statistics: _Statistics) -> Iterator[Metric]:

@@ -243,4 +243,7 @@ def test_spans_tell_the_batch(backend: str, caplog: pytest.LogCaptureFixture) ->
     told = [span for span in spans if "streamcodec.batch.rows" in span]
     names = ("streamcodec.batch.rows", "streamcodec.batch.requests", "streamcodec.batch.reason")
     assert [tuple(span[name] for name in names) for span in told] == [(4, 2, "full")] * 2
+    first, second = [span for span in collected.exporter.get_finished_spans() if span.kind is SpanKind.SERVER]
+    assert not first.links
+    assert [link.context for link in second.links] == [first.context]
     assert not caplog.records

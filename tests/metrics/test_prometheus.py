@@ -228,3 +228,5 @@ def test_batches_are_counted_by_their_rows() -> None:
     assert 'streamcodec_batch_rows_bucket{le="2",model="net",version="1"} 1.0' in page
     assert 'streamcodec_batch_rows_count{model="net",version="1"} 3.0' in page
     assert 'streamcodec_batch_rows_sum{model="net",version="1"} 7.0' in page
+    assert 'streamcodec_batches_total{model="net",reason="delay",version="1"} 3.0' in page
+    assert 'streamcodec_batch_wait_seconds_count{model="net",version="1"} 3.0' in page

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar, cast
+from itertools import count
+from typing import Final, TypeVar, cast
 
 from streamcodec.runtime.models.ending import is_ending
 from streamcodec.service import BatchPlace, InferenceRequest, Model
@@ -13,14 +14,22 @@ from streamcodec.service.batches.joining import Calls, Failed, Member
 
 _MemberT = TypeVar("_MemberT", bound=Member)
 
+_numbers: Final = count()
+
 
 def tell_places(closed: Closed[_MemberT]) -> None:
     """Tell the requests of a batch what they are a part of."""
     members = closed.items
-    rows = sum([member.rows for member in members])
+    rows, number = sum([member.rows for member in members]), next(_numbers)
     for index, (member, waited) in enumerate(zip(members, closed.waited, strict=True)):
         member.place = BatchPlace(
-            rows=rows, own_rows=member.rows, requests=len(members), index=index, reason=closed.reason, waited=waited
+            number=number,
+            rows=rows,
+            own_rows=member.rows,
+            requests=len(members),
+            index=index,
+            reason=closed.reason,
+            waited=waited,
         )
 
 

@@ -125,6 +125,8 @@ class QueueFullError(Exception):
 class BatchPlace:
     """What one request has to do with the batch that it was a part of, for logs, metrics and traces."""
 
+    number: int
+    """Of the batch in this process. All of its requests have the same."""
     rows: int
     """Rows of the batch."""
     own_rows: int
