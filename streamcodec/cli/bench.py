@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -14,6 +15,7 @@ import numpy as np
 
 from streamcodec import __version__
 from streamcodec.cli.arguments import count, rate, seconds, seconds_or_0
+from streamcodec.cli.benching.batches import batch_sizes
 from streamcodec.cli.benching.plan import LoadPlan
 from streamcodec.cli.benching.plot import check_plot, draw
 from streamcodec.cli.benching.report import Row, document, heading, remarks, row_line
@@ -54,9 +56,10 @@ examples:
   streamcodec bench http://127.0.0.1:8000 --model net --rate 500 --duration 60 --plot latency.svg
   streamcodec bench http://127.0.0.1:8000 --model identity --shape x:FP32:1,16 --json - | jq '.runs[].latency'
 
-Requests per second count the answers with status 200; latencies are of these. MiB/s include the heads of HTTP. Ctrl-C
-ends the measurement, and shows what was measured until then. If a request has failed, the exit status is 1. The client
-says if it was itself too slow; then give it more --processes, or another machine than that of the server.
+Requests per second count the answers with status 200; latencies are of these. MiB/s include the heads of HTTP. If the
+server has statistics of the model, the rows of its batches are shown, the warm-up included. Ctrl-C ends the
+measurement, and shows what was measured until then. If a request has failed, the exit status is 1. The client says if
+it was itself too slow; then give it more --processes, or another machine than that of the server.
 """
 
 
@@ -144,10 +147,20 @@ def run(options: argparse.Namespace) -> None:
 
 def _checked_inputs(options: argparse.Namespace) -> dict[str, np.ndarray[Any, Any]]:
     """Make the inputs, and see that the model accepts them."""
-    with Client(options.url, headers=options.headers, timeout=options.timeout, ssl_context=trusted(options)) as client:
+    with _client(options) as client:
         inputs = made_inputs(options, client)
         client.infer(options.model, inputs, version=options.model_version, is_binary=options.tensors == "binary")
     return inputs
+
+
+def _client(options: argparse.Namespace) -> Client:
+    return Client(options.url, headers=options.headers, timeout=options.timeout, ssl_context=trusted(options))
+
+
+def _batches(options: argparse.Namespace) -> Counter[int]:
+    """Return the calls of the model so far, by their rows."""
+    with _client(options) as client:
+        return batch_sizes(client, options.model, options.model_version)
 
 
 def _shown_rows(
@@ -159,8 +172,10 @@ def _shown_rows(
         say(f"{_title(options, inputs)}", "", heading())
     rows = []
     for concurrency, due, plan in _plans(options, request):
+        before = _batches(options)
         measured = run_plan(plan, options.processes, stop)
-        rows.append(Row(concurrency=concurrency, rate=due, measured=measured))
+        sizes = _batches(options) - before
+        rows.append(Row(concurrency=concurrency, rate=due, measured=measured, batches=sizes))
         if shows:
             say(row_line(rows[-1]))
         if stop.is_set():

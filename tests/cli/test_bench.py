@@ -12,11 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,12 +24,14 @@ import pytest
 from streamcodec.cli import main
 from streamcodec.cli.benching import plot, report
 from streamcodec.cli.benching.answers import AnswerReader, InvalidAnswerError
+from streamcodec.cli.benching.batches import batch_sizes
 from streamcodec.cli.benching.latencies import Latencies
 from streamcodec.cli.benching.load import Load
 from streamcodec.cli.benching.plan import LoadPlan, Measured
 from streamcodec.cli.benching.schedule import Closed, Open
 from streamcodec.cli.inferring.request import whole_request
-from streamcodec.service import InferenceRequest, Model, ModelRegistry
+from streamcodec.client import Client
+from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, StatisticsObserver
 from streamcodec.service.models.model import Outputs
 from tests.cputime import least_cpu_seconds
 from tests.server.models import models
@@ -502,3 +504,33 @@ def test_figures_are_those_of_wrk(connections: int, tmp_path: Path) -> None:
             theirs.append(figures["requests"] / figures["seconds"])
     ratio = np.median(ours) / np.median(theirs)
     assert ratio >= 0.9, f"{ours} and {theirs}"
+
+
+# Batches
+
+
+@pytest.mark.parametrize("version", [(), ("--model-version", "1")])
+def test_the_rows_of_batches_are_shown(
+    version: Sequence[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = Model(name="net", predict=lambda request: request.inputs, batch=Batch(max_delay=0.0))
+    models, file = ModelRegistry.of([model]), tmp_path / "results.json"
+    with server_here(models, observer=StatisticsObserver(models)) as (_, (host, port)):
+        options = ("--model", "net", "--shape", "x:FP32:3,4", "--concurrency", "1", "--json", str(file), *version)
+        assert _bench(f"http://{host}:{port}", *options) == 0
+    assert "1 connection: batches of 3.0 rows on average; 100% of 3" in capsys.readouterr().out
+    [run] = json.loads(file.read_text())["runs"]
+    assert list(run["batches"]) == ["3"]
+    assert run["batches"]["3"] >= run["requests"]
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"{", b"[" * 100_000, b'{"model_stats": [{"batch_stats": [{}]}]}'])
+def test_a_server_without_statistics_is_measured_all_the_same(answer: bytes) -> None:
+    class Other:
+        def request(self, _: str, path: str, receive: Callable[..., Any]) -> None:
+            assert path == "/v2/models/a%2Fb/stats"
+            body = receive(None, False)
+            body.get_buffer()[: len(answer)] = answer[: len(body.get_buffer())]
+            body.buffer_updated(min(len(answer), len(body.get_buffer())))
+
+    assert not batch_sizes(cast("Client", Other()), "a/b", None)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from streamcodec.cli.benching.batches import shown_sizes
 from streamcodec.cli.benching.plan import Measured
 
 PERCENTILES: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
@@ -26,6 +28,8 @@ class Row:
     """Requests per second that were due; None for a closed loop."""
     measured: Measured
     """What was measured."""
+    batches: Counter[int] = field(default_factory=Counter)
+    """How many calls of the model had so many rows, as its server says; empty if it says nothing."""
 
     @property
     def title(self) -> str:
@@ -60,6 +64,8 @@ def row_line(row: Row) -> str:
 def remarks(row: Row) -> Iterator[str]:
     """Say what a reader of the line must know."""
     measured = row.measured
+    if row.batches:
+        yield f"{row.title}: {shown_sizes(row.batches)}"
     if measured.errors:
         errors = ", ".join(f"{count} x {cause}" for cause, count in measured.errors.most_common())
         yield f"{row.title}: {errors}"
@@ -97,6 +103,7 @@ def document(row: Row) -> dict[str, Any]:
         "client_processors": measured.processors,
         "is_client_saturated": measured.is_client_saturated,
         "is_stopped": measured.is_stopped,
+        "batches": {str(rows): count for rows, count in sorted(row.batches.items())},
     }
 
 
