@@ -20,7 +20,7 @@ def main(url: str, model: str, rows: int) -> None:
             "batches": [client.infer_batch(x)["y"].tolist() for x in batches],
             "sample": client.infer_sample(batches[0][0])["y"].tolist(),
         }
-    print(json.dumps(found))
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

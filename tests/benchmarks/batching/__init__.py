@@ -1,0 +1,1 @@
+"""Batches next to PyTriton, LitServe, mosec and Ray Serve."""
