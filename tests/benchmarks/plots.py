@@ -8,7 +8,7 @@ matplotlib comes with the extra `bench`, and nothing but this file needs it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -119,3 +119,32 @@ def _draw_bar(axes: Axes, figure: Figure, position: float, scale: float) -> None
         text += f", goal {figure.bound.relation} {with_unit(figure.unit, figure.bound.value)}"
     axes.text(max(middle, high) + 0.02, position, text, va="center", fontsize=8)
     axes.text(-0.02, position, figure.who, va="center", ha="right", fontsize=8)
+
+
+def draw_panels(
+    title: str, cases: Sequence[str], panels: Mapping[str, Mapping[str, Sequence[float]]], path: Path
+) -> None:
+    """Draw one panel below the other, each with curves over the same cases.
+
+    Args:
+        title: of the picture.
+        cases: below the last panel.
+        panels: by what they show, the values of each curve by its name.
+        path: of the PNG.
+    """
+    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415 - an extra
+
+    canvas = Canvas(figsize=(_WIDTH_INCHES, 2.1 * len(panels) + 0.6), dpi=_DPI, layout="constrained")
+    canvas.suptitle(title, x=0.01, ha="left", fontsize=10.5)
+    rows = canvas.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+    for axes, (quantity, curves) in zip(rows, panels.items(), strict=True):
+        for number, (who, values) in enumerate(curves.items()):
+            axes.plot(values, color=_CURVE_COLOURS[number % 4], marker="o", ms=3, label=who)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(quantity, fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    rows[-1].set_xticks(range(len(cases)), list(cases))
+    handles, names = rows[0].get_legend_handles_labels()
+    canvas.legend(handles, names, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    canvas.savefig(path, metadata={"Software": None})

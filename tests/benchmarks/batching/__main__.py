@@ -93,8 +93,8 @@ def main() -> None:
         for size in options.sizes:
             for name in options.servers * options.rounds:
                 if _PEERS[name].python is not None:
-                    with _serving(name, _SIZES[size]) as server:
-                        request = _request(_PEERS[name], server, _SIZES[size])
+                    with serving(name, _SIZES[size]) as server:
+                        request = request_of(name, server, _SIZES[size])
                         requests = wrk.write(Path(work), [request])
                         for count in options.connections:
                             send = partial(wrk.run, program, server, requests, connections=count)
@@ -117,8 +117,9 @@ def _measured(server: Running, send: Callable[[], wrk.Run]) -> list[str]:
     return [f"{run.rate:,.0f}", *times, f"{cpu * 1e6:,.0f} us", f"{most[0] / 2**20:,.0f} MiB"]
 
 
-def _request(peer: _Peer, server: Running, values: int) -> bytes:
-    """Return a whole request with one row."""
+def request_of(name: str, server: Running, values: int) -> bytes:
+    """Return a whole request with one row of so many values."""
+    peer = _PEERS[name]
     row = np.random.default_rng(1).standard_normal((1, values), dtype=np.float32)
     fields, body = [("Content-Type", "application/octet-stream")], row.tobytes()
     if peer.is_v2:
@@ -133,11 +134,13 @@ def _request(peer: _Peer, server: Running, values: int) -> bytes:
 
 
 @contextmanager
-def _serving(name: str, values: int) -> Iterator[Running]:
+def serving(name: str, values: int, max_delay: float | None = None) -> Iterator[Running]:
+    """Run a server for rows of so many values; ours may have another delay."""
     peer = _PEERS[name]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [peer.python or "", "-m", f"tests.benchmarks.batching.{peer.program}", *peer.arguments(port, values)]
+    command += [] if max_delay is None else [str(max_delay)]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -145,7 +148,7 @@ def _serving(name: str, values: int) -> Iterator[Running]:
         url = f"http://127.0.0.1:{port}"
         server = Running(name=name, version="", url=url, pid=process.pid, cpu=lambda: _cpu_seconds(process.pid))
         try:
-            _wait(server, _request(peer, server, values))
+            _wait(server, request_of(name, server, values))
             yield server
         finally:
             tree = _tree(process.pid)
