@@ -452,11 +452,8 @@ class Inference:
             reservation: of this request, which has its memory.
         """
         resolved, header = self.resolved, self._header
-        if (
-            (batch := resolved.model.batch) is None
-            or header is None
-            or not (resolved.is_placed_here and self._may_have_seat)
-        ):
+        batch = resolved.model.batch if resolved.is_placed_here and self._may_have_seat else None
+        if batch is None or header is None:
             return
         key = key_of(header, resolved.version)
         self.seat = resolved.model.blocks.seat(batch, key, header.tensors, resolved.place, reservation)
