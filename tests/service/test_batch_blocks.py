@@ -107,7 +107,7 @@ def test_a_block_whose_batch_is_closed_gives_no_more_seats() -> None:
     assert second.block is not first.block
 
 
-def test_what_goes_without_a_seat() -> None:
+def test_what_goes_without_a_seat(monkeypatch: pytest.MonkeyPatch) -> None:
     room = Room()
     assert room.seat(0) is None
     assert room.seat(1, 15) is None, "rows would not be aligned"
@@ -115,13 +115,14 @@ def test_what_goes_without_a_seat() -> None:
     assert room.seat(4) is None, "nobody else has room"
     room.blocks.is_written = True
     assert room.seat(1) is None
+    room.blocks.is_written = False
     shared = Room()
     shared.reservation = SharedReservation(SharedBudget(1 << 20))
     assert shared.seat(1) is None
-    assert Room(8 * 64).seat(1) is None, "an eighth of the memory has one row"
-    few = Room(8 * 3 * 64).seat(1)
-    assert few is not None
-    assert few.block.most == 3
+    assert Room(8 * 4 * 64 - 1).seat(1) is None, "a block has an eighth of the memory"
+    assert Room(8 * 4 * 64).seat(1) is not None
+    monkeypatch.setattr(blocks, "_MOST_BYTES", 4 * 64 - 1)
+    assert room.seat(1) is None, "the pool could not keep some of them"
 
 
 def test_the_memory_of_a_block_is_in_the_budget_until_the_last_seat_is_left() -> None:

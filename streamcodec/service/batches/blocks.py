@@ -28,6 +28,10 @@ _Array = np.ndarray[Any, Any]
 _LEAST_BYTES: Final = 64 << 10
 """Of a request that gets a seat. To copy fewer bytes takes less than to give a seat."""
 
+_MOST_BYTES: Final = 64 << 20
+"""Of a block. Some are filled while another one is computed, and the pool keeps them for the next ones. New memory
+would cost more than a copy."""
+
 _SHARES: Final = 8
 """A block has at most one of so many parts of the budget."""
 
@@ -182,9 +186,9 @@ class Blocks:
         seat = None if block is None else block.seat(rows)
         if seat is not None:
             return seat
-        most = min(batch.max_rows, reservation.budget.max_bytes // _SHARES // row_bytes)
-        beside = reservation.beside()
-        if most <= rows or not beside.ask_at_once(most * row_bytes):
+        most, beside = batch.max_rows, reservation.beside()
+        is_too_large = most * row_bytes > min(_MOST_BYTES, reservation.budget.max_bytes // _SHARES)
+        if rows == most or is_too_large or not beside.ask_at_once(most * row_bytes):
             return None
         arrays = {spec.name: _new(spec, most, place) for spec in tensors}
         self._open[key] = block = Block(arrays, most, row_bytes, beside)
