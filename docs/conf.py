@@ -79,7 +79,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(.*\.)?(EventT|EventT_co|HeaderT|ValueT|MessageT|_T|PartT|_NeedData|_NeedData\.NEED_DATA|_Path)"),
     (
         r"py:.*",
-        r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit|Offer|CallWatch|Plan|KnownBody|Hold|Quickness|Queues)",
+        r"(.*\.)?(_NeedTurn|_NeedTurn\.NEED_TURN|OffsetFinder|Worker|TimeLimit|Offer|CallWatch|Plan|KnownBody|Hold|Quickness|Queues|Blocks|Seat)",
     ),
 ]
 
