@@ -36,7 +36,7 @@ from streamcodec.service.models.model import Outputs
 from streamcodec.service.request import inference as requests_of
 from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from streamcodec.service.request.inference import Inference, ResolvedHead
-from streamcodec.service.request.plan import Recipe
+from streamcodec.service.request.plan import Plan, Recipe
 from tests.effort import examples
 from tests.service.requests import head
 
@@ -232,13 +232,20 @@ def test_a_model_that_refuses_a_row_keeps_its_block(*, may_copy: bool) -> None:
     assert [isinstance(member.outcome, Failed) for member in members] == [False, True, False]
 
 
-def test_a_planned_body_is_received_in_its_seat() -> None:
+def _planned() -> tuple[ResolvedHead, bytes, Plan]:
     model = Model(name="m", predict=lambda request: dict(request.inputs), batch=Batch(max_rows=4))
     message = encode_request([Tensor(name="x", array=np.ones((1, _ROW), np.float32))])
     service = Service(ModelRegistry.of([model]))
     resolved = service.open(head("/v2/models/m/infer", "POST", message.headers, message.body_length))
     assert isinstance(resolved, ResolvedHead)
-    plan = Recipe(resolved).plan(b"".join(map(bytes, message.buffers))[: message.header_length], message.body_length)
+    body = b"".join(map(bytes, message.buffers))
+    plan = Recipe(resolved).plan(body[: message.header_length], message.body_length)
+    assert plan is not None
+    return resolved, body, plan
+
+
+def test_a_planned_body_is_received_in_its_seat() -> None:
+    resolved, _, plan = _planned()
     budget = Budget(1 << 20)
     begun = [Inference(resolved, plan=plan, reservation=Reservation(budget)) for _ in range(2)]
     for number, inference in enumerate(begun):
@@ -248,6 +255,14 @@ def test_a_planned_body_is_received_in_its_seat() -> None:
     assert [seat.start for seat in seats] == [0, 1]
     assert seats[0].block.between(0, 2)["x"][:, 0].tolist() == [0, 1]
     assert Inference(resolved, plan=plan).seat is None
+
+
+def test_a_plan_makes_the_argument_of_the_model_from_a_whole_body() -> None:
+    resolved, body, plan = _planned()
+    request = plan.request(memoryview(body))
+    assert request.inputs["x"].tolist() == [[1.0] * _ROW]
+    assert group_of(Member(request, key=plan.key)) == group_of(Member(request))
+    assert resolved.request(plan.header, request.inputs, {}).header is request.header
 
 
 # Any interleaving
