@@ -93,80 +93,8 @@ def _for_ever(_: float) -> float:
     return math.inf
 
 
-class Channel(Protocol):
-    """A connection to a client."""
-
-    @property
-    def given(self) -> int:
-        """Bytes that the system, or the transport, was given to send."""
-        ...
-
-    async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
-        """Read bytes for a source until it has an event; return the event.
-
-        Args:
-            source: the session, or another source that replaces it for a while.
-            look: called repeatedly while this waits for bytes.
-
-        Raises:
-            TimeoutError: raised by `look`.
-            OSError: the connection is broken.
-        """
-        ...
-
-    def look_again(self) -> None:
-        """Make a waiting `next_event` call `look` at once."""
-        ...
-
-    def take_arrived(self, connection: ServerConnection) -> None:
-        """Read what has arrived for a connection, as far as it can be read without waiting.
-
-        Raises:
-            OSError: the connection is broken.
-        """
-        ...
-
-    async def send(self, parts: Parts) -> None:
-        """Send parts of a message.
-
-        Raises:
-            TimeoutError: the client reads too slowly.
-            OSError: the connection is broken.
-        """
-        ...
-
-    async def flush(self) -> None:
-        """Wait until everything has been sent.
-
-        Raises:
-            TimeoutError: the client reads too slowly.
-            OSError: the connection is broken.
-        """
-        ...
-
-    def has_left(self, missing: int | None) -> bool:
-        """Whether the client has left, although `missing` bytes of its request are unread; see `leaving.has_left`."""
-        ...
-
-    def has_ended(self) -> bool:
-        """Whether the client will send nothing more, and may have left."""
-        ...
-
-    def probe(self, data: bytes) -> None:
-        """Send a few bytes if the system takes them at once. If the client has left, they are answered with a reset."""
-        ...
-
-    def end(self) -> None:
-        """Tell the client that nothing more will be sent."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
-
-
 class SocketChannel:
-    """A non-blocking socket."""
+    """A non-blocking socket. Each method raises an `OSError` if the connection is broken."""
 
     def __init__(self, sock: Socket, taking: WriteTimeout) -> None:
         """Take over the socket; `taking` says how long to wait for the client to read."""
@@ -180,13 +108,21 @@ class SocketChannel:
         return self._limit.sent
 
     async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
-        """Read until there is an event."""
+        """Read bytes for a source until it has an event; return the event.
+
+        Args:
+            source: the session, or another source that replaces it for a while.
+            look: called repeatedly while this waits for bytes.
+
+        Raises:
+            TimeoutError: raised by `look`.
+        """
         while True:
             with anyio.move_on_after(look(anyio.current_time())) as self._reading:
                 return await aio.next_event(self._socket, source)
 
     def look_again(self) -> None:
-        """End the current wait."""
+        """Make a waiting `next_event` call `look` at once."""
         self._reading.cancel()
 
     def take_arrived(self, connection: ServerConnection) -> None:
@@ -200,7 +136,11 @@ class SocketChannel:
             received(connection, nbytes)
 
     async def send(self, parts: Parts) -> None:
-        """Send without copying."""
+        """Send parts of a message, without copying.
+
+        Raises:
+            TimeoutError: the client reads too slowly.
+        """
         async with aclosing(async_batches(parts)) as coming:
             async for batch in coming:
                 await aio.send_batch(self._socket, batch, self._limit)
@@ -209,21 +149,21 @@ class SocketChannel:
         """Do nothing: `send` has waited."""
 
     def has_left(self, missing: int | None) -> bool:
-        """Ask the system."""
+        """Whether the client has left, although `missing` bytes of its request are unread; see `leaving.has_left`."""
         return has_left(self._socket, missing)
 
     def has_ended(self) -> bool:
-        """Ask the system."""
+        """Whether the client will send nothing more, and may have left."""
         return has_ended(self._socket)
 
     def probe(self, data: bytes) -> None:
-        """Send the bytes if the system has room. It then has room for more than these few."""
+        """Send a few bytes if the system takes them at once. If the client has left, they are answered with a reset."""
         if takes_more(self._socket):
             with suppress(OSError):  # the client has left
                 send_some(self._socket, [memoryview(data)])
 
     def end(self) -> None:
-        """Close one direction."""
+        """Tell the client that nothing more will be sent."""
         with suppress(OSError):  # the client has already left
             self._socket.end() if isinstance(self._socket, TlsSocket) else self._socket.shutdown(socket.SHUT_WR)
 
@@ -652,3 +592,7 @@ class ProtocolChannel(EventProtocol[Any]):
     def close(self) -> None:
         """Close the transport, and drop the bytes in its buffer."""
         self.transport.abort()
+
+
+Channel = SocketChannel | ProtocolChannel
+"""A connection to a client. What the methods do is said at `SocketChannel`."""
