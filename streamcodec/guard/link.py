@@ -27,10 +27,10 @@ from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
 from streamcodec.guard.answering import pass_back
 from streamcodec.guard.pieces import PIECE_BYTES
-from streamcodec.guard.reading import Progress, Reading
+from streamcodec.guard.reading import ClientRequests, Reading
 from streamcodec.guard.recording import Recording
 from streamcodec.guard.relaying.arrived import PieceChannel
-from streamcodec.guard.relaying.passing import Incoming, Passed, catch_up
+from streamcodec.guard.relaying.passing import Passed, catch_up
 from streamcodec.guard.relaying.relay import Relay, can_relay
 from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, PlainRequest
 from streamcodec.guard.rules.crossing import Crossing
@@ -42,7 +42,6 @@ from streamcodec.guard.upstream import Held
 from streamcodec.http.connection import State
 from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 from streamcodec.http.scratch import SCRATCH_BYTES
-from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.observation import Observe
 from streamcodec.runtime.timeouts import Phase, ReadTimeout, WriteTimeout
 from streamcodec.server.connection.lingering import UnreadRest
@@ -73,10 +72,10 @@ class Link:
         """
         self._shared = shared
         self._client = client
-        self._connection = ServerConnection(shared.limits, paced=True)
+        self._requests = ClientRequests(shared.limits)
+        self._connection = self._requests.connection
         self._is_observed = observe is not None
         self._recording = Recording(observe, self._connection.incoming)
-        self._incoming = Incoming(self._connection)
         self._has_begun_answer = False
         self._is_waiting = True
         self._is_leaving = False
@@ -87,19 +86,18 @@ class Link:
         self._has_room = partial(_has_room, self.reservation)
         self.taking: WriteTimeout = WriteTimeout(shared.options)
         self.preparing: Preparing = Preparing()
-        self._progress = Progress(self._connection)
-        self._patience = ReadTimeout(shared.options, self._progress)
-        self._reading = Reading(self._connection, self._patience)
+        self._patience = ReadTimeout(shared.options, self._requests)
+        self._reading = Reading(self._requests, self._patience)
 
     @property
     def request_count(self) -> int:
         """How many requests have come, at least their heads."""
-        return self._progress.request_count
+        return self._requests.request_count
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is lost if the connection is closed."""
-        return self._is_waiting and self._progress.crossing is None
+        return self._is_waiting and self._requests.crossing is None
 
     def stop(self) -> None:
         """Wait only a moment for another request."""
@@ -123,7 +121,7 @@ class Link:
         """
         self._channel = channel
         if can_relay(channel, self._shared.upstream):
-            self._relay = Relay(channel, self._client, self._incoming, self, self._shared)
+            self._relay = Relay(channel, self._client, self._requests, self, self._shared)
         try:
             while await self._serve_one(channel):
                 pass
@@ -164,7 +162,7 @@ class Link:
 
     def _ends(self, given: int) -> bool:
         """Report that a request is over, and how much has been sent; return whether there may be another."""
-        self._progress.crossing = None
+        self._requests.crossing = None
         self._has_begun_answer = False
         if self._is_observed:
             self._recording.end(given)
@@ -191,7 +189,7 @@ class Link:
                 self._connection.incoming.close()
                 return None
             if isinstance(head, Passed):
-                self._progress.crossing = head
+                self._requests.crossing = head
                 self._connection.is_urgent = is_health_check(head.request.known.head, head.request.known.permit)
                 catch_up(self._connection, head)
                 return await self._pass_on(channel, head)
@@ -222,7 +220,7 @@ class Link:
             OutOfMemoryError: there is no room for it now.
             OSError: the client has left.
         """
-        self._progress.crossing = crossing = Crossing(head, permit, self._shared.limits, self._has_room)
+        self._requests.crossing = crossing = Crossing(head, permit, self._shared.limits, self._has_room)
         if interim := crossing.open(self._connection):
             await channel.send([interim])
         event: HttpEvent | None = None
@@ -238,13 +236,13 @@ class Link:
         self._patience.resume()
         try:
             if self._relay is None:
-                event: HttpEvent | Passed = await channel.next_event(self._incoming, self._look)
+                event: HttpEvent | Passed = await channel.next_event(self._requests, self._look)
             else:
                 event = await self._relay.next_event(self._look)
         except TimeoutError:
-            if self._is_leaving or self._progress.phase is Phase.IDLE:
+            if self._is_leaving or self._requests.phase is Phase.IDLE:
                 return None
-            raise self._reading.too_slow() from None
+            raise self._requests.too_slow() from None
         finally:
             self._is_waiting = False
         if isinstance(event, Passed):
@@ -252,7 +250,7 @@ class Link:
         if isinstance(event, ConnectionClosed) or self._is_leaving:
             return None
         head = cast("RequestHead", event)  # the first event of a request
-        self._progress.request_count += 1
+        self._requests.request_count += 1
         self._recording.begin(head)
         return head
 
@@ -368,7 +366,7 @@ class Link:
     def begins(self, request: PlainRequest) -> None:
         """Report that a request is passed on."""
         self._is_waiting = False
-        self._progress.request_count += 1
+        self._requests.request_count += 1
         if self._is_observed:
             self._recording.begin(request.known.head)
             self._recording.asks()

@@ -8,56 +8,46 @@ last request until the garbage collector comes.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import numpy as np
 
-from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
-from streamcodec.engine.events import WindowReceived
+from streamcodec.engine.errors import MessageError
+from streamcodec.engine.events import NeedData, NeedTurn, WindowReceived
+from streamcodec.engine.limits import Limits
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Passed
 from streamcodec.guard.rules.crossing import Crossing
-from streamcodec.http.connection import State
 from streamcodec.http.heads.messages import HttpEvent
-from streamcodec.http.server import ServerConnection
-from streamcodec.runtime.timeouts import Phase, ReadTimeout
+from streamcodec.runtime.timeouts import ReadTimeout
+from streamcodec.server.connection.source import RequestSource
 
 
-class Progress:
-    """What `ReadTimeout` looks at.
+class ClientRequests(RequestSource):
+    """The requests of one client.
 
     Attributes:
         crossing: the current request, from its head to its end.
-        request_count: requests whose head has come.
-        has_lost: never: there is no memory that others could wait for.
     """
 
-    has_lost: Final = False
-
-    def __init__(self, connection: ServerConnection) -> None:
+    def __init__(self, limits: Limits) -> None:
         """Begin before the first request of a connection."""
-        self._connection = connection
+        super().__init__(limits)
         self.crossing: Crossing | Passed | None = None
-        self.request_count: int = 0
 
     @property
-    def phase(self) -> Phase:
-        """How much of the current request has come."""
-        incoming = self._connection.incoming
-        if incoming.state is State.HEAD:
-            return Phase.HEAD if incoming.has_input else Phase.IDLE
-        return Phase.BODY if self.crossing is None or self.crossing.has_header else Phase.HEADER
+    def has_header(self) -> bool:
+        """Whether tensors are awaited, or anything else that has no time limit of its own."""
+        return self.crossing is None or self.crossing.has_header
 
-    @property
-    def received(self) -> int:
-        """Bytes that have come."""
-        return self._connection.incoming.received
+    def next_event(self) -> HttpEvent | NeedData | NeedTurn:
+        """Return the next event of the connection.
 
-    @property
-    def has_work(self) -> bool:
-        """Whether what has come waits to be worked on."""
-        return self._connection.incoming.has_work
+        Raises:
+            RemoteProtocolError: the request is refused.
+        """
+        return self.connection.next_event()
 
 
 class Reading:
@@ -67,9 +57,9 @@ class Reading:
         failure: the client's, if it has ended the current request: its body breaks a rule, or it has left.
     """
 
-    def __init__(self, connection: ServerConnection, patience: ReadTimeout) -> None:
-        """Read from a connection; patience says how long it waits."""
-        self._connection = connection
+    def __init__(self, requests: ClientRequests, patience: ReadTimeout) -> None:
+        """Read the bodies of these requests; patience says how long it waits."""
+        self._requests = requests
         self._patience = patience
         self.failure: OSError | MessageError | None = None
 
@@ -83,9 +73,9 @@ class Reading:
         self._patience.resume()
         wait = channel.next_piece if is_piece else channel.next_event
         try:
-            return await wait(self._connection, self._patience.look)
+            return await wait(self._requests.connection, self._patience.look)
         except TimeoutError:
-            raise self.too_slow() from None
+            raise self._requests.too_slow() from None
         finally:
             self._patience.pause(anyio.current_time())
 
@@ -105,10 +95,3 @@ class Reading:
         except (OSError, MessageError) as error:
             self.failure = error
             raise
-
-    def too_slow(self) -> RemoteProtocolError:
-        """Give the connection up, and return the error for a request that comes too slowly."""
-        msg = "the request comes too slowly"
-        error = RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
-        self._connection.give_up(error)
-        return error

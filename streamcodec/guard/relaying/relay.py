@@ -25,13 +25,15 @@ from typing import Any, Final, cast
 
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import NEED_DATA
+from streamcodec.guard.reading import ClientRequests
 from streamcodec.guard.relaying.answers import PlainAnswer
 from streamcodec.guard.relaying.arrived import PieceChannel
-from streamcodec.guard.relaying.passing import Incoming, Passage, Passed
+from streamcodec.guard.relaying.passing import Passage, Passed
 from streamcodec.guard.relaying.pump import PUMP_BYTES, Pump, Readiness
 from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, PlainRequest
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Held, Upstream
+from streamcodec.http.connection import State
 from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.runtime.timeouts import Look, first_timeout
@@ -61,7 +63,9 @@ def can_relay(channel: PieceChannel, upstream: Upstream) -> bool:
 class Relay:
     """Passes plain requests of one connection on, while its task waits."""
 
-    def __init__(self, channel: PieceChannel, client: str, source: Incoming, passage: Passage, shared: Shared) -> None:
+    def __init__(
+        self, channel: PieceChannel, client: str, source: ClientRequests, passage: Passage, shared: Shared
+    ) -> None:
         """Prepare; see `can_relay`.
 
         Args:
@@ -139,7 +143,8 @@ class Relay:
     async def _left_to_task(self, look: Look) -> HttpEvent | Passed:
         """Wait for what is left to the task."""
         self._event = self._failure = None
-        self._is_fresh = self._source.is_fresh
+        incoming = self._source.connection.incoming
+        self._is_fresh = incoming.state is State.HEAD and not incoming.kept  # it has nothing of the next request
         self._from_client.start(self._socket)
         while self._event is None:
             seconds = look(self._loop.time()) if self._request is None else self._seconds
@@ -160,7 +165,10 @@ class Relay:
         """Give the connection the bytes that have come, and return its event, if there is one."""
         data, self._data, self._coming = self._data, b"", None
         self._is_fresh = False
-        self._source.take(data)
+        if data:
+            self._source.connection.feed(data)
+        else:  # the end of the input
+            self._source.receive_eof()
         return _event_of(self._source)
 
     # What the event loop calls
@@ -380,6 +388,6 @@ class Relay:
         self._upstream.release(held)
 
 
-def _event_of(source: Incoming) -> HttpEvent | None:
+def _event_of(source: ClientRequests) -> HttpEvent | None:
     event = source.next_event()
     return None if event is NEED_DATA else cast("HttpEvent", event)  # between two requests, there are no turns

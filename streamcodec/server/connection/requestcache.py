@@ -24,7 +24,7 @@ from typing import Final
 from streamcodec.engine.cache import Cache, Repeated
 from streamcodec.engine.compression.inflate import inflate_short
 from streamcodec.engine.errors import MessageError
-from streamcodec.http.connection import Incoming, State
+from streamcodec.http.connection import Incoming
 from streamcodec.http.heads.messages import Fields, RequestHead
 from streamcodec.http.heads.plain import (
     ACCEPTED,
@@ -41,12 +41,11 @@ from streamcodec.http.heads.plain import (
     match_plain_head,
 )
 from streamcodec.http.scratch import LONG_SCRATCH_BYTES, SCRATCH_BYTES
-from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.models.pace import run_at_once
 from streamcodec.runtime.observation import Observation
 from streamcodec.service import Reply, ResolvedHead, Service
 from streamcodec.service.request.plan import Plan, Recipe, Recipes
-from streamcodec.service.routes import UPLOADS, URGENT_BYTES, begins_health_check
+from streamcodec.service.routes import UPLOADS
 
 _MAX_HEAD_BYTES: Final = 2 << 10
 """Longer heads go the ordinary way."""
@@ -70,7 +69,6 @@ _METHODS: Final = {b"GET", b"POST"}
 
 _Form = tuple[bytes | None, ...]
 
-_HEAD_STATE: Final = State.HEAD
 _NO_FIELDS: Final = Fields(())
 
 
@@ -314,10 +312,3 @@ def _whole_body(recognized: Recognized, incoming: Incoming) -> tuple[memoryview,
         return body, size
     inflated = inflate_short(body) if recipe is None or recipe.resolved.is_inline(len(body)) else None
     return None if inflated is None else (memoryview(inflated), size)
-
-
-def is_urgent(connection: ServerConnection) -> bool:
-    """Return whether a health check comes on a connection, or is answered, before others have their turn."""
-    if connection.incoming.state is _HEAD_STATE:
-        return begins_health_check(connection.incoming.begun(URGENT_BYTES))
-    return connection.is_urgent

@@ -22,16 +22,15 @@ from streamcodec.engine.message import Part
 from streamcodec.http.bodies.known import KnownBody
 from streamcodec.http.connection import State
 from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead
-from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.responses import Response, start_line
-from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.models.pace import run_inline
 from streamcodec.runtime.observation import Observation, Observe
 from streamcodec.runtime.timeouts import Phase
 from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.dates import Dates
-from streamcodec.server.connection.requestcache import Recognized, RequestCache, is_urgent
+from streamcodec.server.connection.requestcache import Recognized, RequestCache
+from streamcodec.server.connection.source import RequestSource
 from streamcodec.service import Inference, Reply, ResolvedHead, Service, unavailable_reply
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.memory.lane import SharedMemory
@@ -61,8 +60,6 @@ _HEAD: Final = State.HEAD
 _IDLE: Final = Phase.IDLE
 """To look up a member of an enum takes as long as three calls, and every request needs these."""
 
-_PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
-
 
 class Step(Enum):
     """What a driver does next."""
@@ -77,14 +74,12 @@ class Step(Enum):
     """Close the connection."""
 
 
-class Session:
+class Session(RequestSource):
     """One connection, from its first request to its last.
 
     Attributes:
-        connection: reads requests and writes answers.
         outgoing: the parts to send, after `Step.SEND`.
         reservation: the memory of the current request.
-        request_count: requests whose head has come.
         is_small: after `answer_at_once`, whether `outgoing` is complete, and small enough to be joined.
         is_called: whether the current request waits for its batch, and no task for it.
         entered: a request that waits for its batch and has not begun, because its bytes are still where they came; None
@@ -110,6 +105,7 @@ class Session:
             dates: give the `Date` of responses.
             observe: begins the observation of a request, if there are observers.
         """
+        super().__init__(service.limits)
         self._service = service
         self._express = express
         self._admission = admission
@@ -123,16 +119,9 @@ class Session:
         self._exchange = Exchange(service, Reservation(admission.budget), admission.uploads)
         self.reservation: Reservation = self._exchange.reservation
         self.observation: Observation | None = None
-        self.request_count: int = 0
-        self.connection: ServerConnection = ServerConnection(service.limits, paced=True)
         self._exchange.arrival = self.connection.incoming
         self.outgoing: list[Part] = []
         self.is_small: bool = False
-        self.get_buffer: GetBuffer = self.connection.get_buffer
-        self.get_buffers: GetBuffers = self.connection.get_buffers
-        self.buffer_updated: BufferUpdated = self.connection.buffer_updated
-        self.receive_eof: Callable[[], None] = self.connection.receive_eof
-        self.work: Callable[[], bool] = self.connection.work
 
     def share(self, memory: SharedMemory | None) -> SharedMemory | None:
         """Let requests have their tensors in this memory from now on; None to end that. Return the memory before."""
@@ -173,27 +162,9 @@ class Session:
         return incoming.state is State.HEAD and bool(incoming.begun(1))
 
     @property
-    def is_urgent(self) -> bool:
-        """Whether a health check comes or is answered, before others have their turn."""
-        return is_urgent(self.connection)
-
-    @property
-    def is_light(self) -> bool:
-        """Whether the next event takes no time, so that the end of a connection does not wait behind others' work."""
-        return self.connection.incoming.is_light
-
-    @property
-    def phase(self) -> Phase:
-        """How much of the current request has been received."""
-        incoming = self.connection.incoming
-        if incoming.state is _HEAD:
-            return Phase.HEAD if incoming.has_input else _IDLE
-        return Phase.BODY if self._exchange.has_header else Phase.HEADER
-
-    @property
-    def has_work(self) -> bool:
-        """Whether received bytes wait to be worked on, so that the server does not wait for the client."""
-        return self.connection.incoming.has_work
+    def has_header(self) -> bool:
+        """Whether only tensors are awaited, or the rest of a body that is not needed."""
+        return self._exchange.has_header
 
     @property
     def has_lost(self) -> bool:
@@ -204,11 +175,6 @@ class Session:
     def speaks_tls(self) -> bool:
         """Whether the client has begun with TLS, which is refused like anything that is not HTTP."""
         return self.request_count == 0 and self.connection.incoming.begun(1) == _HANDSHAKE
-
-    @property
-    def received(self) -> int:
-        """Bytes that have come."""
-        return self.connection.incoming.received
 
     @property
     def lacks_the_rest(self) -> bool:
@@ -284,11 +250,6 @@ class Session:
         self.connection.incoming.skip(recognized.size)
         self._answered(reply, recognized)
         return self.is_small
-
-    @property
-    def inflates(self) -> bool:
-        """Whether many compressed bytes wait; see `Incoming.inflates`."""
-        return self.connection.inflates
 
     def next_event(self) -> Step | NeedData | NeedTurn:
         """Go on as far as possible without waiting, and return the next step of the driver.
@@ -454,14 +415,6 @@ class Session:
         msg = "the connection ended before the whole request had come"
         self.connection.give_up(error := RemoteProtocolError(msg, code=ErrorCode.TRUNCATED))
         return self._refuse(error)
-
-    def too_slow(self) -> RemoteProtocolError:
-        """Return the error for a request that arrives too slowly; the connection can bring no other request."""
-        part = _PARTS[self.phase]
-        msg = f"the {part} of the request comes too slowly"
-        error = RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
-        self.connection.give_up(error)
-        return error
 
     def lost(self) -> RemoteProtocolError:
         """Return the error for a request whose connection has broken."""
