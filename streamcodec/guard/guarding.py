@@ -173,7 +173,7 @@ class Guard:
 
     async def _serve(self, sock: socket.socket, link: Link) -> None:
         secured: Socket = await self._listening.secure(sock, link) or sock
-        with closing(PieceChannel(secured, link.taking)) as channel:
+        with closing(PieceChannel(secured, link.waits.taking)) as channel:
             await link.serve(channel)
 
 

@@ -13,9 +13,7 @@ moment the server behind has less than the declared length: the last byte is kep
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable
-from contextlib import suppress
 from functools import partial
 from typing import cast
 
@@ -43,9 +41,8 @@ from streamcodec.http.connection import State
 from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.runtime.observation import Observe
-from streamcodec.runtime.timeouts import Phase, ReadTimeout, WriteTimeout
-from streamcodec.server.connection.lingering import UnreadRest
-from streamcodec.server.connection.preparing import Preparing
+from streamcodec.runtime.timeouts import Phase
+from streamcodec.server.connection.waits import ClientWaits
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.replies import Reply, sendable
 from streamcodec.service.routes import Resource
@@ -58,8 +55,7 @@ class Link:
 
     Attributes:
         reservation: of the memory of its current request, if that is more than the buffers of every link.
-        taking: says how long its channel waits for the client to read.
-        preparing: bounds what comes before the first request.
+        waits: how long it waits for the client.
     """
 
     def __init__(self, shared: Shared, client: str, observe: Observe | None = None) -> None:
@@ -77,17 +73,12 @@ class Link:
         self._is_observed = observe is not None
         self._recording = Recording(observe, self._connection.incoming)
         self._has_begun_answer = False
-        self._is_waiting = True
-        self._is_leaving = False
-        self._lingering: anyio.CancelScope | None = None
         self._channel: PieceChannel | None = None
         self._relay: Relay | None = None
         self.reservation: Reservation = Reservation(shared.admission.budget)
         self._has_room = partial(_has_room, self.reservation)
-        self.taking: WriteTimeout = WriteTimeout(shared.options)
-        self.preparing: Preparing = Preparing()
-        self._patience = ReadTimeout(shared.options, self._requests)
-        self._reading = Reading(self._requests, self._patience)
+        self.waits: ClientWaits = ClientWaits(shared.options, self._requests)
+        self._reading = Reading(self._requests, self.waits.reading)
 
     @property
     def request_count(self) -> int:
@@ -97,21 +88,11 @@ class Link:
     @property
     def is_idle(self) -> bool:
         """Whether no request is lost if the connection is closed."""
-        return self._is_waiting and self._requests.crossing is None
-
-    def stop(self) -> None:
-        """Wait only a moment for another request."""
-        self.preparing.stop()
-        self._patience.hurry()
-        self._look_again()
+        return self.waits.is_waiting and self._requests.crossing is None
 
     def leave(self) -> None:
         """Close the connection, which is idle, because others need its place."""
-        self._is_leaving = True
-        if self._lingering is not None:  # it may wait for a turn, behind others who do the same
-            self._lingering.cancel()
-        self.preparing.leave()
-        self._look_again()
+        self.waits.leave()
 
     async def serve(self, channel: PieceChannel) -> None:
         """Serve until the client or the guard ends the connection. The channel stays open.
@@ -119,36 +100,30 @@ class Link:
         Raises:
             OSError: the client has left, or does not read; or an answer has broken off.
         """
-        self._channel = channel
+        self._channel = self.waits.waiting = channel
         if can_relay(channel, self._shared.upstream):
-            self._relay = Relay(channel, self._client, self._requests, self, self._shared)
+            self._relay = self.waits.waiting = Relay(channel, self._client, self._requests, self, self._shared)
         try:
             while await self._serve_one(channel):
                 pass
-            if self._connection.has_unread_body and not self._is_leaving:
-                await self._linger(channel)
+            self._close_relay()
+            if self._connection.has_unread_body and not self.waits.is_leaving:
+                self.waits.waiting = channel
+                await self.waits.linger(channel)
         finally:
             self._close_relay()
-            self._channel = None
+            self._channel = self.waits.waiting = None
 
     def _close_relay(self) -> None:
         relay, self._relay = self._relay, None
         if relay is not None:
             relay.close()
 
-    async def _linger(self, channel: PieceChannel) -> None:
-        """Let the client read its answer, although it is still sending, unless others need the place."""
-        self._close_relay()
-        channel.end()
-        self._is_waiting = True
-        with suppress(TimeoutError), anyio.move_on_after(self._shared.options.linger_timeout) as self._lingering:
-            await channel.next_event(UnreadRest(), self._look_at_rest)
-
     async def _serve_one(self, channel: PieceChannel) -> bool:
         """Serve a request; return whether there may be another."""
         try:
             reply = await self._attempt(channel)
-            self._is_waiting = False
+            self.waits.is_waiting = False
             if reply is not None:
                 await self._reply(channel, reply)
         except BaseException as error:
@@ -166,9 +141,9 @@ class Link:
         self._has_begun_answer = False
         if self._is_observed:
             self._recording.end(given)
-        self.taking.has_all()
+        self.waits.taking.has_all()
         self._shared.admission.used(self)
-        return not self._is_leaving and self._connection.incoming.state is not State.CLOSED
+        return not self.waits.is_leaving and self._connection.incoming.state is not State.CLOSED
 
     async def _reply(self, channel: PieceChannel, reply: Reply) -> None:
         """Send an answer of the guard's own."""
@@ -232,22 +207,22 @@ class Link:
 
     async def _next_head(self, channel: PieceChannel) -> RequestHead | Passed | None:
         """Wait for a request; None if there is no other."""
-        self._is_waiting = True
-        self._patience.resume()
+        self.waits.is_waiting = True
+        self.waits.reading.resume()
         try:
             if self._relay is None:
-                event: HttpEvent | Passed = await channel.next_event(self._requests, self._look)
+                event: HttpEvent | Passed = await channel.next_event(self._requests, self.waits.look)
             else:
-                event = await self._relay.next_event(self._look)
+                event = await self._relay.next_event(self.waits.look)
         except TimeoutError:
-            if self._is_leaving or self._requests.phase is Phase.IDLE:
+            if self.waits.is_leaving or self._requests.phase is Phase.IDLE:
                 return None
             raise self._requests.too_slow() from None
         finally:
-            self._is_waiting = False
+            self.waits.is_waiting = False
         if isinstance(event, Passed):
             return event
-        if isinstance(event, ConnectionClosed) or self._is_leaving:
+        if isinstance(event, ConnectionClosed) or self.waits.is_leaving:
             return None
         head = cast("RequestHead", event)  # the first event of a request
         self._requests.request_count += 1
@@ -353,7 +328,7 @@ class Link:
 
     def may_begin(self) -> bool:
         """Whether a request may be passed on now, and another one after it."""
-        return not self._is_leaving and self._shared.admission.keeps_another(self)
+        return not self.waits.is_leaving and self._shared.admission.keeps_another(self)
 
     def may_go_on(self) -> bool:
         """Whether another request may follow the current one."""
@@ -365,7 +340,7 @@ class Link:
 
     def begins(self, request: PlainRequest) -> None:
         """Report that a request is passed on."""
-        self._is_waiting = False
+        self.waits.is_waiting = False
         self._requests.request_count += 1
         if self._is_observed:
             self._recording.begin(request.known.head)
@@ -384,21 +359,7 @@ class Link:
         if self.reservation.nbytes:
             self.reservation.release()
         self._ends(cast("PieceChannel", self._channel).given)
-        self._is_waiting = True
-
-    def _look(self, now: float) -> float:
-        if self._is_leaving:
-            raise TimeoutError
-        return self._patience.look(now)
-
-    def _look_at_rest(self, _: float) -> float:
-        if self._is_leaving:
-            raise TimeoutError
-        return math.inf
-
-    def _look_again(self) -> None:
-        if self._channel is not None and self._is_waiting:
-            (self._relay or self._channel).look_again()
+        self.waits.is_waiting = True
 
 
 def _has_room(reservation: Reservation, nbytes: int) -> bool:

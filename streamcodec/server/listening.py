@@ -35,7 +35,7 @@ from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.dates import Dates
 from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.connection.lingering import Refusals
-from streamcodec.server.connection.preparing import Preparing
+from streamcodec.server.connection.waits import ClientWaits
 from streamcodec.server.sockets.accepting import accept_connections, accept_waiting
 from streamcodec.server.sockets.securing import Complaints, HandshakeError, PlainHttpError, Securing
 from streamcodec.service import Reply, error_reply, unavailable_reply
@@ -51,12 +51,9 @@ class Peer(Protocol):
     """Serves one connection."""
 
     @property
-    def preparing(self) -> Preparing:
-        """Bounds what comes before its first request."""
+    def waits(self) -> ClientWaits:
+        """Its waits for the client."""
         ...
-
-    def stop(self) -> None:
-        """Wait only a moment for another request."""
 
 
 PeerT = TypeVar("PeerT", bound=Peer)
@@ -127,10 +124,10 @@ class Listening(Generic[PeerT]):
             HandshakeError: the handshake has failed.
             OSError: the client has gone, or is too slow, or the connection has to end.
         """
-        securing, preparing = self._securing, peer.preparing
+        securing, waits = self._securing, peer.waits
         if securing is None:
             return None
-        return await preparing.wait(partial(securing.secure, sock, client_of(sock), preparing.begun))
+        return await waits.prepare(partial(securing.secure, sock, client_of(sock), waits.begun))
 
     async def serve(self, listener: socket.socket, watchers: Tasks) -> None:
         """Accept and serve connections until `stop` is called and the current requests have ended.
@@ -195,7 +192,7 @@ class Listening(Generic[PeerT]):
         """Serve only those who have connected by now, and have them leave after their next request."""
         self._is_closing = True
         for peer in self.peers:
-            peer.stop()
+            peer.waits.stop()
         if self._accepting is not None:
             self._accepting.cancel()
 
@@ -229,7 +226,7 @@ class Listening(Generic[PeerT]):
         try:
             self.peers.add(peer)
             if self._is_closing:
-                peer.stop()
+                peer.waits.stop()
             await self._serve(sock, peer)
         except (OSError, MessageError) as error:  # the client has left, does not read, or broke a rule while answered
             failure = error

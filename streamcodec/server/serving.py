@@ -195,7 +195,7 @@ class Server:
     async def _open_channel(self, sock: socket.socket, driver: Driver) -> Channel:
         outbox, most = self._outbox, self._options.max_pipelined_bytes
         if self._lanes is not None and sock.family == AF_UNIX:
-            driver.session.share(await driver.preparing.wait(partial(self._lanes.open, sock)))
+            driver.session.share(await driver.waits.prepare(partial(self._lanes.open, sock)))
         secured = await self._listening.secure(sock, driver)
         if secured is None:
             return await _open_plain_channel(sock, driver, outbox, most)
@@ -238,10 +238,10 @@ async def _open_plain_channel(
 ) -> Channel:
     """Choose the fastest channel for the current event loop."""
     if outbox is None:
-        return SocketChannel(sock, driver.taking)
+        return SocketChannel(sock, driver.waits.taking)
     loop = asyncio.get_running_loop()
     _, channel = await loop.connect_accepted_socket(
-        lambda: ProtocolChannel(driver.session, driver.taking, outbox, max_pipelined_bytes, driver), sock
+        lambda: ProtocolChannel(driver.session, driver.waits.taking, outbox, max_pipelined_bytes, driver), sock
     )
     return channel
 
@@ -249,7 +249,7 @@ async def _open_plain_channel(
 def _open_tls_channel(sock: TlsSocket, driver: Driver, outbox: Outbox | None, max_pipelined_bytes: int) -> Channel:
     """Do the same after the handshake of TLS."""
     if outbox is None:
-        return SocketChannel(sock, driver.taking)
-    channel = ProtocolChannel(driver.session, driver.taking, outbox, max_pipelined_bytes, driver)
+        return SocketChannel(sock, driver.waits.taking)
+    channel = ProtocolChannel(driver.session, driver.waits.taking, outbox, max_pipelined_bytes, driver)
     TlsTransport(sock, channel)
     return channel

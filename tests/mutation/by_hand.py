@@ -73,7 +73,7 @@ MUTANTS: Final = (
     Mutant(
         "driver: never lingers",
         "server/connection/driver.py",
-        "await self._linger(channel)",
+        "await waits.linger(channel)",
         "pass",
         "server/memory/test_limits.py",
     ),

@@ -6,11 +6,9 @@ waiting and time, and knows nothing of the protocol.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final
 
 import anyio
 
@@ -20,20 +18,14 @@ from streamcodec.runtime.models.calls import Caller
 from streamcodec.runtime.models.workers import Workers
 from streamcodec.runtime.observation import BODY, MODEL
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.timeouts import ReadTimeout, WriteTimeout
 from streamcodec.server.connection.channels import Channel
 from streamcodec.server.connection.disconnects import DisconnectWatcher
-from streamcodec.server.connection.lingering import UnreadRest
-from streamcodec.server.connection.preparing import Preparing
 from streamcodec.server.connection.session import Session, Step
+from streamcodec.server.connection.waits import ClientWaits
 from streamcodec.service import Reply, ResolvedHead
 from streamcodec.service.observing import RequestRecord
 from streamcodec.service.request.plan import Plan
 from streamcodec.transports.sockets.vectors import Parts
-
-_LAST_LOOK_SECONDS: Final = 0.01
-"""For one more turn of the event loop before a connection is closed because the server stops. A loop that was held up
-finds its timers due before it looks for bytes, and a request may be there."""
 
 
 class Driver:
@@ -41,8 +33,7 @@ class Driver:
 
     Attributes:
         session: says what to do next.
-        taking: says how long its channel waits for the client to read.
-        preparing: bounds what comes before the first request.
+        waits: how long it waits for the client.
     """
 
     def __init__(
@@ -53,21 +44,18 @@ class Driver:
         self.session = session
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
-        self._patience = ReadTimeout(options, session)
         session.on_give_way(self._give_way)
-        self.taking: WriteTimeout = WriteTimeout(options)
-        self.preparing: Preparing = Preparing()
         self._channel: Channel | None = None
-        self._is_waiting = True
-        self._is_stopping = False
-        self._is_leaving = False
-        self._lingering: anyio.CancelScope | None = None
-        self._has_looked_again = False
+        self.waits: ClientWaits = ClientWaits(options, session)
 
     @property
     def is_idle(self) -> bool:
         """Whether it waits for another request, or for the rest of one that has been answered, or has not begun."""
-        return self._is_waiting and self.session.is_spare
+        return self.waits.is_waiting and self.session.is_spare
+
+    def leave(self) -> None:
+        """Close the connection, which is idle, because others need its place."""
+        self.waits.leave()
 
     async def serve(self, channel: Channel) -> None:
         """Serve until the client or the server ends the connection. The channel stays open.
@@ -77,8 +65,9 @@ class Driver:
             RemoteProtocolError: the request breaks a rule while rows of the answer are made from it.
             RuntimeError: the model fails in the middle of its answer.
         """
-        session, self._channel = self.session, channel
-        while (step := await self._next_step(channel)) is not Step.CLOSE:
+        session, waits = self.session, self.waits
+        self._channel = waits.waiting = channel
+        while not waits.is_leaving and (step := await self._next_step(channel)) is not Step.CLOSE:
             if step is Step.WAIT and await self._has_memory(channel):
                 continue
             if step is Step.CALL and session.inference is not None:
@@ -94,32 +83,16 @@ class Driver:
             session.has_sent()
             self._caller.end()
             if not session.has_another:
-                self.taking.has_all()
-        with anyio.fail_after(0.0 if self._is_leaving else None):
+                waits.taking.has_all()
+        with anyio.fail_after(0.0 if waits.is_leaving else None):
             await channel.flush()
-        if session.connection.has_unread_body and not self._is_leaving:
-            channel.end()
-            await self._linger(channel)
+        if session.connection.has_unread_body and not waits.is_leaving:
+            await waits.linger(channel)
 
     def close(self) -> None:
         """Give back its share of the threads, and drop the channel, which refers to this object."""
-        self._channel = None
+        self._channel = self.waits.waiting = None
         self._caller.end()
-
-    def stop(self) -> None:
-        """Wait only a moment for another request."""
-        self._is_stopping = True
-        self.preparing.stop()
-        self._patience.hurry()
-        self._look_again()
-
-    def leave(self) -> None:
-        """Stop waiting and close the connection, because others need its place."""
-        self._is_leaving = True
-        if self._lingering is not None:  # it may wait for a turn, behind others who do the same
-            self._lingering.cancel()
-        self.preparing.leave()
-        self._look_again()
 
     def _give_way(self) -> None:
         """Take what has come of an upload, and end: another connection goes on with it, and no byte may follow."""
@@ -129,13 +102,6 @@ class Driver:
                 self._channel.take_arrived(connection)
         connection.drop_body()
         self.leave()
-
-    def _is_over(self) -> bool:
-        return self._is_leaving
-
-    def _look_again(self) -> None:
-        if self._channel is not None and self._is_waiting:
-            self._channel.look_again()
 
     def begin_call(self, done: Callable[[], None]) -> bool:
         """Put the request of the session into a batch, if its model has any; see `Caller.begin`."""
@@ -164,33 +130,16 @@ class Driver:
         return self._caller.finish_whole(resolved, plan)
 
     async def _next_step(self, channel: Channel) -> Step:
-        if self._is_leaving:
-            return Step.CLOSE
-        self._is_waiting = True
-        self._patience.resume()
+        session, waits = self.session, self.waits
+        waits.is_waiting = True
+        waits.reading.resume()
         try:
-            step = await channel.next_event(self.session, self._look)
+            step = await channel.next_event(session, waits.look)
         except TimeoutError:
-            return Step.CLOSE if self._is_over() else self.session.give_up()
+            step = Step.CLOSE if waits.is_leaving else session.give_up()
         finally:
-            self._is_waiting = False
-        return Step.CLOSE if self._is_over() else step
-
-    def _look(self, now: float) -> float:
-        if self._is_leaving:
-            raise TimeoutError
-        try:
-            return self._patience.look(now)
-        except TimeoutError:
-            if self._is_stopping and not self._has_looked_again:
-                self._has_looked_again = True
-                return _LAST_LOOK_SECONDS
-            raise
-
-    def _look_at_rest(self, _: float) -> float:
-        if self._is_leaving:
-            raise TimeoutError
-        return math.inf
+            waits.is_waiting = False
+        return Step.CLOSE if waits.is_leaving else step
 
     async def _has_memory(self, channel: Channel) -> bool:
         """Wait for the memory that the request has asked for; return whether it has come. If not, it is refused."""
@@ -215,26 +164,21 @@ class Driver:
         Raises:
             RemoteProtocolError: the request breaks a rule, arrives too slowly, or its connection is lost.
         """
-        self._patience.resume()
+        reading = self.waits.reading
+        reading.resume()
         observation = self.session.observation
         if observation is not None:
             observation.enter(BODY)
         try:
-            return await channel.next_event(self.session.connection, self._patience.look)
+            return await channel.next_event(self.session.connection, reading.look)
         except TimeoutError:
             raise self.session.too_slow() from None
         except OSError:  # the model, which waits, has not failed
             raise self.session.lost() from None
         finally:
-            self._patience.pause(anyio.current_time())
+            reading.pause(anyio.current_time())
             if observation is not None:
                 observation.enter(MODEL)
-
-    async def _linger(self, channel: Channel) -> None:
-        """Let the client read the response before the connection is closed, although it is still sending."""
-        self._is_waiting = True
-        with suppress(TimeoutError), anyio.move_on_after(self._options.linger_timeout) as self._lingering:
-            await channel.next_event(UnreadRest(), self._look_at_rest)
 
 
 async def _counted(channel: Channel, parts: Parts, record: RequestRecord) -> None:
