@@ -14,6 +14,7 @@ moment the server behind has less than the declared length: the last byte is kep
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import aclosing
 from functools import partial
 from typing import cast
 
@@ -23,8 +24,7 @@ from streamcodec.engine.errors import MessageError
 from streamcodec.engine.memory.placement import zeros
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
-from streamcodec.guard.answering import pass_back
-from streamcodec.guard.pieces import PIECE_BYTES
+from streamcodec.guard.pieces import PIECE_BYTES, Pieces
 from streamcodec.guard.reading import ClientRequests, Reading
 from streamcodec.guard.recording import Recording
 from streamcodec.guard.relaying.arrived import PieceChannel
@@ -37,6 +37,7 @@ from streamcodec.guard.rules.gate import Permit, is_health_check
 from streamcodec.guard.rules.refusing import no_answer, no_place, refusal, told
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Held
+from streamcodec.http.bodies.chunks import Chunks
 from streamcodec.http.connection import State
 from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 from streamcodec.http.scratch import SCRATCH_BYTES
@@ -282,30 +283,39 @@ class Link:
     async def _answer(
         self, channel: PieceChannel, held: Held, duplex: AsyncDuplex[HttpEvent], passed: Passed | None = None
     ) -> None:
-        """Send the answer of the server behind, while it comes; or its rest, if a relay has begun."""
+        """Send the answer of the server behind, while it comes; or its rest, if a relay has begun.
+
+        A short one is sent when all of it has come, so that there can be another answer if it breaks off.
+        """
         connection, http = self._connection, held.connection.http
         http.is_urgent = connection.is_urgent
+        begun = None if passed is None or passed.answer is None else passed
         coming: Awaitable[HttpEvent] = duplex.next_event()  # the head is the first event
-        if passed is None or passed.answer is None:
-            coming = self._while_client_waits(channel, coming)
-        answer = cast("ResponseHead", await coming)
+        answer = cast("ResponseHead", await (coming if begun else self._while_client_waits(channel, coming)))
         held.is_last = has_wrong_length(answer)
-        await pass_back(
-            channel,
-            held,
-            duplex,
-            answer,
-            passed,
-            piece_bytes=PIECE_BYTES if self._has_room(2 * PIECE_BYTES) else SCRATCH_BYTES,
-            limits=self._shared.limits,
-            client=connection,
-            begin=partial(self._begin_response, answer),
+        length = answer.content_length
+        left = length if begun is None else begun.answer_left
+        http.incoming.read_body(
+            Pieces(left, piece_bytes=PIECE_BYTES if self._has_room(2 * PIECE_BYTES) else SCRATCH_BYTES),
+            content_length=left,
+            chunks=Chunks(self._shared.limits) if length is None and answer.fields.is_chunked else None,
+            is_prompt=length is None,  # it may be a stream of events, and the client waits for each of them
         )
-
-    def _begin_response(self, answer: ResponseHead) -> bytes:
-        """Return the head for the client, which is sent now."""
-        self.answers(answer.status)
-        return self._connection.begin_response(answer.status, response_fields(answer, is_last=not self.may_go_on()))
+        is_short = begun is None and length is not None and length <= SCRATCH_BYTES
+        async with aclosing(held.pieces(duplex)) as pieces:
+            whole = [bytes(piece) async for piece in pieces] if is_short else []
+            self.answers(answer.status)
+            fields = response_fields(answer, is_last=not self.may_go_on())
+            unsent: list[bytes | memoryview] = [connection.begin_response(answer.status, fields)]
+            for piece in whole:
+                unsent += connection.response_piece(piece)
+            if begun is not None:
+                connection.response_piece(zeros((length or 0) - begun.answer_left))  # this much the relay has taken
+                unsent = [*begun.answer_unsent]
+            async for view in pieces:
+                await channel.send_buffers([*unsent, *connection.response_piece(view)])
+                unsent = []
+        await channel.send_buffers(unsent)
 
     async def _while_client_waits(self, channel: PieceChannel, answer: Awaitable[HttpEvent]) -> HttpEvent:
         """Wait for an answer, and look from time to time whether the client still waits for it.

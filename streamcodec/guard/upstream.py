@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import cast
 
@@ -26,6 +25,7 @@ from streamcodec.client.connections.address import Address
 from streamcodec.client.connections.connection import Connection
 from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.events import EndOfMessage, WindowReceived
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
 from streamcodec.guard.relaying.arrived import next_arrived
@@ -49,7 +49,6 @@ class Upstream:
         timeout: Timeout,
         max_connections: int,
         limits: Limits,
-        verify: bool | str | Path = True,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """Prepare; nothing is sent yet.
@@ -59,7 +58,6 @@ class Upstream:
             timeout: of each request; `read` is for the answer to begin, and to go on.
             max_connections: at one time; further requests wait for `timeout.pool`.
             limits: bound the heads of answers.
-            verify: as for `Client`.
             ssl_context: as for `Client`.
 
         Raises:
@@ -69,7 +67,7 @@ class Upstream:
             url,
             headers=None,
             auth=None,
-            verify=verify,
+            verify=True,
             ssl_context=ssl_context,
             timeout=timeout,
             total_timeout=None,
@@ -157,13 +155,21 @@ class Held:
         """The socket, which is without TLS."""
         return cast("socket.socket", self.connection.socket)
 
-    async def next_piece(self, duplex: AsyncDuplex[HttpEvent]) -> HttpEvent:
-        """Return the next event of the body of an answer; the errors are those of `AsyncDuplex.next_event`."""
-        sock = self.connection.socket
-        if duplex.is_sent and not isinstance(sock, TlsSocket):
-            wait = partial(aio.ProgressLimit(self._timeout.read).wait, anyio.wait_readable, sock)
-            return await next_arrived(sock, self.connection.http, wait)
-        return await duplex.next_event()
+    async def pieces(self, duplex: AsyncDuplex[HttpEvent]) -> AsyncGenerator[memoryview, None]:
+        """Yield the body of an answer in pieces; each is valid until the next one is asked for.
+
+        The errors are those of `AsyncDuplex.next_event`.
+        """
+        sock, http = self.connection.socket, self.connection.http
+        event: HttpEvent | None = None
+        while not isinstance(event, EndOfMessage):
+            if duplex.is_sent and not isinstance(sock, TlsSocket):
+                wait = partial(aio.ProgressLimit(self._timeout.read).wait, anyio.wait_readable, sock)
+                event = await next_arrived(sock, http, wait)
+            else:
+                event = await duplex.next_event()
+            if isinstance(event, WindowReceived):
+                yield event.array.data
 
     @asynccontextmanager
     async def exchanging(
