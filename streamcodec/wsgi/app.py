@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from time import monotonic
 
 from streamcodec.embedding.atonce import AtOnce, Opened
-from streamcodec.embedding.request import ServiceRequest
+from streamcodec.embedding.request import ServiceRequest, Step
 from streamcodec.engine.errors import LocalProtocolError, MessageError
-from streamcodec.http.heads.messages import RequestHead
+from streamcodec.http.heads.messages import HttpEvent, RequestHead
+from streamcodec.runtime.batches.threads import run_in_batch
 from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.runtime.models.failures import log_failure
-from streamcodec.runtime.observation import Observation, Observers
+from streamcodec.runtime.models.pace import run
+from streamcodec.runtime.observation import BODY, MODEL, Observation, Observers
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.uploads.uploading import refuse_uploads
-from streamcodec.service import Observer, Reply, ResolvedHead, Service
+from streamcodec.service import Inference, Observer, Reply, ResolvedHead, Service, failure_reply
 from streamcodec.service.request.exchange import Exchange, finished
 from streamcodec.wsgi.answer import ResponseBody, failure_to_send, pieces, start, whole_of
-from streamcodec.wsgi.conversation import converse
 from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of
-from streamcodec.wsgi.intake import Begun, Readable
+from streamcodec.wsgi.reading import Begun, Readable, ThreadReader
 
 
 class App:
@@ -100,10 +100,40 @@ class App:
         ending.exchange = exchange = Exchange(self._service, reservation)
         exchange.watch = observation
         request = ServiceRequest(exchange, self._service.limits, observation=observation)
-        converse(request, head, environ["wsgi.input"], opened, options=self._options, observation=observation)
+        try:
+            request.begin(head, opened)
+            self._receive(request, environ["wsgi.input"], observation)
+        except (MessageError, MemoryError) as error:
+            request.fail(error)
         if observation is not None:
             observation.bytes_in = request.received
         return exchange.reply
+
+    def _receive(self, request: ServiceRequest, stream: Readable, observation: Observation | None) -> None:
+        """Receive a request, and make the reply of its exchange.
+
+        Raises:
+            MessageError: the request is refused.
+        """
+        if request.inference is not None and request.inference.resolved.is_async:
+            request.answer(_needs_event_loop(request.inference))
+        reader = ThreadReader(request, stream, self._options)
+
+        def pull() -> HttpEvent:
+            """Return the next event of a request whose model takes windows."""
+            if observation is not None:
+                observation.enter(BODY)
+            try:
+                return reader.next_event()
+            finally:
+                if observation is not None:
+                    observation.enter(MODEL)
+
+        while reader.next_step() is Step.CALL and request.inference is not None:
+            if request.inference.resolved.model.batch is None:
+                request.answer(run(request.inference, pull))
+            else:
+                request.answer(run_in_batch(request.inference, request.reservation))
 
     def _whole(self, environ: Environ, opened: Opened, observation: Observation | None) -> Reply | None:
         """Answer a short request at once.
@@ -115,20 +145,13 @@ class App:
         length = opened.whole_bytes
         if length is None or (isinstance(opened.outcome, ResolvedHead) and opened.outcome.is_async):
             return None
-        stream: Readable = environ["wsgi.input"]
-        since = monotonic()
-        try:
-            body = stream.read(length)
-        except (OSError, MemoryError) as error:  # a read after a time limit would not say the same
-            environ["wsgi.input"] = Begun(b"", stream, (since, monotonic()), error)
-            return None
-        reply, is_whole = None, len(body) == length
-        if is_whole:
+        begun, reply = Begun(environ["wsgi.input"], length), None
+        if begun.is_whole:
             if observation is not None:
                 observation.bytes_in = length
-            reply = opened.reply(body, observation)
+            reply = opened.reply(begun.body, observation)
         if reply is None:
-            environ["wsgi.input"] = Begun(body, stream, None if is_whole else (since, monotonic()))
+            environ["wsgi.input"] = begun
         return reply
 
 
@@ -157,3 +180,8 @@ class RequestEnd:
                 observation.break_off(error)
         if self.exchange is not None:
             self.exchange.end()
+
+
+def _needs_event_loop(inference: Inference) -> Reply:
+    name = inference.resolved.model.name
+    return failure_reply(f"model {name!r} is an async def, which this server has no event loop for", status=501)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Any
 
 from streamcodec.embedding.endpoint import (
@@ -22,8 +21,7 @@ from streamcodec.engine.memory.placement import Place
 from streamcodec.runtime.memory.sharing import SharedBudget
 from streamcodec.service.request.reception import Check, ReceivedRequest, Reception
 from streamcodec.wsgi.environ import Environ, head_of
-from streamcodec.wsgi.intake import Begun, Readable
-from streamcodec.wsgi.reading import ThreadReader
+from streamcodec.wsgi.reading import Begun, Readable, ThreadReader
 
 
 def receive_request(
@@ -62,11 +60,9 @@ def receive_request(
     reception = Reception(head_of(environ, limits), limits=limits, check=check, place=place, paced=True)
     stream: Readable = environ["wsgi.input"]
     if (length := whole_bytes(reception, budget)) is not None:
-        since = monotonic()
-        body, failure = _begin(stream, length)
-        if len(body) == length and (received := receive_at_once(reception, body, budget)) is not None:
+        stream = begun = Begun(stream, length)
+        if begun.is_whole and (received := receive_at_once(reception, begun.body, budget)) is not None:
             return received
-        stream = Begun(body, stream, (since, monotonic()), failure)
     options = options_of(timeout, min_rate)
     request = EndpointRequest(reception, budget, options)
     try:
@@ -75,14 +71,6 @@ def receive_request(
         request.end()
         raise
     return request.result
-
-
-def _begin(stream: Readable, length: int) -> tuple[bytes, OSError | None]:
-    """Read a whole body, or what there is of it; return an error as it is: the next read would not say the same."""
-    try:
-        return stream.read(length), None
-    except OSError as error:
-        return b"", error
 
 
 def _check_unread(environ: Environ) -> None:
