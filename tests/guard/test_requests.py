@@ -220,8 +220,9 @@ OTHERS = [
     b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc",
     OK + b"\r\nabc",
     b"HTTP/1.1 204 No Content\r\n\r\n",
-    OK + b"X: \xe4\r\nContent-Length: 3\r\n\r\nabc",
+    OK + b"Upgrade: x\r\nContent-Length: 3\r\n\r\nabc",
 ]
+LATIN = OK + b"X: \xe4\r\nContent-Length: 3\r\n\r\nabc"
 BROKEN = [b"nonsense\r\n\r\n", OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc"]
 
 
@@ -247,7 +248,7 @@ def _once(answer: bytes) -> Callable[[socket.socket], None]:
     return serve
 
 
-@pytest.mark.parametrize("answer", OTHERS)
+@pytest.mark.parametrize("answer", [*OTHERS, LATIN])
 def test_whole_requests_get_every_answer(answer: bytes) -> None:
     with scripted([_once(answer)]) as server, guarding(server.url) as guard, Wire(guard) as wire:
         wire.send(infer_request())

@@ -1,29 +1,23 @@
 """PlainAnswers: reads the heads of plain answers, for relays. Sans-IO.
 
-A plain answer has a body of a known length, and another answer may follow it. Its head has a form in which nothing can
-be read in two ways: each field on one line, with one space after the colon. One expression reads it. Every other answer
-goes the ordinary way, through h11, and so does what is refused.
+A plain answer has a plain head (`read_plain_response`) and a body of a known length, and another answer may follow it.
+Every other answer goes the ordinary way, and so does what is refused.
 """
 
 from __future__ import annotations
 
-import re
-from http import HTTPStatus
 from typing import Final
 
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.relaying.requests import HEAD_END, MAX_ENTRIES, MAX_HEAD_BYTES
-from streamcodec.guard.rules.fields import HOPS
-from streamcodec.http.heads.statuses import phrase_of
+from streamcodec.guard.rules.fields import HOPS, response_fields
+from streamcodec.http.heads.plain import read_plain_response
+from streamcodec.http.heads.statuses import has_content
+from streamcodec.http.responses import response_head
 
-_HEAD: Final = re.compile(
-    rb"HTTP/1\.1 ([2-5][0-9]{2}) [ -~]*((?:\r\n[a-z][a-z0-9-]*: [!-~]+(?: [!-~]+)*)+)\r\n\r\n", re.ASCII | re.IGNORECASE
-)
-_LENGTH: Final = re.compile(rb"[0-9]{1,15}", re.ASCII)
-_WITHOUT_CONTENT: Final = {HTTPStatus.NO_CONTENT, HTTPStatus.RESET_CONTENT, HTTPStatus.NOT_MODIFIED}
-_PLAIN_HOPS: Final = {b"connection", b"keep-alive"}
-"""Fields about the connection that say nothing about the answer. With the others, it goes the ordinary way."""
+_ODD_HOPS: Final = HOPS - {b"connection", b"keep-alive"}
+"""Fields about the connection that may say something about the answer. With them, it goes the ordinary way."""
 
 
 class PlainAnswer:
@@ -78,26 +72,10 @@ class PlainAnswers:
 
 def _read(text: bytes, limits: Limits) -> PlainAnswer | None:
     """Read a head."""
-    found = _HEAD.fullmatch(text)
-    if found is None or len(text) > min(limits.max_head_bytes, limits.max_field_bytes):
+    head = read_plain_response(text, limits, is_for_head=False)
+    if head is None or head.content_length is None or not has_content(head.status) or head.fields.closes:
         return None
-    lines = found[2].split(b"\r\n")[1:]
-    if len(lines) > limits.max_head_fields:
+    if not _ODD_HOPS.isdisjoint([name for name, _ in head.fields.items]):
         return None
-    status, length = int(found[1]), None
-    sent = [b"HTTP/1.1 %d %b" % (status, phrase_of(status).encode())]
-    for line in lines:
-        name, _, value = line.partition(b": ")
-        name = name.lower()
-        if name == b"content-length":
-            if length is not None or not _LENGTH.fullmatch(value):
-                return None
-            length = int(value)
-        elif name in HOPS:
-            if (name == b"connection" and value.lower() != b"keep-alive") or name not in _PLAIN_HOPS:
-                return None
-            continue
-        sent.append(b"%b: %b" % (name, value))
-    if length is None or status in _WITHOUT_CONTENT:
-        return None
-    return PlainAnswer(status, text, b"\r\n".join((*sent, b"", b"")), length)
+    outgoing = response_head(head.status, response_fields(head, is_last=False))
+    return PlainAnswer(head.status, text, outgoing, head.content_length)
