@@ -122,11 +122,6 @@ class Crossing:
         return self.permit.check in DOCUMENTS
 
     @property
-    def is_screened(self) -> bool:
-        """Whether this is an inference with a JSON header."""
-        return self._screening is not None
-
-    @property
     def has_header(self) -> bool:
         """Whether what follows are tensors, which may come at a rate, and not a header, which has a time limit."""
         return self._collector is None and (self._screening is None or self._screening.has_header)

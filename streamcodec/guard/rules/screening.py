@@ -14,7 +14,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Final
 
-from streamcodec.engine.decoder import Buffer
+from streamcodec.engine.decoder import Buffer, Decoder
 from streamcodec.engine.errors import MessageError, OutOfMemoryError
 from streamcodec.engine.events import HeaderReceived, NeedData, NeedTurn
 from streamcodec.engine.limits import Limits
@@ -62,9 +62,8 @@ class Screening:
         self._has_room = has_room
         self._failure: MessageError | None = None
         self._target = memoryview(b"")
-        self._receiver: Pieces | None = None
         self._has_ended = False
-        self._decoder = request_decoder(
+        self._receiver: Decoder[RequestHeader] | Pieces = request_decoder(
             header_length=header_length_of(head.fields),
             body_length=head.body_length,
             limits=limits,
@@ -78,33 +77,31 @@ class Screening:
     @property
     def has_header(self) -> bool:
         """Whether the JSON header has arrived, and was accepted."""
-        return self._receiver is not None
+        return self.tensor_bytes is not None
 
     @property
     def needs_data(self) -> bool:
         """Whether there is a buffer to fill."""
-        return self._failure is None and (self._receiver or self._decoder).needs_data
+        return self._failure is None and self._receiver.needs_data
 
     @property
     def is_paused(self) -> bool:
         """Whether events or a turn come before more bytes."""
-        return (self._receiver or self._decoder).is_paused
+        return self._receiver.is_paused
 
     @property
     def is_complete(self) -> bool:
         """Whether all of the message has been passed on."""
-        return self._receiver is not None and self._receiver.is_complete
+        return self.has_header and self._receiver.is_complete
 
     @property
     def offset(self) -> int:
         """Bytes taken so far."""
-        return (self._receiver or self._decoder).offset
+        return self._receiver.offset
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Return the memory that the next bytes belong to."""
-        if self._receiver is not None:
-            return self._receiver.get_buffer(sizehint)
-        self._target = self._decoder.get_buffer(sizehint)
+        self._target = self._receiver.get_buffer(sizehint)
         return self._target
 
     def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
@@ -113,31 +110,24 @@ class Screening:
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes that were written to `get_buffer()`."""
-        if self._receiver is not None:
-            self._receiver.buffer_updated(nbytes)
-            return
-        self.text += self._target[:nbytes]
+        self._keep(self._target[:nbytes])
         self._target = memoryview(b"")
-        self._decoder.buffer_updated(nbytes)
-        self._ask()
+        self._receiver.buffer_updated(nbytes)
 
     def feed(self, chunk: Buffer) -> int:
         """Take bytes from elsewhere; return how many."""
-        if self._receiver is not None:
-            return self._receiver.feed(chunk)
-        taken = self._decoder.feed(chunk)
-        self.text += memoryview(chunk)[:taken]
-        self._ask()
+        taken = self._receiver.feed(chunk)
+        self._keep(memoryview(chunk)[:taken])
         return taken
 
     def work(self) -> None:
         """Do one piece of the work on the header."""
-        self._decoder.work()
+        self._receiver.work()
 
     def receive_eof(self) -> None:
         """Report that no more bytes will come."""
         self._has_ended = True
-        (self._receiver or self._decoder).receive_eof()
+        self._receiver.receive_eof()
 
     def next_event(self) -> Event | NeedData | NeedTurn:
         """Return the header, then the pieces of the tensors, then the end.
@@ -148,19 +138,19 @@ class Screening:
         """
         if self._failure is not None:
             raise copy(self._failure)
-        if self._receiver is not None:
-            return self._receiver.next_event()
-        event = self._decoder.next_event()
+        event = self._receiver.next_event()
         if isinstance(event, HeaderReceived):
             self._begin_tensors(event.header)
             if self._failure is not None:
                 raise copy(self._failure)
         return event
 
-    def _ask(self) -> None:
-        """Ask for memory for the header."""
-        if not self._has_room(_HEADER_COPIES * len(self.text)):
-            self._failure = no_room()
+    def _keep(self, part: memoryview) -> None:
+        """Keep a part of the header, and ask for memory for it."""
+        if not self.has_header:
+            self.text += part
+            if not self._has_room(_HEADER_COPIES * len(self.text)):
+                self._failure = no_room()
 
     def _begin_tensors(self, header: RequestHeader) -> None:
         contents = Contents(header.tensors, len(self.text), self._limits)
