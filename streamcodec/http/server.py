@@ -38,7 +38,6 @@ from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.bodies.collector import Collector
-from streamcodec.http.bodies.known import KnownBody
 from streamcodec.http.connection import Incoming, State
 from streamcodec.http.heads.messages import ConnectionClosed, Fields, RequestHead
 from streamcodec.http.heads.parsed import check_head, parse_request, request_head
@@ -165,10 +164,6 @@ class ServerConnection:
         self.incoming.take_head(len(text))
         self._begin(head, "1.1")
 
-    def fill(self, body: KnownBody) -> None:
-        """Send the rest of the body of the head of `take_head` to memory; see `Incoming.fill`."""
-        self.incoming.fill(body)
-
     def end_plain(self) -> bool:
         """Go on to the next request, if this one has been read, is no `HEAD`, and lets the connection be kept.
 
@@ -248,10 +243,9 @@ class ServerConnection:
             msg = "the request is being answered; end_response() comes before the next response"
             raise LocalProtocolError(msg)
         remaining = self._unread()
-        is_last = remaining is None or remaining > self._limits.max_drain_bytes
         body = list(parts) if has_content(status) else []
         length = length_of(body)
-        response = self._written(status, headers, length, is_last=is_last)
+        response = self._written(status, headers, length, remaining)
         if ends_with_head(status) or self._is_for_head:
             body, length = [], 0
         elif response.declared != length:
@@ -284,10 +278,8 @@ class ServerConnection:
         if self._cycle is _ANSWERING or self._head is None:
             msg = "begin_response() answers a request, once"
             raise LocalProtocolError(msg)
-        remaining = self._unread()
-        is_last = remaining is None or remaining > self._limits.max_drain_bytes
         self._has_content = has_content(status)
-        response = self._written(status, headers, None, is_last=is_last)
+        response = self._written(status, headers, None, self._unread())
         self._framing, self._is_last = response.framing(), response.is_last
         self._cycle = _ANSWERING
         return response.head
@@ -401,8 +393,8 @@ class ServerConnection:
         self._is_asked_to_close = is_old or head.fields.closes
         self._is_awaited = not is_old and bool(head.fields.values(b"expect"))
 
-    def _written(self, status: int, headers: Iterable[Field], length: int | None, *, is_last: bool) -> Response:
-        """Return a response to the current request, even if its head was refused.
+    def _written(self, status: int, headers: Iterable[Field], length: int | None, unread: int | None) -> Response:
+        """Return a response to the current request, of which so much is unread, even if its head was refused.
 
         Raises:
             LocalProtocolError: the status or the fields are not valid HTTP.
@@ -415,7 +407,7 @@ class ServerConnection:
             version=self._version,
             is_for_head=self._is_for_head,
             is_asked_to_close=self._is_asked_to_close,
-            is_last=is_last,
+            is_last=unread is None or unread > self._limits.max_drain_bytes,
         )
 
     @property

@@ -46,7 +46,7 @@ def _begun(first: int) -> tuple[ServerConnection, KnownBody, list[bytearray]]:
     assert connection.feed(WHOLE[:first]) == first
     connection.take_head(PLAIN_HEAD, HEAD)
     body = _body(memory)
-    connection.fill(body)
+    connection.incoming.fill(body)
     return connection, body, memory
 
 

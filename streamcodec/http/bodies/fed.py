@@ -20,7 +20,7 @@ from streamcodec.engine.events import NEED_DATA, NEED_TURN, Event, NeedData, Nee
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.http.bodies.body import Body, Receiver
 from streamcodec.http.heads.messages import Fields, RequestHead, ResponseHead
-from streamcodec.http.heads.parsed import HOST, check_fields, invalid_http, request_head
+from streamcodec.http.heads.parsed import check_fields, check_hosts, invalid_http, request_head
 
 _SCRATCH_BYTES: Final = 64 << 10
 _NOTHING: Final = memoryview(b"")
@@ -202,13 +202,7 @@ def fed_head(
     if lengths and (len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > _MAX_DIGITS):
         msg = "Content-Length is not one number"
         raise RemoteProtocolError(msg, code=ErrorCode.AMBIGUOUS_FRAMING)
-    hosts = found.values(b"host")
-    if len(hosts) > 1 or (not hosts and http_version == "1.1"):
-        msg = "the field Host is there more than once" if hosts else "the field Host is missing"
-        raise invalid_http(msg)
-    if hosts and HOST.fullmatch(hosts[0]) is None:
-        msg = "the field Host is not a valid host"
-        raise invalid_http(msg)
+    check_hosts(found.values(b"host"), is_required=http_version == "1.1")
     for value in found.values(b"transfer-encoding"):
         if value.lower() != b"chunked":
             msg = "chunked is the only supported Transfer-Encoding"

@@ -158,13 +158,25 @@ def parse_request(connection: h11.Connection, head: bytes) -> h11.Request:
         raise invalid_http(msg)
     request = cast("h11.Request", parse_head(connection, head))
     hosts = [value for name, value in request.headers if name == b"host"]
-    if not hosts and request.http_version > b"1.1":  # h11 requires it for 1.1 itself
+    check_hosts(hosts, is_required=request.http_version > b"1.1")  # h11 requires it for 1.1 itself
+    return request
+
+
+def check_hosts(hosts: list[bytes], *, is_required: bool) -> None:
+    """Refuse the values of `Host` if there are several, or one is no host; or if there is none and it is required.
+
+    Raises:
+        RemoteProtocolError: `invalid-http`.
+    """
+    if is_required and not hosts:
         msg = "the field Host is missing"
+        raise invalid_http(msg)
+    if len(hosts) > 1:
+        msg = "the field Host is there more than once"
         raise invalid_http(msg)
     if not all(map(HOST.fullmatch, hosts)):
         msg = "the field Host is not a valid host"
         raise invalid_http(msg)
-    return request
 
 
 def parse_head(connection: h11.Connection, head: bytes) -> h11.Request | h11.InformationalResponse | h11.Response:
@@ -178,7 +190,7 @@ def parse_head(connection: h11.Connection, head: bytes) -> h11.Request | h11.Inf
         event = cast("h11.Request | h11.InformationalResponse | h11.Response", connection.next_event())
     except h11.RemoteProtocolError as error:
         error.__traceback__ = None  # h11's frames refer to the error, and to all frames that have led here
-        raise invalid_http(unquoted(error), status_hint=error.error_status_hint) from None
+        raise invalid_http(_QUOTED.sub("", str(error)), status_hint=error.error_status_hint) from None
     if not event.http_version.startswith(b"1."):  # h11 would treat it as 1.1
         msg = "only HTTP/1.x is supported"
         raise invalid_http(msg, status_hint=int(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED))
@@ -235,8 +247,3 @@ def framing_length(fields: Fields, http_version: str, *, default: int | None) ->
 def invalid_http(message: str, *, status_hint: int = 400, offset: int | None = None) -> RemoteProtocolError:
     """Make the error for bytes that are not HTTP."""
     return RemoteProtocolError(message, code=ErrorCode.INVALID_HTTP, status_hint=status_hint, offset=offset)
-
-
-def unquoted(error: h11.RemoteProtocolError) -> str:
-    """Return h11's message for an error, without the peer's bytes."""
-    return _QUOTED.sub("", str(error))

@@ -295,7 +295,7 @@ class Session(RequestSource):
     def _fill(self, body: KnownBody) -> Step | NeedData | None:
         """Send the rest of the body to memory; None if the connection has ended, which the next event raises."""
         self._filling = body
-        self.connection.fill(body)
+        self.connection.incoming.fill(body)
         if body.is_complete:
             return self._filled()
         return NEED_DATA if body.wants_data else None
