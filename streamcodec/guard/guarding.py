@@ -127,7 +127,7 @@ class Guard:
             limits=limits,
             dates=dates,
             complaints=self._listening.complaints,
-            departures=self._listening.departures,
+            disconnects=self._listening.disconnects,
             gate=gate,
             requests=PlainRequests(limits, address.authority, gate),
             answers=PlainAnswers(limits),

@@ -25,7 +25,7 @@ from streamcodec.engine.memory.placement import zeros
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
 from streamcodec.guard.pieces import PIECE_BYTES, Pieces
-from streamcodec.guard.reading import ClientRequests, Reading
+from streamcodec.guard.reading import BodyReader, ClientRequests
 from streamcodec.guard.recording import Recording
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Passed, catch_up
@@ -79,7 +79,7 @@ class Link:
         self.reservation: Reservation = Reservation(shared.admission.budget)
         self._has_room = partial(_has_room, self.reservation)
         self.waits: ClientWaits = ClientWaits(shared.options, self._requests)
-        self._reading = Reading(self._requests, self.waits.reading)
+        self._reading = BodyReader(self._requests, self.waits.reading)
 
     @property
     def request_count(self) -> int:
@@ -324,7 +324,7 @@ class Link:
             ConnectionResetError: it has gone.
         """
         with anyio.CancelScope() as scope:
-            call = self._shared.departures.watch(channel, self._connection, scope)
+            call = self._shared.disconnects.watch(channel, self._connection, scope)
             self._recording.asks()
             try:
                 return await answer

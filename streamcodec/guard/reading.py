@@ -50,17 +50,17 @@ class ClientRequests(RequestSource):
         return self.connection.next_event()
 
 
-class Reading:
+class BodyReader:
     """Reads the bodies of one connection.
 
     Attributes:
         failure: the client's, if it has ended the current request: its body breaks a rule, or it has left.
     """
 
-    def __init__(self, requests: ClientRequests, patience: ReadTimeout) -> None:
-        """Read the bodies of these requests; patience says how long it waits."""
+    def __init__(self, requests: ClientRequests, read_timeout: ReadTimeout) -> None:
+        """Read the bodies of these requests; the timeout says how long it waits."""
         self._requests = requests
-        self._patience = patience
+        self._read_timeout = read_timeout
         self.failure: OSError | MessageError | None = None
 
     async def pull(self, channel: PieceChannel, *, is_piece: bool = False) -> HttpEvent:
@@ -70,14 +70,14 @@ class Reading:
             RemoteProtocolError: the body breaks a rule, or comes too slowly.
             OSError: the client has left.
         """
-        self._patience.resume()
+        self._read_timeout.resume()
         wait = channel.next_piece if is_piece else channel.next_event
         try:
-            return await wait(self._requests.connection, self._patience.look)
+            return await wait(self._requests.connection, self._read_timeout.look)
         except TimeoutError:
             raise self._requests.too_slow() from None
         finally:
-            self._patience.pause(anyio.current_time())
+            self._read_timeout.pause(anyio.current_time())
 
     async def pieces(self, channel: PieceChannel) -> AsyncGenerator[np.ndarray[Any, Any], None]:
         """Yield the bytes of the tensors; the generator ends when the whole body was accepted."""

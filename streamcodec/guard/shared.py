@@ -35,7 +35,7 @@ class Shared:
     """Give the `Date` of the guard's own answers."""
     complaints: Complaints
     """Takes the lines of the log about the server behind."""
-    departures: DisconnectWatcher
+    disconnects: DisconnectWatcher
     """Notices a client that has gone while the server behind works."""
     gate: Gate
     """Decides on heads."""

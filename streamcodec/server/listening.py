@@ -65,7 +65,7 @@ class Listening(Generic[PeerT]):
     Attributes:
         peers: who serves them.
         complaints: takes the lines of the log about clients.
-        departures: notices clients that have gone while a model works.
+        disconnects: notices clients that have gone while a model works.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Listening(Generic[PeerT]):
         self._is_closing = False
         self.peers: set[PeerT] = set()
         self.complaints = Complaints()
-        self.departures = DisconnectWatcher()
+        self.disconnects = DisconnectWatcher()
         self._securing = (
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self.complaints)
         )
@@ -137,7 +137,7 @@ class Listening(Generic[PeerT]):
             watchers: take the tasks that are no connections.
         """
         listener.setblocking(False)
-        self.departures.tasks = self._watchers = watchers
+        self.disconnects.tasks = self._watchers = watchers
         self._accepting = accepting = anyio.CancelScope()
         if self._admission.is_stopping:
             accepting.cancel()

@@ -184,7 +184,7 @@ class Server:
         """Return the driver of a new connection; None if there is no place for it."""
         observe = None if self._observers is None else self._observers.of(client_of(sock))
         session = Session(self._service, self._express, self._admission, self._dates, observe)
-        driver = Driver(session, self._workers, self._listening.departures, self._options)
+        driver = Driver(session, self._workers, self._listening.disconnects, self._options)
         return driver if self._admission.enter(session, driver) else None
 
     async def _serve(self, sock: socket.socket, driver: Driver) -> None:

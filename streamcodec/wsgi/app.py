@@ -19,7 +19,7 @@ from streamcodec.service import Inference, Observer, Reply, ResolvedHead, Servic
 from streamcodec.service.request.exchange import Exchange, finished
 from streamcodec.wsgi.answer import ResponseBody, failure_to_send, pieces, start, whole_of
 from streamcodec.wsgi.environ import Environ, StartResponse, client_of, head_of
-from streamcodec.wsgi.reading import Begun, Readable, ThreadReader
+from streamcodec.wsgi.reading import PeekedStream, Readable, ThreadReader
 
 
 class App:
@@ -145,7 +145,7 @@ class App:
         length = opened.whole_bytes
         if length is None or (isinstance(opened.outcome, ResolvedHead) and opened.outcome.is_async):
             return None
-        begun, reply = Begun(environ["wsgi.input"], length), None
+        begun, reply = PeekedStream(environ["wsgi.input"], length), None
         if begun.is_whole:
             if observation is not None:
                 observation.bytes_in = length

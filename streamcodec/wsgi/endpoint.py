@@ -21,7 +21,7 @@ from streamcodec.engine.memory.placement import Place
 from streamcodec.runtime.memory.sharing import SharedBudget
 from streamcodec.service.request.reception import Check, ReceivedRequest, Reception
 from streamcodec.wsgi.environ import Environ, head_of
-from streamcodec.wsgi.reading import Begun, Readable, ThreadReader
+from streamcodec.wsgi.reading import PeekedStream, Readable, ThreadReader
 
 
 def receive_request(
@@ -60,7 +60,7 @@ def receive_request(
     reception = Reception(head_of(environ, limits), limits=limits, check=check, place=place, paced=True)
     stream: Readable = environ["wsgi.input"]
     if (length := whole_bytes(reception, budget)) is not None:
-        stream = begun = Begun(stream, length)
+        stream = begun = PeekedStream(stream, length)
         if begun.is_whole and (received := receive_at_once(reception, begun.body, budget)) is not None:
             return received
     options = options_of(timeout, min_rate)

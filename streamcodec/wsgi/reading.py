@@ -44,7 +44,7 @@ class Readable(Protocol):
         ...
 
 
-class Begun:
+class PeekedStream:
     """A stream from which a whole body has been read, or what there was of it. It returns these bytes once more.
 
     Attributes:
@@ -87,9 +87,9 @@ class ThreadReader:
         self._stream = stream
         self._read_into: Callable[[memoryview], int | None] | None = getattr(stream, "readinto", None)
         self._budget_timeout = options.budget_timeout
-        self._patience = ReadTimeout(options, request)
-        if isinstance(stream, Begun) and stream.waited is not None:
-            self._patience.has_waited(*stream.waited)
+        self._read_timeout = ReadTimeout(options, request)
+        if isinstance(stream, PeekedStream) and stream.waited is not None:
+            self._read_timeout.has_waited(*stream.waited)
 
     def next_step(self) -> Step:
         """Return `CALL` or `END`; see `TaskReader`."""
@@ -122,18 +122,18 @@ class ThreadReader:
         Raises:
             RemoteProtocolError: the connection is broken, or `too-slow`.
         """
-        patience, reservation = self._patience, self._request.reservation
+        read_timeout, reservation = self._read_timeout, self._request.reservation
         reservation.begin_to_wait()
-        patience.resume()
+        read_timeout.resume()
         try:
-            patience.look(monotonic())
+            read_timeout.look(monotonic())
             self._read()
             if not self._body.has_ended:
-                patience.look(monotonic())
+                read_timeout.look(monotonic())
         except TimeoutError:
             raise self._request.too_slow() from None
         finally:
-            patience.pause(monotonic())
+            read_timeout.pause(monotonic())
             reservation.end_to_wait()
 
     def _read(self) -> None:

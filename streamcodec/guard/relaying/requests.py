@@ -41,7 +41,7 @@ _MAX_HEADER_BYTES: Final = 4 << 10
 """Most bytes of a JSON header on this way. A longer one takes too long to read in one turn of the event loop."""
 
 
-class Known:
+class KnownHead:
     """What a head means.
 
     Attributes:
@@ -82,9 +82,9 @@ class PlainRequest:
 
     __slots__ = ("check", "known", "size", "tensor_bytes", "text")
 
-    def __init__(self, known: Known, text: bytes, tensors: Sequence[TensorSpec], limits: Limits) -> None:
+    def __init__(self, known: KnownHead, text: bytes, tensors: Sequence[TensorSpec], limits: Limits) -> None:
         """Begin at the end of the JSON header."""
-        self.known: Known = known
+        self.known: KnownHead = known
         self.text: bytes = text
         self.size: int = len(text) + known.length
         self.tensor_bytes: int = known.length - known.header_length
@@ -111,7 +111,7 @@ class PlainRequests:
         self._limits = limits
         self._authority = authority
         self._gate = gate
-        self._heads: Cache[tuple[str, bytes], Known] = Cache(MAX_ENTRIES, MAX_HEAD_BYTES + _MAX_CLIENT_BYTES)
+        self._heads: Cache[tuple[str, bytes], KnownHead] = Cache(MAX_ENTRIES, MAX_HEAD_BYTES + _MAX_CLIENT_BYTES)
         self._headers: Cache[_Header, Sequence[TensorSpec]] = Cache(MAX_ENTRIES, _MAX_HEADER_BYTES + 64)
 
     def find(self, data: bytes, client: str) -> PlainRequest | NeedData | None:
@@ -143,7 +143,7 @@ class PlainRequests:
         except MessageError:
             return None
 
-    def _read(self, text: bytes, client: str) -> Known | None:
+    def _read(self, text: bytes, client: str) -> KnownHead | None:
         """Read a head; None if its requests go the ordinary way."""
         head = read_plain_head(text, self._limits)
         if head is None or head.content_length is None or head.fields.closes or head.fields.values(b"content-encoding"):
@@ -160,7 +160,7 @@ class PlainRequests:
             return None
         has_length = bool(head.fields.values(b"content-length"))
         fields = request_fields(head, host=self._authority, client=client, length=length if has_length else None)
-        known = Known(head, permit, declared, fields)
+        known = KnownHead(head, permit, declared, fields)
         if known.header_length > min(_MAX_HEADER_BYTES, length):
             return None
         self._heads.put((client, text), known)

@@ -64,7 +64,7 @@ class Contents:
                 self._tensors.append((spec.nbytes, check))
             offset += spec.nbytes
         self.nbytes: int = offset - header_length
-        has_elements = any(isinstance(check, _Elements) for _, check in self._tensors)
+        has_elements = any(isinstance(check, _ElementsCheck) for _, check in self._tensors)
         self.piece_bytes: int = _ELEMENTS_BYTES if has_elements else PIECE_BYTES
 
     def check(self, piece: memoryview) -> None:
@@ -93,11 +93,11 @@ def _check_of(spec: TensorSpec, offset: int, limits: Limits) -> _ContentCheck | 
     if not spec.is_binary:
         return None
     if spec.datatype.is_bytes:
-        return _Elements(spec.count, offset, limits)
-    return _Booleans(offset) if spec.datatype.kind == "b" else None
+        return _ElementsCheck(spec.count, offset, limits)
+    return _BooleansCheck(offset) if spec.datatype.kind == "b" else None
 
 
-class _Booleans:
+class _BooleansCheck:
     """BOOL: "true is a single byte with value 1 and false is a single byte with value 0"."""
 
     def __init__(self, offset: int) -> None:
@@ -112,7 +112,7 @@ class _Booleans:
         self._offset += len(part)
 
 
-class _Elements:
+class _ElementsCheck:
     """BYTES: "a 4-byte unsigned integer giving the length followed by the actual bytes", for each element."""
 
     def __init__(self, count: int, offset: int, limits: Limits) -> None:

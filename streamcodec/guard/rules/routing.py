@@ -1,9 +1,9 @@
 """Routing: the one reading of a request's target. Sans-IO.
 
-What the guard decides about a request, and what it writes to the server behind, both come from the `Target` that is
-made here; the text of the client goes no further. There is one canonical way to write a path, and a router that decodes
-before it matches (Starlette's) reads the same segments in it as one that does not (Triton's). What two readers could
-take for two things is refused: what is decoded twice, cut at a separator that was encoded, resolved against the
+What the guard decides about a request, and what it writes to the server behind, both come from the `RequestTarget` that
+is made here; the text of the client goes no further. There is one canonical way to write a path, and a router that
+decodes before it matches (Starlette's) reads the same segments in it as one that does not (Triton's). What two readers
+could take for two things is refused: what is decoded twice, cut at a separator that was encoded, resolved against the
 segments before it, or merged.
 """
 
@@ -37,7 +37,7 @@ _LITERAL: Final = "/!$&'()*+,=:@"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """The target of a request, in the only form in which it is passed on."""
 
     path: str
@@ -46,7 +46,7 @@ class Target:
     """As it came, with its question mark; empty if there is none."""
 
 
-def target_of(head: RequestHead) -> Target:
+def target_of(head: RequestHead) -> RequestTarget:
     """Read the target of a request.
 
     A target in absolute form is one of this server only if it names the same host as `Host` does (RFC 9112, section
@@ -65,7 +65,7 @@ def target_of(head: RequestHead) -> Target:
     if not text.startswith("/"):
         text = _without_origin(text, head.fields.values(b"host"))
     raw, mark, query = text.partition("?")
-    return Target(_canonical(raw), mark + query)
+    return RequestTarget(_canonical(raw), mark + query)
 
 
 def _without_origin(text: str, hosts: list[bytes]) -> str:

@@ -35,18 +35,6 @@ class KnownBody:
         received_copied: bytes that were copied there from elsewhere.
     """
 
-    __slots__ = (
-        "_failure",
-        "_has_ended",
-        "_index",
-        "_target",
-        "_targets",
-        "offset",
-        "received_copied",
-        "received_direct",
-        "remaining",
-    )
-
     inflates = False
     is_waiting = False
     held_bytes = 0

@@ -65,7 +65,7 @@ _CALL_SECONDS: Final = 0.25
 and for the client to leave."""
 
 
-class Calls(Protocol):
+class BatchCaller(Protocol):
     """Calls models in batches. The `Driver` does."""
 
     def begin_call(self, done: Callable[[], None]) -> bool:
@@ -207,7 +207,7 @@ class ProtocolChannel(EventProtocol[Any]):
         taking: WriteTimeout,
         outbox: Outbox,
         max_pipelined_bytes: int,
-        calls: Calls | None = None,
+        calls: BatchCaller | None = None,
     ) -> None:
         """Prepare for `connection_made`. The outbox of the event loop sends small answers; `calls` are for batches."""
         super().__init__(session)

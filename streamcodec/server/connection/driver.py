@@ -37,10 +37,10 @@ class Driver:
     """
 
     def __init__(
-        self, session: Session, workers: Workers, departures: DisconnectWatcher, options: ServerOptions
+        self, session: Session, workers: Workers, disconnects: DisconnectWatcher, options: ServerOptions
     ) -> None:
         """Prepare to serve."""
-        self._departures = departures
+        self._disconnects = disconnects
         self.session = session
         self._caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
@@ -72,7 +72,7 @@ class Driver:
                 continue
             if step is Step.CALL and session.inference is not None:
                 pull = partial(self._pull, channel)
-                watch = partial(self._departures.watch, channel, session.connection)
+                watch = partial(self._disconnects.watch, channel, session.connection)
                 session.answer(await self._caller.call(session.inference, pull, watch))
             outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
             if session.observation is None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import select
 import sys
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
+from streamcodec.transports.sockets.acknowledged import HasFileno
 from streamcodec.transports.sockets.system import new_poll
 from streamcodec.transports.tls.sockets import POLLOUT, TlsSocket
 
@@ -28,14 +29,6 @@ _INT_BYTES: Final = 4
 
 _TLS_BYTES: Final = 64 << 10
 """OpenSSL may have read so much of the request that the system does not count any more: one read, and a record."""
-
-
-class HasFileno(Protocol):
-    """A socket, or an object with a descriptor."""
-
-    def fileno(self) -> int:
-        """Return its descriptor."""
-        ...
 
 
 def has_ended(sock: HasFileno) -> bool:

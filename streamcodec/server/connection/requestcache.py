@@ -88,23 +88,6 @@ class Recognized:
         resolved: what it decides, if somebody has asked.
     """
 
-    __slots__ = (
-        "_found",
-        "_head",
-        "_outline",
-        "form",
-        "generation",
-        "header_length",
-        "is_compressed",
-        "is_last",
-        "length",
-        "recipe",
-        "reply",
-        "resolved",
-        "size",
-        "text",
-    )
-
     def __init__(self, text: bytes, found: re.Match[bytes], generation: int) -> None:
         """Take the result of the expression."""
         length, header_length, option, coding = found.group(LENGTH, HEADER_LENGTH, OPTION, CHUNKED)

@@ -34,7 +34,7 @@ finds its timers due before it looks for bytes, and a request or a handshake may
 _PreparedT = TypeVar("_PreparedT")
 
 
-class Waiting(Protocol):
+class Wakeable(Protocol):
     """A channel, or another object that waits in its place."""
 
     def look_again(self) -> None:
@@ -66,7 +66,7 @@ class ClientWaits:
         self.taking: WriteTimeout = WriteTimeout(options)
         self.is_waiting: bool = True
         self.is_leaving: bool = False
-        self.waiting: Waiting | None = None
+        self.waiting: Wakeable | None = None
 
     def stop(self) -> None:
         """Wait only a moment for another request."""
