@@ -90,7 +90,7 @@ class Guard:
             LocalProtocolError: the URL is invalid, or has credentials; there is no such name, host or file; or there
                 are certificates for a server behind without TLS.
         """
-        self._options = options = options or ServerOptions()
+        options = options or ServerOptions()
         free = free_descriptors()
         pipes = MOST_PIPES if free is None else min(MOST_PIPES, free // _PART_OF_PIPES)
         self._admission = Admission(options, descriptors=None if free is None else (free - 2 * pipes) // 2)
