@@ -72,8 +72,8 @@ MAY_IMPORT = {
     "asgi": ({"anyio"}, {*SHARED, "asgi"}),
     "wsgi": (set(), {*SHARED, "wsgi"}),
     "aiohttp": ({"anyio", "aiohttp"}, {*SHARED, "aiohttp"}),
-    # KServe's application is made of FastAPI.
-    "kserve": ({"anyio", "fastapi", "kserve", "numpy"}, {*SHARED, "asgi", "kserve"}),
+    # KServe's application is made of FastAPI, its client of httpx, its JSON of orjson.
+    "kserve": ({"anyio", "fastapi", "httpx", "kserve", "numpy", "orjson"}, {*SHARED, "asgi", "kserve"}),
     # One of its files knows one of the two, and the others neither.
     "metrics": ({"opentelemetry", "prometheus_client"}, {"engine", "service", "metrics"}),
     # Ray's own names appear in one function only.

@@ -20,6 +20,7 @@ from streamcodec.asgi.scope import Receive, Scope, Send
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.kserve.call import CURRENT, MARK, BrokenOffError, KserveCall, RefusedError
+from streamcodec.kserve.client import replace_client
 from streamcodec.kserve.intake import KserveIntake
 from streamcodec.runtime.options import ServerOptions
 
@@ -114,10 +115,11 @@ def is_binary_inference(scope: Scope) -> bool:
 
 
 def install_here(models: ModelRepository, options: ServerOptions, limits: Limits, max_pool_bytes: int) -> DataPlane:
-    """Add the middleware to the application of this process; for the arguments see `install`."""
+    """Add the middleware to the application of this process, and our client; for the arguments see `install`."""
     app = model_server.app
     app.add_middleware(Middleware, intake=KserveIntake(options, limits, max_pool_bytes))
     app.add_exception_handler(RefusedError, _refused)
+    replace_client()
     return _DataPlane(models, options, limits, max_pool_bytes)
 
 

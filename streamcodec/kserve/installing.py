@@ -22,6 +22,8 @@ def install(
 ) -> None:
     """Have a KServe ModelServer receive binary V2 requests tensor by tensor, in bounded memory.
 
+    Its transformers and explainers call with our `InferenceRESTClient`.
+
     Call it before `server.start(models)`. Models, hooks, routes, errors, metrics, gRPC and everything but binary V2
     inference over REST stay as they are. With `workers > 1`, each worker process installs it for itself.
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 from kserve import InferInput, InferOutput, InferRequest, InferResponse
 from kserve.errors import InferenceError, InvalidInput
 from kserve.protocol.infer_type import RequestedOutput, to_http_parameters
@@ -27,8 +28,8 @@ from kserve.utils.utils import generate_uuid
 from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.elements.elements import Elements
-from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.events import NEED_DATA, EndOfMessage, HeaderReceived, TensorReceived
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.message import datatype_of_values
 from streamcodec.engine.spec import TensorSpec
@@ -37,7 +38,7 @@ from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_reques
 from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.formats.v2.model import RequestedOutput as OutputEntry
 from streamcodec.formats.v2.model import RequestHeader, ResponseHeader
-from streamcodec.kserve.tensors import Received, array_of, input_of, output_of, values_of
+from streamcodec.kserve.tensors import Received, array_of, has_array, input_of, output_of, values_of
 from streamcodec.service.models.model import InferenceRequest
 
 
@@ -117,6 +118,39 @@ def encode_infer_request(request: InferRequest) -> EncodedMessage:
     Raises:
         InferenceError: an input cannot be sent.
     """
+    return _encode(request, [True] * len(request.inputs))
+
+
+def encode_client_request(request: InferRequest, *, sends_arrays: bool) -> EncodedMessage:
+    """Encode a request as KServe's client does: what has been set as bytes is binary, and lists are JSON.
+
+    Args:
+        request: of `infer_request`, which is all binary, or of KServe's.
+        sends_arrays: whether arrays are binary that nobody has set to be so.
+
+    Raises:
+        InvalidInput: an input has no data, or no form in JSON.
+        InferenceError: an input cannot be sent.
+    """
+    if isinstance(request, _ArrayRequest):
+        return encode_infer_request(request)
+    are_binary = [
+        (sends_arrays and has_array(tensor)) or tensor._raw_data is not None  # noqa: SLF001 - KServe has no public access
+        for tensor in request.inputs
+    ]
+    if any(are_binary):
+        return _encode(request, are_binary)
+    document, _ = request.to_rest()
+    text = orjson.dumps(document)
+    return EncodedMessage(parts=(text,), header_length=None, body_length=len(text))
+
+
+def depends_on_server(request: InferRequest) -> bool:
+    """Tell whether a request has arrays that nobody has set to be binary: they are sent as the server reads them."""
+    return not isinstance(request, _ArrayRequest) and any(map(has_array, request.inputs))
+
+
+def _encode(request: InferRequest, are_binary: Iterable[bool]) -> EncodedMessage:
     outputs = None
     if request.request_outputs is not None:
         outputs = [
@@ -125,7 +159,7 @@ def encode_infer_request(request: InferRequest) -> EncodedMessage:
         ]
     with _as_kserve_says():
         return encode_request(
-            [_encodable(tensor, is_binary=True) for tensor in request.inputs],
+            [_encodable(tensor, is_binary=each) for tensor, each in zip(request.inputs, are_binary, strict=True)],
             outputs=outputs,
             request_id=request.id or None,
             parameters=to_http_parameters(request.parameters or {}),
@@ -145,23 +179,59 @@ def decode_response(
     Raises:
         RemoteProtocolError: it is not a valid response.
     """
-    decoder = response_decoder(header_length=header_length, body_length=None, limits=limits)
-    header, outputs = ResponseHeader(tensors=()), []
+    decoder = ResponseDecoder(header_length, limits)
     for piece in [body] if isinstance(body, bytes | bytearray | memoryview) else body:
         decoder.feed(piece)
-    decoder.receive_eof()
-    while not isinstance(event := decoder.next_event(), EndOfMessage):
-        if isinstance(event, HeaderReceived):
-            header = event.header
-        elif isinstance(event, TensorReceived):
-            outputs.append(output_of(event.spec, event.values))
-    return InferResponse(
-        header.id,
-        header.model_name,
-        outputs,
-        model_version=header.model_version,
-        parameters=dict(header.parameters) or None,
-    )
+    return decoder.finish()
+
+
+class ResponseDecoder:
+    """Decodes the body of a response while it arrives; see `decode_response`."""
+
+    def __init__(self, header_length: int | None, limits: Limits = DEFAULT_LIMITS) -> None:
+        """Begin before the body."""
+        self._decoder = response_decoder(header_length=header_length, body_length=None, limits=limits)
+        self._header = ResponseHeader(tensors=())
+        self._outputs: list[InferOutput] = []
+        self._has_ended = False
+
+    def feed(self, piece: Buffer) -> None:
+        """Take the next bytes.
+
+        Raises:
+            RemoteProtocolError: they do not belong to a valid response.
+        """
+        taken = self._decoder.feed(piece)
+        self._take()
+        if taken < memoryview(piece).nbytes:
+            msg = f"bytes follow the last tensor, which ends at {self._decoder.offset}"
+            raise RemoteProtocolError(msg, code=ErrorCode.TRAILING_BYTES, offset=self._decoder.offset)
+
+    def finish(self) -> InferResponse:
+        """Return the response.
+
+        Raises:
+            RemoteProtocolError: it has not arrived whole.
+        """
+        self._decoder.receive_eof()
+        self._take()
+        return InferResponse(
+            self._header.id,
+            self._header.model_name,
+            self._outputs,
+            model_version=self._header.model_version,
+            parameters=dict(self._header.parameters) or None,
+        )
+
+    def _take(self) -> None:
+        while not self._has_ended and (event := self._decoder.next_event()) is not NEED_DATA:
+            match event:
+                case HeaderReceived(header=header):
+                    self._header = header
+                case TensorReceived(spec=spec, values=values):
+                    self._outputs.append(output_of(spec, values))
+                case EndOfMessage():
+                    self._has_ended = True
 
 
 def received_request(request: InferenceRequest, model_name: str) -> InferRequest:
@@ -272,9 +342,10 @@ def _encodable(tensor: InferInput | InferOutput, *, is_binary: bool) -> Tensor:
     """
     values = _plain(values_of(tensor))
     if not is_binary and tensor.datatype in DATATYPES and not DATATYPES[tensor.datatype].has_json:
+        kind = "input" if isinstance(tensor, InferInput) else "output"
         msg = (
             f"Sending {tensor.datatype} data via JSON is not supported. "
-            f"Please use the binary data format for output {tensor.name}"
+            f"Please use the binary data format for {kind} {tensor.name}"
         )
         raise InvalidInput(msg)
     with _as_kserve_says():

@@ -116,6 +116,13 @@ def values_of(tensor: InferInput | InferOutput) -> Received:
         raise InferenceError(msg) from None
 
 
+def has_array(tensor: InferInput | InferOutput) -> bool:
+    """Tell whether a tensor holds an array, and not a list or bytes."""
+    if isinstance(tensor, _Lazy) and tensor.received is not None:
+        return True
+    return isinstance(tensor.data, np.ndarray)
+
+
 def arrays_of(message: InferRequest | InferResponse) -> Mapping[str, np.ndarray[Any, Any]]:
     """Return the tensors of a message of KServe's as arrays, by name.
 

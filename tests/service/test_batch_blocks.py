@@ -215,7 +215,7 @@ def test_a_model_that_writes_into_its_inputs_gets_copies_from_the_second_batch_o
     room = Room()
     members = [_member(seat, value) for value, seat in enumerate(room.seats(1, 1))]
     assert _drive(members, room.blocks, _in_place) == [(2, True), (1, False), (1, False)]
-    assert [member.outcome["y"][0, 0] for member in members] == [0, 2]  # type: ignore[call-overload]
+    assert [member.outcome["y"][0, 0] for member in members] == [0, 2]  # type: ignore[index, call-overload]
     assert room.blocks.is_written
     assert room.seat(1) is None
 
