@@ -1,6 +1,7 @@
-"""KServe's own clients, REST and gRPC, against a server: `python -m tests.kserve.client_script URL GRPC_PORT`.
+"""KServe's clients, REST and gRPC, against a server: `python -m tests.kserve.client_script URL GRPC_PORT CLIENT`.
 
-Runs in KServe's environment, and writes a line of JSON for each case.
+CLIENT is `theirs`, or `ours` for our REST client in the place of KServe's. Runs in KServe's environment, and writes a
+line of JSON for each case.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
 from kserve.protocol.infer_type import RequestedOutput
 
+from streamcodec.kserve import InferenceRESTClient as Ours
 from streamcodec.kserve import arrays_of, infer_request
 from tests.interop.tensors import BINARY_ONLY, PLAIN, datatype, fingerprint
 
@@ -55,12 +57,63 @@ async def ours(rest: InferenceRESTClient, url: str) -> Any:  # noqa: ANN401 - an
     return [response.id, response.parameters, {o.name: fingerprint(o.as_numpy()) for o in response.outputs}]
 
 
+async def lists(rest: InferenceRESTClient, url: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Send lists, some of them nested, and one input in binary; ask for JSON."""
+    nested = InferInput("a", [2, 1], "INT64", data=[[1], [2]], parameters={"unit": "cm"})
+    flat = InferInput("b", [2], "FP32", data=[0.5, -2.0])
+    raw = InferInput("c", [2], "INT8")
+    raw.set_data_from_numpy(np.array([1, -1], np.int8), binary_data=True)
+    answers = []
+    for inputs in ([nested, flat], [nested, flat, raw]):
+        response = await rest.infer(url, InferRequest("identity", inputs, request_id="1"), model_name="identity")
+        answers += [(output.name, output.datatype, output.shape, str(output.data)) for output in response.outputs]
+    return answers
+
+
+async def dictionary(rest: InferenceRESTClient, url: str) -> Any:  # noqa: ANN401 - any JSON value
+    inputs = [{"name": "x", "shape": [1], "datatype": "INT64", "data": [7]}]
+    response = await rest.infer(url, {"id": "d", "inputs": inputs}, model_name="identity")
+    return [response.id, response.outputs[0].data]
+
+
+async def unknown(rest: InferenceRESTClient, url: str) -> Any:  # noqa: ANN401 - any JSON value
+    return await rest.infer(url, their_request("FP32"), model_name="nothing")
+
+
+async def broken(rest: InferenceRESTClient, url: str) -> Any:  # noqa: ANN401 - any JSON value
+    request = their_request("FP32")
+    request.parameters = {"fail": "broken"}
+    return await rest.infer(url, request, model_name="identity")
+
+
+async def nameless(rest: InferenceRESTClient, url: str) -> Any:  # noqa: ANN401 - any JSON value
+    return await rest.infer(url, their_request("FP32"))
+
+
+async def no_scheme(rest: InferenceRESTClient, _: str) -> Any:  # noqa: ANN401 - any JSON value
+    return await rest.infer("127.0.0.1", their_request("FP32"), model_name="identity")
+
+
+async def nobody(rest: InferenceRESTClient, _: str) -> Any:  # noqa: ANN401 - any JSON value
+    return await rest.infer("http://127.0.0.1:1", their_request("FP32"), model_name="identity")
+
+
+async def half(rest: InferenceRESTClient, url: str) -> Any:  # noqa: ANN401 - any JSON value
+    tensor = InferInput("x", [1], "FP16", data=[1.0])
+    return await rest.infer(url, InferRequest("identity", [tensor]), model_name="identity")
+
+
+for _case in (lists, dictionary, unknown, nameless, no_scheme, nobody, half):
+    case(_case.__name__, _case)
+
+
 async def health(rest: InferenceRESTClient, url: str) -> list[bool]:
     return [await rest.is_server_live(url), await rest.is_server_ready(url), await rest.is_model_ready(url, "identity")]
 
 
 case("arrays", ours)
 case("health", health)
+case("broken", broken)  # the last one: after a status of 500 KServe's server hangs up
 
 
 async def over_grpc(port: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -70,8 +123,9 @@ async def over_grpc(port: str) -> Any:  # noqa: ANN401 - any JSON value
         return {name: fingerprint(array) for name, array in arrays_of(response).items()}
 
 
-async def main(url: str, grpc_port: str) -> None:
-    async with InferenceRESTClient(RESTConfig(protocol="v2", retries=0, timeout=30)) as rest:
+async def main(url: str, grpc_port: str, whose: str) -> None:
+    client = Ours if whose == "ours" else InferenceRESTClient
+    async with client(RESTConfig(protocol="v2", retries=0, timeout=30)) as rest:
         for name, run in CASES.items():
             try:
                 say(name, await run(rest, url))

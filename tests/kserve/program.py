@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer, model_server
+from kserve.predictor_config import PredictorConfig
 from kserve.protocol.rest.multiprocess import server as multiprocess
 
 from streamcodec.kserve import arrays_of, infer_response, install
@@ -32,6 +33,10 @@ class Settings:
     installs: bool = True
     workers: int = 1
     grpc_port: int | None = None
+    predictor: str | None = None
+    """HOST:PORT of another server, which the models `identity` and `dictionary` ask: they are transformers then."""
+    protocol: str = "v2"
+    """In which they ask it."""
     options: dict[str, Any] = field(default_factory=dict)
     """Of `ServerOptions`; those of `install` if it is empty."""
 
@@ -103,6 +108,14 @@ class Dictionary(Model):  # type: ignore[misc]  # KServe is not in this environm
         return {"id": payload.id, "model_name": self.name, "outputs": outputs}
 
 
+class Passing(Model):  # type: ignore[misc]  # KServe is not in this environment
+    """Passes on what it gets."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.ready = True
+
+
 class Late(Identity):
     """Is not ready after all."""
 
@@ -125,7 +138,9 @@ def models() -> list[Model]:
 def main(directory: Path, port: int) -> None:
     settings = Settings(**json.loads((directory / "settings.json").read_text()))
     model_server.RESTServer = multiprocess.RESTServer = OnLoopback
+    predictor = settings.predictor
     server = ModelServer(
+        predictor_config=predictor and PredictorConfig(predictor, settings.protocol),
         http_port=port,
         grpc_port=settings.grpc_port or 0,
         enable_grpc=settings.grpc_port is not None,
@@ -133,7 +148,7 @@ def main(directory: Path, port: int) -> None:
     )
     if settings.installs:
         install(server, ServerOptions(**settings.options) if settings.options else None)
-    server.start(models())
+    server.start(models() if predictor is None else [Passing("identity"), Passing("dictionary")])
 
 
 if __name__ == "__main__":
