@@ -55,13 +55,14 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
-autodoc_mock_imports = ["kserve"]  # 66 packages; its tests have an environment of their own
+autodoc_mock_imports = ["kserve", "orjson"]  # 66 packages; its tests have an environment of their own
 autodoc_class_signature = "mixed"
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 
 # Names of other projects, which only a download of their indexes could turn into links.
 nitpick_ignore_regex = [
+    (r"py:.*", r"httpx\..*|InvalidInput|InferenceError"),
     (
         r"py:.*",
         r"(numpy|np|npt|h11|hypothesis|os|socket|ssl|pathlib|collections|contextlib|types|enum|typing|typing_extensions)\..*",
