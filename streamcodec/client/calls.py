@@ -19,6 +19,7 @@ from streamcodec.client.exchange import ClientExchange, Compression, Placing
 from streamcodec.client.fields import Headers, RequestFields
 from streamcodec.client.raw import RawExchange, Receive
 from streamcodec.client.uploads.uploading import OnResume, Record, Uploading
+from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
@@ -109,6 +110,7 @@ class Calls:
         parameters: Mapping[str, Any] | None,
         is_binary: bool,
     ) -> EncodedMessage:
+        check_kind(inputs, Mapping, "inputs are arrays by name, as {'x': array}")
         tensors = [Tensor(name=name, array=_array(value), is_binary=is_binary) for name, value in inputs.items()]
         requested = [_with_form(output, is_binary=is_binary) for output in outputs or ()]
         return encode_request(

@@ -47,6 +47,7 @@ _MAX_ERROR_TEXT = 500
 _TENSOR_NAME = TENSOR_FIELD.lower().encode()
 _SUCCESS = range(200, 300)
 _FAILURE = range(500, 600)
+_SHOWN_OUTPUTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,6 +79,19 @@ class InferResult:
     def __len__(self) -> int:
         """Return the number of outputs."""
         return len(self.tensors)
+
+    def __repr__(self) -> str:
+        """Say in three lines which model has answered what, without the values."""
+        specs = [tensor.spec for tensor in self.tensors.values()]
+        shown = [f"{spec.name} {spec.datatype.name} {[*spec.shape]}" for spec in specs[:_SHOWN_OUTPUTS]]
+        if len(specs) > len(shown):
+            shown.append(f"and {len(specs) - len(shown)} more")
+        header = self.header
+        return (
+            f"InferResult(model {header.model_name!r}, version {header.model_version!r}, id {header.id!r},\n"
+            f"  outputs {', '.join(shown) or 'none'},\n"
+            f"  parameters {dict(header.parameters)!r})"
+        )
 
     def elements(self, name: str) -> Elements:
         """Return an output of BYTES without an object for each element.
