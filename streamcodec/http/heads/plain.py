@@ -25,7 +25,7 @@ from streamcodec.http.heads.statuses import ends_with_head
 
 METHOD: Final = 1
 TARGET: Final = 2
-_STATUS: Final = 1
+STATUS: Final = 1
 _REASON: Final = 2
 HOST_FIELD: Final = 3
 LENGTH: Final = 4
@@ -36,9 +36,9 @@ OPTION: Final = 8
 CHUNKED: Final = 9
 CODING: Final = 10
 OTHER: Final = 11
-"""Groups of a match: method and target; the values of `Host`, `Content-Length`, `Inference-Header-Content-Length`,
-`Content-Type`, `Accept-Encoding`, `Connection`, `Transfer-Encoding`, and `Content-Encoding` if it is `gzip`; and the
-name of another field with a meaning."""
+"""Groups of a match: method and target of a request, or the status of a response; the values of `Host`,
+`Content-Length`, `Inference-Header-Content-Length`, `Content-Type`, `Accept-Encoding`, `Connection`,
+`Transfer-Encoding`, and `Content-Encoding` if it is `gzip`; and the name of another field with a meaning."""
 
 _VALUE: Final = rb"[!-~\x80-\xff]++(?:[ \t]++[!-~\x80-\xff]++)*+"
 _MEANT: Final = (
@@ -113,6 +113,18 @@ def read_plain_head(head: bytes, limits: Limits) -> RequestHead | None:
     )
 
 
+def match_plain_response(data: bytes, limits: Limits) -> re.Match[bytes] | None:
+    """Match the head of a final response with which some bytes begin; return None if it is not plain, or not complete.
+
+    Args:
+        data: from the first byte of the head on.
+        limits: `max_head_bytes` and `max_head_fields` apply, and `max_field_bytes` to the first line.
+    """
+    found = _RESPONSE.match(data)
+    is_short = found is not None and found.end(_REASON) <= limits.max_field_bytes
+    return found if found is not None and is_short and _is_plain(found, limits) else None
+
+
 def read_plain_response(head: bytes, limits: Limits, *, is_for_head: bool) -> ResponseHead | None:
     """Read the head of a final response; return None if it is not plain.
 
@@ -121,12 +133,11 @@ def read_plain_response(head: bytes, limits: Limits, *, is_for_head: bool) -> Re
         limits: `max_head_bytes`, `max_head_fields` and `max_field_bytes` apply.
         is_for_head: whether the request was a `HEAD`.
     """
-    found = _RESPONSE.match(head)
-    if found is None or not _is_plain(found, limits) or found.end(_REASON) > limits.max_field_bytes:
+    found = match_plain_response(head, limits)
+    fields = None if found is None else _fields(found, limits)
+    if found is None or fields is None:
         return None
-    fields, status, length = _fields(found, limits), int(found[_STATUS]), found[LENGTH]
-    if fields is None:
-        return None
+    status, length = int(found[STATUS]), found[LENGTH]
     if is_for_head or ends_with_head(status):
         length = b"0"
     return _new_response(status=status, fields=fields, content_length=None if length is None else int(length))

@@ -15,37 +15,25 @@ ordinary way, because the same functions raise them in the same order.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from streamcodec.engine.cache import Repeated
-from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import MessageError
-from streamcodec.engine.limits import Limits
-from streamcodec.engine.memory.placement import aligned_bytes
 from streamcodec.formats.v2.compactheader import MOST_BYTES, read_compactly
 from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import is_immutable
 from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.formats.v2.whole import CHECKED_KINDS, MAX_HEADER_BYTES, copied_arrays, whole_values
 from streamcodec.service.answers import NO_ANSWER, Answer, Answers
 from streamcodec.service.batches.keys import key_of
 from streamcodec.service.models.model import InferenceRequest, Outputs
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.replies import Reply, drop_tracebacks, error_reply
 from streamcodec.service.request.inference import ResolvedHead
-from streamcodec.service.request.planned import copied_arrays
-
-MAX_HEADER_BYTES: Final = 4 << 10
-"""Most bytes of any JSON header that is read at once. A longer one may take too long for one turn of an event loop. So
-it is read at once only if it is a compact one."""
 
 _MAX_PLANS: Final = 256
 
 _NO_HEADER: Final = RequestHeader(tensors=())
-
-_CHECKED_KINDS: Final = "Ob"
-"""Kinds of datatypes in whose bytes something can be wrong."""
 
 
 class Plan:
@@ -71,7 +59,7 @@ class Plan:
         is_fixed, nbytes = True, length
         for spec in header.tensors:
             nbytes += spec.nbytes
-            if spec.data is not None or spec.datatype.kind in _CHECKED_KINDS:
+            if spec.data is not None or spec.datatype.kind in CHECKED_KINDS:
                 is_fixed = False
         self.is_fixed: bool = is_fixed
         self.nbytes: int = nbytes
@@ -133,9 +121,9 @@ class Recipe:
             return plan.refusal
         header = plan.header
         if plan.is_fixed:
-            inputs = resolved.sent(copied_arrays(header, body))
+            inputs = resolved.sent(copied_arrays(header.tensors, body))
         else:
-            values = _values(header, body, resolved.headers.limits)
+            values = whole_values(header.tensors, body, resolved.headers.limits)
             if values is None:
                 return None
             inputs = resolved.inputs(values)
@@ -209,29 +197,3 @@ class Recipes:
         if recipe is None:
             recipe = self._recipes[resolved.key] = Recipe(resolved, self._plans)
         return recipe
-
-
-def _values(
-    header: RequestHeader, body: memoryview, limits: Limits
-) -> dict[str, np.ndarray[Any, Any] | Elements] | None:
-    """Return the tensors of a whole body; None if the ordinary way has to refuse one."""
-    values: dict[str, np.ndarray[Any, Any] | Elements] = {}
-    for spec in header.tensors:
-        if spec.data is not None:
-            values[spec.name] = spec.data
-            continue
-        start = spec.offset or 0
-        memory = aligned_bytes(spec.nbytes)
-        memory.data[:] = body[start : start + spec.nbytes]
-        if spec.datatype.is_bytes:
-            try:
-                values[spec.name] = Elements.from_wire(memory, spec.shape)
-            except MessageError:
-                return None
-            if spec.nbytes > limits.max_element_bytes:
-                return None
-        elif spec.datatype.kind == "b" and spec.nbytes and memory.max() > 1:
-            return None
-        else:
-            values[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, memory)
-    return values
