@@ -1,163 +1,99 @@
-"""Blocking: exchanges a request for its answer by blocking; the only part of `Client` that waits."""
+"""Blocking: waits in the calling thread; the only part of `Client` that waits."""
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from typing import cast
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from time import sleep
+from typing import TypeVar
 
-from streamcodec.client.common import Common
 from streamcodec.client.connections.address import Address
 from streamcodec.client.connections.connecting import connect
 from streamcodec.client.connections.connection import Connection
-from streamcodec.client.connections.reaching import reaching, tls_over
+from streamcodec.client.connections.reaching import tls_over
 from streamcodec.client.connections.timeouts import Times
-from streamcodec.client.exchange import ClientExchange
-from streamcodec.client.lane.tensors import MemoryLane
-from streamcodec.engine.errors import MessageError
-from streamcodec.formats.v2.model import Event
+from streamcodec.engine.message import Part
 from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.transports.duplex import Duplex
 from streamcodec.transports.sockets import unix
-from streamcodec.transports.sockets.memfd import send_descriptors
 from streamcodec.transports.sockets.system import new_poll
-from streamcodec.transports.tls.sockets import TlsSocket
+from streamcodec.transports.timelimit import TimeLimit
+from streamcodec.transports.tls.sockets import Socket, TlsSocket
+
+T = TypeVar("T")
+
+
+class BlockingDuplex(Duplex[HttpEvent]):
+    """Sends and reads in one thread."""
+
+    def sending(self) -> AbstractAsyncContextManager[None]:
+        """Do nothing: each read sends, too."""
+        return nullcontext()
+
+    async def read(self) -> None:
+        """Wait, and read once."""
+        self.move()
+
+    async def event(self) -> HttpEvent:
+        """Return the next event of the answer."""
+        return self.next_event()
 
 
 class Blocking:
-    """Waits in the calling thread."""
+    """Waits in the calling thread. No method of it suspends."""
 
-    def __init__(self, common: Common) -> None:
-        """Work for one client."""
-        self._common = common
+    shares_thread = False
 
-    def events(self, exchange: ClientExchange, times: Times) -> Generator[Event, None, None]:
-        """Send a request, and yield the events of its answer."""
-        with self._place(times):
-            for connection in self._connections(times):
-                with self._duplex(connection, exchange, times) as duplex:
-                    try:
-                        while not exchange.has_ended:
-                            event = exchange.receive(connection.http, duplex.next_event())
-                            if not exchange.is_success:
-                                duplex.stop_sending()
-                            if event is not None:
-                                with times.limit.paused():
-                                    yield event
-                        break
-                    except (ConnectionError, MessageError) as error:
-                        if not connection.may_have_died(exchange):
-                            raise connection.failure(exchange, error, duplex.lost) from None
-        exchange.check_status()
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        """Use TLS by this context, if there is one."""
+        self._context = context
 
-    @contextmanager
-    def _duplex(self, connection: Connection, exchange: ClientExchange, times: Times) -> Iterator[Duplex[HttpEvent]]:
-        """Begin an exchange on a connection, and give the connection back at the end."""
-        duplex: Duplex[HttpEvent] | None = None
-        try:
-            duplex = Duplex(
-                connection.socket,
-                connection.http,
-                connection.start(exchange),
-                read_timeout=times.timeout.read,
-                write_timeout=times.timeout.write,
-                limit=times.limit,
-            )
-            connection.sending = duplex
-            yield duplex
-        finally:
-            self._common.give_back(connection, exchange, is_sent=duplex is not None and duplex.is_sent)
+    def new_event(self) -> threading.Event:
+        """Make what the pool sets for a call that has waited for a place."""
+        return threading.Event()
 
-    @contextmanager
-    def _place(self, times: Times) -> Iterator[None]:
-        """Hold a place in the pool."""
-        pool = self._common.pool
-        waiter = pool.enter(threading.Event)
-        if waiter is not None:
-            has_come = False
-            try:
-                has_come = waiter.wait(times.limit.at_most(times.timeout.pool))
-            finally:
-                if not has_come:
-                    pool.give_up(waiter)
-            if not has_come:
-                raise self._common.no_place(times)
-        try:
-            yield
-        finally:
-            pool.leave()
+    async def has_come(self, event: threading.Event, seconds: float | None) -> bool:
+        """Wait for an event; return whether it has come in time."""
+        return event.wait(seconds)
 
-    def _connections(self, times: Times) -> Iterator[Connection]:
-        """Yield a kept connection, if there is one, and then a new one, in case the first has died."""
-        kept = self._common.take_kept()
-        if kept is not None:
-            yield kept
-        connection = self._new_connection(times)
-        if self._common.memory_lane is not None and not self._opened(connection, self._common.memory_lane, times):
-            connection = self._new_connection(times)
-        yield connection
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        sleep(seconds)  # noqa: ASYNC251 - no event loop runs this
 
-    def _new_connection(self, times: Times) -> Connection:
-        address, context = self._common.address, self._common.context
-        with reaching(address, times):
-            sock = _connect(address, times)
-            secured = sock if context is None else _secure(sock, context, address.host, times)
-        return self._common.connection(secured)
+    async def apart(self, function: Callable[[], T], limit: TimeLimit) -> T:  # noqa: ARG002 - for tasks
+        """Call a function here: it keeps nobody waiting."""
+        return function()
 
-    def _opened(self, connection: Connection, memory: MemoryLane, times: Times) -> bool:
-        """Open the memory lane of a new connection; return whether the connection can be used afterwards.
+    async def connect(self, address: Address, times: Times) -> Socket:
+        """Open a connection; the socket is non-blocking.
 
         Raises:
-            OSError: the connection is broken, or there is no memory.
+            TimeoutError: the server does not answer in time.
+            OSError: there is no connection, or TLS has failed.
         """
-        try:
-            descriptors, own, lane = memory.new_answers()
-            exchange = self._common.calls.open_lane()
-            try:
-                opening = b"".join(cast("list[bytes]", connection.start(exchange)))
-                if send_descriptors(cast("socket.socket", connection.socket), opening, descriptors) < len(opening):
-                    raise ConnectionAbortedError("the server does not read")
-            finally:
-                os.close(own)
-            duplex: Duplex[HttpEvent] = Duplex(
-                connection.socket,
-                connection.http,
-                [],
-                read_timeout=times.timeout.read,
-                write_timeout=times.timeout.write,
-                limit=times.limit,
-            )
-            while not exchange.has_ended:
-                exchange.receive(connection.http, duplex.next_event())
-        except BaseException:
-            self._common.drop(connection)
-            raise
-        if exchange.is_success:
-            connection.lane = lane
-        is_usable = connection.is_usable
-        if not is_usable:
-            self._common.drop(connection)
-        return is_usable
+        seconds, limit = times.timeout.connect, times.limit
+        if address.socket_path is not None:
+            return unix.connect(address.socket_path, timeout=seconds, limit=limit)
+        sock = connect(address.host, address.port, timeout=seconds, limit=limit)
+        return sock if self._context is None else _secure(sock, self._context, address.host, times)
 
-
-def _connect(address: Address, times: Times) -> socket.socket:
-    """Open a connection, blocking; the socket is non-blocking.
-
-    Raises:
-        TimeoutError: the server does not answer in time.
-        OSError: there is no connection.
-    """
-    if address.socket_path is not None:
-        return unix.connect(address.socket_path, timeout=times.timeout.connect, limit=times.limit)
-    return connect(address.host, address.port, timeout=times.timeout.connect, limit=times.limit)
+    def duplex(self, connection: Connection, parts: list[Part], times: Times) -> BlockingDuplex:
+        """Prepare to send the parts of a request."""
+        return BlockingDuplex(
+            connection.socket,
+            connection.http,
+            parts,
+            read_timeout=times.timeout.read,
+            write_timeout=times.timeout.write,
+            limit=times.limit,
+        )
 
 
 def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times: Times) -> TlsSocket:
-    """Start TLS on a connection, blocking; the socket is closed if that fails.
+    """Start TLS on a connection; the socket is closed if that fails.
 
     Raises:
         TimeoutError: the server does not answer in time.

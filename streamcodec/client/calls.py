@@ -20,6 +20,7 @@ from streamcodec.client.fields import Headers, RequestFields
 from streamcodec.client.raw import RawExchange, Receive
 from streamcodec.client.uploads.uploading import OnResume, Record, Uploading
 from streamcodec.engine.arguments import check_kind
+from streamcodec.engine.cache import Cache
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
@@ -27,9 +28,14 @@ from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Values
 from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
+from streamcodec.formats.v2.header import parse_response_header
+from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
 from streamcodec.formats.v2.model import RequestedOutput
+from streamcodec.http.requests import RequestForm
 
+_MAX_FORMS: Final = 256
+_MAX_FORM_BYTES: Final = 1 << 10
 _KEPT_ID: Final = "resumable"
 """The id of a request that may go on after a restart of the client."""
 
@@ -61,6 +67,8 @@ class Calls:
         self._compression = compression
         self._media_type = media_type
         self._request_id = secrets.token_hex(4)
+        self._headers = HeaderCache(parse_response_header, limits)
+        self._forms: Cache[tuple[str, str | None, bool], RequestForm] = Cache(_MAX_FORMS, _MAX_FORM_BYTES)
 
     def get(self, path: str, headers: Headers | None) -> ClientExchange:
         """Ask for a document, or only for a status."""
@@ -165,16 +173,32 @@ class Calls:
     def _post(
         self, model: str, version: str | None, headers: Headers | None, message: EncodedMessage, placing: Placing
     ) -> ClientExchange:
+        form = None if headers else self._form(model, version, message)
         return ClientExchange(
             "POST",
-            f"{self._prefix}{model_path(model, version)}/infer",
+            f"{self._prefix}{model_path(model, version)}/infer" if form is None else form.target,
             self._fields.of_call(headers),
             message,
             self._limits,
             compression=self._compression,
             placing=placing,
             media_type=self._media_type,
+            form=form,
+            headers=self._headers,
         )
+
+    def _form(self, model: str, version: str | None, message: EncodedMessage) -> RequestForm | None:
+        """Return what the heads of such calls have in common; None if there is something else in them."""
+        usual = self._fields.usual
+        if usual is None or self._media_type is not None or self._compression.response is not None:
+            return None
+        key = model, version, message.header_length is None
+        form = self._forms.get(key)
+        if form is None:
+            fields = [*usual, message.headers[0]]
+            form = RequestForm(f"{self._prefix}{model_path(model, version)}/infer", fields)
+            self._forms.put(key, form)
+        return form
 
 
 def model_path(model: str, version: str | None) -> str:

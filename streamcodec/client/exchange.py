@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -31,23 +31,31 @@ from streamcodec.engine.limits import Limits
 from streamcodec.engine.memory.placement import Into, Place, Placement, new_array
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
+from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage
-from streamcodec.formats.v2.fields import header_length_of
+from streamcodec.formats.v2.fields import header_form, header_length_of
+from streamcodec.formats.v2.header import parse_response_header
+from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import Event, ResponseHeader
+from streamcodec.formats.v2.whole import read_whole
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.bodies.collector import Collector
-from streamcodec.http.client import ClientConnection
+from streamcodec.http.client import ClientConnection, WholeResponse
 from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
+from streamcodec.http.requests import RequestForm
 
 _MAX_ERROR_TEXT = 500
 _TENSOR_NAME = TENSOR_FIELD.lower().encode()
-_SUCCESS = range(200, 300)
-_FAILURE = range(500, 600)
-_SHOWN_OUTPUTS = 8
+_SUCCESS: Final = range(200, 300)
+_FAILURE: Final = range(500, 600)
+_SHOWN_OUTPUTS: Final = 8
+_tensor_received: Final = constructor(TensorReceived)
+Values = np.ndarray[Any, Any] | Elements
+"""Of one output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,9 +144,14 @@ class Placing:
         return self._others(spec) if array is None else Into(array)
 
     @property
+    def is_usual(self) -> bool:
+        """Whether all outputs get new arrays."""
+        return not self._out and self._others is new_array
+
+    @property
     def place_elsewhere(self) -> Place | None:
         """The placement of outputs that are in shared memory; None if they may stay there."""
-        return None if not self._out and self._others is new_array else self.place
+        return None if self.is_usual else self.place
 
     def check(self, header: ResponseHeader) -> None:
         """Refuse an answer that would not fill an array of `out`.
@@ -158,6 +171,7 @@ class ClientExchange:
 
     Attributes:
         has_ended: whether the whole response has been received.
+        status: of the response; None before it.
     """
 
     def __init__(
@@ -172,8 +186,24 @@ class ClientExchange:
         placing: Placing | None = None,
         media_type: str | None = None,
         rest: UploadRest | None = None,
+        form: RequestForm | None = None,
+        headers: HeaderCache[ResponseHeader] | None = None,
     ) -> None:
-        """Prepare a call; `fields` do not include those of the message. Only the `rest` of it is sent, if given."""
+        """Prepare a call.
+
+        Args:
+            method: of the request.
+            target: of the request.
+            fields: without those of the message.
+            message: what is sent.
+            limits: bound the answer.
+            compression: of the request and the answer.
+            placing: chooses the memory for the outputs.
+            media_type: of the message; None for the usual one.
+            rest: of the message, if only that is sent.
+            form: what the head has in common with those of other calls; None if its fields are its own.
+            headers: reads the JSON header of the answer.
+        """
         self._method = method
         self._target = target
         self._fields = fields
@@ -183,6 +213,8 @@ class ClientExchange:
         self._placing = placing or Placing()
         self._media_type = media_type
         self._rest = rest
+        self._form = form
+        self._headers = headers
         self._head: ResponseHead | None = None
         self._collector: Collector | None = None
         self._header: ResponseHeader | None = None
@@ -192,6 +224,7 @@ class ClientExchange:
         self._lane: Lane | None = None
         self._lane_call: LaneCall | None = None
         self.has_ended: bool = False
+        self.status: int | None = None
 
     def compress(self) -> None:
         """Compress the message, if requested and possible; call it before `start`.
@@ -226,6 +259,9 @@ class ClientExchange:
         """
         self._paced = paced
         self._lane, self._lane_call = lane, None
+        if self._form is not None and self._message is not None and lane is None and not self._message.content_encoding:
+            message = self._message
+            return connection.send_form(self._form, message.body_length, message.header_length, message.parts)
         fields = [*self._fields]
         parts: tuple[Part, ...] = ()
         if self._rest is not None:
@@ -246,7 +282,7 @@ class ClientExchange:
         """Take an event of the connection; return it if it belongs to a successful answer."""
         match event:
             case ResponseHead():
-                self._head = event
+                self._head, self.status = event, event.status
                 self._receive_body(connection, event)
                 return None
             case HeaderReceived(header=ResponseHeader() as header):
@@ -258,6 +294,43 @@ class ClientExchange:
             case _:
                 pass
         return event if self.is_success and not isinstance(event, RequestHead | ConnectionClosed) else None
+
+    def take_whole(self, connection: ClientConnection) -> bool:
+        """Take the answer, if it has come as a whole and nothing about it is unusual; return whether it was taken.
+
+        If not, nothing has changed, and `receive` takes its events. The result is the same.
+        """
+        response = connection.whole_response()
+        if response is None:
+            return False
+        if self._message is None or response.status not in _SUCCESS:
+            self._collector = self._new_collector(response.status)
+            if len(response.body) > self._collector.max_bytes:
+                return False
+            self._collector.feed(response.body)
+            self._head = response.head
+        elif self._lane_call is not None or not self._placing.is_usual:
+            return False
+        else:
+            found = self._read_whole(response)
+            if found is None:
+                return False
+            self._header, values = found
+            for spec in self._header.tensors:
+                self._outputs[spec.name] = _tensor_received(spec=spec, values=values[spec.name])
+        self.status = response.status
+        connection.take_whole(response)
+        self.has_ended = True
+        return True
+
+    def _read_whole(self, response: WholeResponse) -> tuple[ResponseHeader, Mapping[str, Values]] | None:
+        try:
+            length = header_form(response.header_lengths, response.media_types)[0]
+        except MessageError:  # which `receive` will raise
+            return None
+        headers = self._headers
+        parse = parse_response_header if headers is None else headers.parse
+        return read_whole(parse, length, response.body, self._limits)
 
     def keep(self, event: Event) -> None:
         """Keep a tensor for the result.
@@ -276,12 +349,7 @@ class ClientExchange:
     @property
     def is_answered(self) -> bool:
         """Whether the connection can be used again. After a status of 5xx, some servers close it without notice."""
-        return self.has_ended and self._head is not None and self._head.status not in _FAILURE
-
-    @property
-    def status(self) -> int | None:
-        """The status of the answer; None before it."""
-        return None if self._head is None else self._head.status
+        return self.has_ended and self.status not in _FAILURE
 
     def field(self, name: bytes) -> str | None:
         """Return a field of the answer that is there once; `name` is in lower case."""
@@ -291,7 +359,7 @@ class ClientExchange:
     @property
     def is_success(self) -> bool:
         """Whether the answer has a status of 2xx."""
-        return self._head is not None and self._head.status in _SUCCESS
+        return self.status in _SUCCESS
 
     def infer_result(self) -> InferResult:
         """Return the answer to an inference request.
@@ -343,15 +411,19 @@ class ClientExchange:
                 body_length=head.body_length,
                 limits=self._limits,
                 place=self._placing.place,
+                headers=self._headers,
                 paced=self._paced,
             )
         if self._is_in_lane(head):
             most = self._limits.max_header_bytes
             self._collector = Collector(most, max_dropped_bytes=0)
             return self._collector
-        most = self._limits.max_document_bytes if head.status in _SUCCESS else MAX_QUICK_BYTES
-        self._collector = Collector(most, max_dropped_bytes=self._limits.max_drain_bytes)
+        self._collector = self._new_collector(head.status)
         return self._collector
+
+    def _new_collector(self, status: int) -> Collector:
+        most = self._limits.max_document_bytes if status in _SUCCESS else MAX_QUICK_BYTES
+        return Collector(most, max_dropped_bytes=self._limits.max_drain_bytes)
 
     def _is_in_lane(self, head: ResponseHead) -> bool:
         """Whether the tensors of the answer are in shared memory."""

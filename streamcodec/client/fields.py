@@ -44,7 +44,11 @@ _OURS: Final = {
 
 
 class RequestFields:
-    """The fields of all requests to one server."""
+    """The fields of all requests to one server.
+
+    Attributes:
+        usual: those of a call without its own; None if each call asks for a token.
+    """
 
     def __init__(self, address: Address, headers: Headers | None = None, auth: Auth | None = None) -> None:
         """Keep the fields of every request.
@@ -57,7 +61,7 @@ class RequestFields:
         self._basics = [("Host", address.authority), ("User-Agent", f"streamcodec/{__version__}")]
         if self._auth is not None and not callable(self._auth):
             self._basics.append(_authorization(self._auth))
-        self._usual = None if callable(self._auth) else self._of_call(None)
+        self.usual: list[Field] | None = None if callable(self._auth) else self._of_call(None)
 
     def of_call(self, headers: Headers | None) -> list[Field]:
         """Return the fields of one request.
@@ -66,7 +70,7 @@ class RequestFields:
             LocalProtocolError: a field cannot be sent, or a token is invalid.
             Exception: any exception that `auth` raises.
         """
-        return self._of_call(headers) if headers or self._usual is None else self._usual
+        return self._of_call(headers) if headers or self.usual is None else self.usual
 
     def with_own(self, fields: list[Field]) -> list[Field]:
         """Return the fields of a request whose message is the caller's own, with all fields that describe it.

@@ -51,12 +51,16 @@ class RawExchange(ClientExchange):
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
         """Take an event of the connection; return it if it is one of the receiver."""
         if isinstance(event, ResponseHead):
-            self._head = event
+            self._head, self.status = event, event.status
             connection.receive_body(self._receive(event, self._paced))
             return None
         if isinstance(event, EndOfMessage):
             self.has_ended = True
         return None if isinstance(event, RequestHead | ConnectionClosed) else event
+
+    def take_whole(self, connection: ClientConnection) -> bool:  # noqa: ARG002 - as its base
+        """Return False: the receiver takes the answer in its own way."""
+        return False
 
     def keep(self, event: Event) -> None:
         """Keep an event."""

@@ -20,6 +20,7 @@ from typing import cast
 import anyio
 
 from streamcodec.client.awaiting import Awaiting
+from streamcodec.client.caller import Caller
 from streamcodec.client.common import Common
 from streamcodec.client.connections.address import Address
 from streamcodec.client.connections.connection import Connection
@@ -79,7 +80,7 @@ class Upstream:
             media_type=None,
             is_paced=True,
         )
-        self._awaiting = Awaiting(self._common)
+        self._caller = Caller(self._common, Awaiting(self._common.context))
         self._timeout = timeout
         self.address: Address = self._common.address
         if self.address.credentials is not None:
@@ -95,8 +96,8 @@ class Upstream:
             OSError: the server cannot be reached.
         """
         times = self._common.times(None, None)
-        async with self._awaiting.place(times):
-            held = Held(self._common.take_kept() or await self._awaiting.connect(times), times.timeout)
+        async with self._caller.place(times):
+            held = Held(self._common.take_kept() or await self._caller.connect(times), times.timeout)
             try:
                 yield held
             finally:

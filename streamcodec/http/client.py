@@ -6,7 +6,8 @@ says where the body goes, with `receive_body`: an inference response goes to a d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from http import HTTPStatus
 from typing import Final, cast
@@ -27,14 +28,63 @@ from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.connection import Incoming, State
 from streamcodec.http.heads.messages import Fields, ResponseHead
 from streamcodec.http.heads.parsed import check_head, framing_length, invalid_http, parse_head
-from streamcodec.http.heads.plain import read_plain_response
+from streamcodec.http.heads.plain import (
+    CHUNKED,
+    CODING,
+    HEADER_LENGTH,
+    LENGTH,
+    MEDIA_TYPE,
+    OPTION,
+    OTHER,
+    STATUS,
+    match_plain_response,
+    read_plain_response,
+)
 from streamcodec.http.heads.statuses import Field, ends_with_head
 from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
-from streamcodec.http.requests import write_request
+from streamcodec.http.requests import RequestForm, write_request
 from streamcodec.http.writing import PartT
 
 _HEAD: Final = State.HEAD
 _DECIDE: Final = State.DECIDE
+
+_NO_BODY: Final = {None, "HEAD"}
+"""What has been asked when there is no response with a body to come."""
+
+_MOST_HEAD_BYTES: Final = 2 << 10
+"""The longest head of a response that is taken as a whole."""
+
+
+class WholeResponse:
+    """A plain response that has come as a whole: one final head, and a body whose length it tells.
+
+    Attributes:
+        status: its status.
+        header_lengths: values of `Inference-Header-Content-Length`, at most one.
+        media_types: values of `Content-Type`, at most one.
+        body: all of it, in memory that changes with the next read.
+        is_last: whether the server closes the connection.
+        text: the head.
+    """
+
+    __slots__ = ("body", "header_lengths", "is_last", "media_types", "size", "status", "text")
+
+    def __init__(self, found: re.Match[bytes], body: memoryview) -> None:
+        """Take the result of the expression for plain heads."""
+        status, length, media_type, option = found.group(STATUS, HEADER_LENGTH, MEDIA_TYPE, OPTION)
+        self.status: int = int(status)
+        self.header_lengths: list[bytes] = [] if length is None else [length]
+        self.media_types: list[bytes] = [] if media_type is None else [media_type]
+        self.body: memoryview = body
+        self.is_last: bool = option is not None and len(option) == len(b"close")
+        self.text: bytes = found[0]
+        self.size: int = len(self.text) + len(body)
+
+    @property
+    def head(self) -> ResponseHead:
+        """The head, with all of its fields."""
+        fields = Fields.of_accepted(self.text)
+        return ResponseHead(status=self.status, fields=fields, content_length=len(self.body))
 
 
 class ClientConnection:
@@ -61,7 +111,7 @@ class ClientConnection:
         """
         self._limits = limits
         self._known_h11: h11.Connection | None = None
-        self._request: tuple[str, str, list[Field]] = "", "", []
+        self._request: tuple[str, str, Sequence[Field]] = "", "", ()
         self._is_kept = True
         self._method: str | None = None
         self._interim_bytes = 0
@@ -100,10 +150,24 @@ class ClientConnection:
             LocalProtocolError: the last response has not been read to its end, the connection cannot be used again, the
                 fields are not valid HTTP, or the method is `CONNECT`.
         """
-        if not self.is_reusable:
-            msg = "the connection cannot take a request now: read the last response to its end, or open another"
-            raise LocalProtocolError(msg)
+        self._check_reusable()
         return self.resume(method, target, headers, parts)
+
+    def send_form(
+        self, form: RequestForm, length: int, header_length: int | None, parts: Iterable[PartT]
+    ) -> list[bytes | PartT]:
+        """Begin a request of a form; the result and errors are those of `send_request`.
+
+        Args:
+            form: what its head has in common with others.
+            length: bytes of the body.
+            header_length: as for `RequestForm.head`.
+            parts: the body, which has so many bytes.
+        """
+        self._check_reusable()
+        self._begin_cycle("POST", form.target, form.fields)
+        self._is_kept = True
+        return [form.head(length, header_length), *parts]
 
     def resume(
         self,
@@ -121,10 +185,7 @@ class ClientConnection:
             raise LocalProtocolError(msg)
         fields = [*headers]
         sent, self._is_kept = write_request(method, target, fields, parts)
-        self._request = method, target, fields
-        self._known_h11 = None
-        self._method = method
-        self._interim_bytes = 0
+        self._begin_cycle(method, target, fields)
         return sent
 
     def next_event(self) -> ResponseHead | Event | NeedData | NeedTurn:
@@ -154,6 +215,35 @@ class ClientConnection:
             self._failure = copy(failure)
             raise
 
+    def whole_response(self) -> WholeResponse | None:
+        """Return the response to the request, if it has come as a whole, is plain, and nothing else has come.
+
+        Nothing changes: `take_whole` comes next, or `next_event`, which reads it from the beginning.
+
+        Returns:
+            None if `next_event` has to decide: the head is not plain, or some bytes are missing; the body is compressed
+            or has no known length; or it is a response to `HEAD`.
+        """
+        incoming = self.incoming
+        if incoming.state is not _HEAD or self._interim_bytes or self._method in _NO_BODY:
+            return None
+        found = match_plain_response(incoming.peek(_MOST_HEAD_BYTES), self._limits)
+        if found is None or found[LENGTH] is None or found[OTHER] or found[CHUNKED] or found[CODING]:
+            return None
+        start, length = found.end(), int(found[LENGTH])
+        if incoming.kept != start + length or start > self._limits.max_field_bytes or incoming.is_eof:
+            return None
+        if ends_with_head(int(found[STATUS])):
+            return None
+        return WholeResponse(found, incoming.peek_from(start, start + length))
+
+    def take_whole(self, response: WholeResponse) -> None:
+        """Take the response that `whole_response` has returned; its body has been copied."""
+        self.incoming.received_copied += len(response.body)
+        self.incoming.skip(response.size)
+        self._method = None
+        self._is_kept = self._is_kept and not response.is_last
+
     def receive_body(self, receiver: Receiver) -> None:
         """Send the body of the response to a receiver.
 
@@ -175,6 +265,17 @@ class ClientConnection:
     def is_reusable(self) -> bool:
         """Whether the next request can be sent here; False if unexpected bytes have arrived since the last response."""
         return self._method is None and self._failure is None and self._is_kept and not self.incoming.has_input
+
+    def _check_reusable(self) -> None:
+        if not self.is_reusable:
+            msg = "the connection cannot take a request now: read the last response to its end, or open another"
+            raise LocalProtocolError(msg)
+
+    def _begin_cycle(self, method: str, target: str, fields: Sequence[Field]) -> None:
+        self._request = method, target, fields
+        self._known_h11 = None
+        self._method = method
+        self._interim_bytes = 0
 
     def _next_head(self) -> ResponseHead | NeedData | NeedTurn:
         while (text := self.incoming.find_head()) is not None:

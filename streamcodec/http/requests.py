@@ -1,9 +1,13 @@
-"""Requests: writes the requests of a client."""
+"""Requests: writes the requests of a client.
+
+Many requests differ only in their lengths. Their `RequestForm` is checked and written once, so that their heads cost no
+more than the numbers in them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
@@ -47,3 +51,44 @@ def write_request(
     body = [*parts]
     sent = framing.whole(body, length_of(body))
     return [b"".join([*lines, b"\r\n"]), *sent], b"close" not in options
+
+
+class RequestForm:
+    """What the heads of many `POST` requests have in common: everything but the lengths.
+
+    Attributes:
+        target: of the requests.
+        fields: those that the owner has given.
+    """
+
+    __slots__ = ("_start", "fields", "target")
+
+    def __init__(self, target: str, fields: Sequence[tuple[str, str]]) -> None:
+        """Check and write it.
+
+        Args:
+            target: path and query, percent-encoded.
+            fields: with one `Host`, and none that tells a length or is about the connection.
+
+        Raises:
+            LocalProtocolError: the target or the fields are not valid HTTP.
+        """
+        self.target = target
+        self.fields = fields
+        (head,), _ = write_request("POST", target, fields, [])
+        self._start: bytes = head.removesuffix(b"\r\n")
+
+    def head(self, length: int, header_length: int | None) -> bytes:
+        """Return the head of a request.
+
+        Args:
+            length: bytes of the body.
+            header_length: of them, those of the JSON header; None to tell none.
+        """
+        if header_length is None:
+            return b"%bContent-Length: %d\r\n\r\n" % (self._start, length)
+        return b"%bInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % (
+            self._start,
+            header_length,
+            length,
+        )

@@ -25,13 +25,16 @@ from streamcodec.transports.sockets.system import send_some
 from streamcodec.transports.sockets.vectors import Parts, SendQueue, async_batches
 from streamcodec.transports.source import READ_BYTES, EventSource, EventT
 from streamcodec.transports.sync import new_socket, receive, received
+from streamcodec.transports.timelimit import TimeLimit
 from streamcodec.transports.tls.sockets import Socket, TlsSocket, has_pending
 
 _PIECE_READS: Final = 16
 """Most full reads between two looks whether it is the turn of others."""
 
 
-async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: float | None = None) -> EventT:
+async def next_event(
+    sock: Socket, source: EventSource[EventT], *, timeout: float | None = None, limit: TimeLimit | None = None
+) -> EventT:
     """Return the source's next event, reading from a non-blocking socket as needed.
 
     Args:
@@ -39,10 +42,11 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
         source: a `Decoder`, `ServerConnection` or `ClientConnection`, or an object with the same methods.
         timeout: seconds without a byte before giving up, or up to a quarter longer; None waits for ever. Bytes that
             were sent before and that the peer acknowledges meanwhile count, too.
+        limit: on the whole call; None for none.
 
     Raises:
         RemoteProtocolError: the peer's bytes break a rule.
-        TimeoutError: nothing has moved for `timeout` seconds.
+        TimeoutError: nothing has moved for `timeout` seconds, or the call took longer than `limit`.
         OSError: the connection is broken.
     """
     if turns.must_wait(source):
@@ -52,28 +56,31 @@ async def next_event(sock: Socket, source: EventSource[EventT], *, timeout: floa
         return event
     # One cancel scope for all reads; its deadline is moved from time to time. One for each read would double the cost.
     allowed = math.inf if timeout is None else timeout / SLICES
+    now = anyio.current_time()
+    end = math.inf if limit is None else now + limit.left
     silence: Silence | None = None
     while silence is None or not silence.is_over():
-        with anyio.move_on_after(allowed) as scope:
+        with anyio.CancelScope(deadline=min(now + allowed * 9 / 8, end)) as scope:
             while event is NEED_DATA or event is NEED_TURN:
                 if event is NEED_TURN:
-                    scope.deadline = math.inf  # the peer is not responsible for this time
+                    scope.deadline = end  # the peer is not responsible for this time
                     await turns.work(source)
-                    scope.deadline = anyio.current_time() + allowed
                     event = source.next_event()
-                    continue
+                else:
+                    await _wait_readable(sock)
+                    nbytes = _read(sock, source)
+                    silence = None
+                    if turns.is_crowded(source):
+                        scope.deadline = end
+                        await turns.wait(source)
+                    event = _take_piece(sock, source, nbytes)
                 now = anyio.current_time()
-                if scope.deadline - now < allowed:
-                    scope.deadline = now + allowed * 9 / 8
-                await _wait_readable(sock)
-                nbytes = _read(sock, source)
-                silence = None
-                if turns.is_crowded(source):
-                    scope.deadline = math.inf
-                    await turns.wait(source)
-                    scope.deadline = anyio.current_time() + allowed
-                event = _take_piece(sock, source, nbytes)
+                if scope.deadline - now < allowed or scope.deadline == end:
+                    scope.deadline = min(now + allowed * 9 / 8, end)
             return event
+        now = anyio.current_time()
+        if limit is not None and now >= end:
+            raise limit.exceeded()
         silence = silence or Silence(sock)
     msg = f"nothing has moved for {timeout:g} seconds"
     raise TimeoutError(msg)

@@ -13,7 +13,7 @@ There is one class for each way of waiting. This module does not know the conten
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Generic
 
@@ -26,7 +26,7 @@ from streamcodec.transports import aio
 from streamcodec.transports.beside import beside
 from streamcodec.transports.sockets.acknowledged import SLICES, Silence
 from streamcodec.transports.sockets.system import new_poll, send_some
-from streamcodec.transports.sockets.vectors import SendQueue, async_batches
+from streamcodec.transports.sockets.vectors import SendQueue, async_batches, is_one_batch
 from streamcodec.transports.source import EventSource, EventT
 from streamcodec.transports.sync import receive, received
 from streamcodec.transports.timelimit import TimeLimit
@@ -65,6 +65,7 @@ class Duplex(Generic[EventT]):
         """
         self._socket = sock
         self._source = source
+        self._parts = parts
         self._queue = SendQueue(parts)
         self._read_timeout = read_timeout
         self._write_timeout = write_timeout
@@ -91,16 +92,38 @@ class Duplex(Generic[EventT]):
                 continue
             if not self._awaited:  # at first, because a short message is then sent as a whole
                 self._send()
-            self._move()
+            self.move()
         return event
+
+    def send_at_once(self) -> bool:
+        """Send the message before anything else, as far as the system takes it; return whether it took all."""
+        if not is_one_batch(self._parts):
+            return False
+        try:
+            nbytes = self.sent = send_some(self._socket, self._parts)
+        except BlockingIOError:
+            return False
+        except ConnectionError as error:
+            self._lose(error)
+            return False
+        self.is_sent = nbytes == sum(map(len, self._parts))
+        if self.is_sent:
+            self._queue.clear()
+        elif self._queue:
+            self._queue.sent(nbytes)
+        return self.is_sent
 
     def stop_sending(self) -> None:
         """Send nothing more. If the message was not complete, the connection cannot be used again."""
         self._queue.clear()
         self._is_stopped = True
 
-    def _move(self) -> None:
-        """Wait until one direction can move, and move it."""
+    def move(self) -> None:
+        """Wait until one direction can move, and move it; when all is sent, read once. Errors are as of `next_event`.
+
+        Raises:
+            TimeoutError: as from `next_event`; so is `OSError`.
+        """
         is_sending = bool(self._queue)
         self.is_sent = not (is_sending or self._is_stopped)
         self._await(POLLIN | POLLOUT if is_sending else POLLIN)
@@ -108,8 +131,11 @@ class Duplex(Generic[EventT]):
         if events & POLLOUT:
             self._send()
         if events & ~POLLOUT:
-            with suppress(BlockingIOError):  # a false alarm of the system, which is permitted
-                received(self._source, receive(self._socket, self._source))
+            try:
+                nbytes = receive(self._socket, self._source)
+            except BlockingIOError:  # a false alarm of the system, which is permitted
+                return
+            received(self._source, nbytes)
 
     def _ready(self, timeout: float | None) -> int:
         """Wait; return the events for which the socket is ready."""
@@ -143,11 +169,14 @@ class Duplex(Generic[EventT]):
         except BlockingIOError:
             pass
         except ConnectionError as error:
-            self.lost = error.with_traceback(None)
-            self.stop_sending()
+            self._lose(error)
         else:
             self._queue.sent(nbytes)
             self.sent += nbytes
+
+    def _lose(self, error: ConnectionError) -> None:
+        self.lost = error.with_traceback(None)
+        self.stop_sending()
 
     def _await(self, events: int) -> None:
         if events != self._awaited:
@@ -171,6 +200,7 @@ class AsyncDuplex(Generic[EventT]):
         *,
         read_timeout: float | None = None,
         write_timeout: float | None = None,
+        limit: TimeLimit | None = None,
     ) -> None:
         """Prepare to send; the arguments are those of `Duplex`. See `aio.send` for the parts."""
         self._socket = sock
@@ -178,6 +208,8 @@ class AsyncDuplex(Generic[EventT]):
         self._parts = parts
         self._read_timeout = read_timeout
         self._limit = aio.ProgressLimit(write_timeout)
+        self._end = limit
+        self._rest: Sequence[Part] | None = None
         self._sending = anyio.CancelScope()
         self._reading = anyio.CancelScope()
         self._is_sending = False
@@ -188,7 +220,7 @@ class AsyncDuplex(Generic[EventT]):
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
         """Send while the body of the `async with` reads; at its end, the sending ends too."""
-        rest = self._send_at_once()
+        rest = self._send_some() if self._rest is None else self._rest
         if not rest:
             yield
             return
@@ -205,20 +237,29 @@ class AsyncDuplex(Generic[EventT]):
         """Return the next event of the received bytes; the errors are those of `Duplex.next_event`."""
         while self._is_sending:
             with anyio.CancelScope() as self._reading:
-                return await aio.next_event(self._socket, _Watched(self._source, self._limit))
+                return await aio.next_event(self._socket, _Watched(self._source, self._limit), limit=self._end)
         failure, self._failure = self._failure, None  # its traceback refers to this object
         try:
             if failure is not None:
                 raise failure
         finally:
             del failure  # and to this frame
-        return await aio.next_event(self._socket, self._source, timeout=self._read_timeout)
+        return await aio.next_event(self._socket, self._source, timeout=self._read_timeout, limit=self._end)
+
+    def send_at_once(self) -> bool:
+        """Send the message before anything else, as far as the system takes it; return whether it took all."""
+        self._rest = self._send_some()
+        return self.is_sent
+
+    async def move(self) -> None:
+        """Read once, when all is sent; the errors are those of `next_event`."""
+        await aio.next_event(self._socket, _OneRead(self._source), timeout=self._read_timeout, limit=self._end)
 
     def stop_sending(self) -> None:
         """Send nothing more. If the message was not complete, the connection cannot be used again."""
         self._sending.cancel()
 
-    def _send_at_once(self) -> Sequence[Part]:
+    def _send_some(self) -> Sequence[Part]:
         """Send as much as possible without waiting; return the rest."""
         if Rows in map(type, self._parts):
             return self._parts
@@ -257,6 +298,28 @@ class AsyncDuplex(Generic[EventT]):
         except ConnectionError as error:
             self.lost = error.with_traceback(None)
         return self.lost is None
+
+
+class _OneRead:
+    """Wraps a source so that one read of it is an event."""
+
+    def __init__(self, source: EventSource[object]) -> None:
+        self._source = source
+        self._has_read = False
+        self.get_buffer = source.get_buffer
+        self.get_buffers = source.get_buffers
+        self.work = source.work
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._has_read = True
+        self._source.buffer_updated(nbytes)
+
+    def receive_eof(self) -> None:
+        self._has_read = True
+        self._source.receive_eof()
+
+    def next_event(self) -> NeedData | NeedTurn | None:
+        return None if self._has_read else NEED_DATA
 
 
 class _Watched(Generic[EventT]):

@@ -294,7 +294,7 @@ def test_urls_that_are_none(url: str) -> None:
 @KINDS
 @pytest.mark.parametrize("path", ["/a b", "/ä", "/\x7f"])
 def test_paths_that_are_none(kind: Kind, path: str) -> None:
-    with scripted([]) as server, kind.client(server.url + path) as client, pytest.raises(LocalProtocolError):
+    with scripted() as server, kind.client(server.url + path) as client, pytest.raises(LocalProtocolError):
         client.infer("m", INPUTS)
 
 

@@ -259,7 +259,8 @@ def test_bytes_that_come_after_an_answer_has_been_taken_are_not_the_next_one(kin
 
 
 def _wait_for_input(client: Client | AsyncClient) -> None:
-    ((_, kept),) = client._common.pool._kept  # noqa: SLF001 - nobody else knows when the bytes have arrived
+    methods = client._methods if isinstance(client, Client) else client  # noqa: SLF001 - as below
+    ((_, kept),) = methods._common.pool._kept  # noqa: SLF001 - nobody else knows when the bytes have arrived
     sock = kept.socket
     assert select.select([sock], [], [], TIMEOUT)[0]
 

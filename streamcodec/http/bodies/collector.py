@@ -14,6 +14,7 @@ class Collector:
 
     Attributes:
         data: the bytes that were kept, at most `max_bytes`.
+        max_bytes: how many bytes are kept.
         is_complete: whether the body has ended.
         offset: bytes of the body so far, kept or dropped.
     """
@@ -25,7 +26,7 @@ class Collector:
             max_bytes: how many bytes to keep.
             max_dropped_bytes: how many bytes to drop before the body is refused; None for no limit.
         """
-        self._max_bytes = max_bytes
+        self.max_bytes: int = max_bytes
         self._max_dropped_bytes = max_dropped_bytes
         self._block = memoryview(bytearray(_BLOCK_BYTES))
         self.data: bytearray = bytearray()
@@ -62,7 +63,7 @@ class Collector:
 
     def feed(self, chunk: Buffer) -> int:
         """Keep a chunk, as far as there is room; all of it belongs to the body."""
-        self.data += chunk[: self._max_bytes - len(self.data)]
+        self.data += chunk[: self.max_bytes - len(self.data)]
         self.offset += len(chunk)
         return len(chunk)
 
@@ -78,10 +79,10 @@ class Collector:
         """
         if self._is_too_long:
             most = self._max_dropped_bytes or 0
-            msg = f"the body goes on {most} bytes after the {self._max_bytes} that are kept"
-            raise LimitExceededError(msg, limit="max_drain_bytes", offset=self._max_bytes + most)
+            msg = f"the body goes on {most} bytes after the {self.max_bytes} that are kept"
+            raise LimitExceededError(msg, limit="max_drain_bytes", offset=self.max_bytes + most)
         return EndOfMessage(nbytes=self.offset) if self.is_complete else NEED_DATA
 
     @property
     def _is_too_long(self) -> bool:
-        return self._max_dropped_bytes is not None and self.offset - self._max_bytes > self._max_dropped_bytes
+        return self._max_dropped_bytes is not None and self.offset - self.max_bytes > self._max_dropped_bytes

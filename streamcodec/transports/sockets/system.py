@@ -58,11 +58,11 @@ new_poll: Final[Any] = getattr(select, "poll", SelectPoll)
 """Makes a `select.poll`, or what is used instead."""
 
 
-def _send_first(sock: Socket, buffers: Sequence[memoryview]) -> int:
+def _send_first(sock: Socket, buffers: Sequence[bytes | memoryview]) -> int:
     return sock.sendmsg(buffers) if isinstance(sock, TlsSocket) else sock.send(buffers[0])
 
 
-def _send_several(sock: Socket, buffers: Sequence[memoryview]) -> int:
+def _send_several(sock: Socket, buffers: Sequence[bytes | memoryview]) -> int:
     return sock.sendmsg(buffers)
 
 

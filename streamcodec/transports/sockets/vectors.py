@@ -8,10 +8,10 @@ before the next is requested. The same holds for each buffer of an iterable that
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import chain, islice
-from typing import Final
+from typing import Final, TypeGuard
 
 import anyio
 
@@ -67,6 +67,11 @@ class SendQueue:
         """Drop everything; buffers that have not been requested will not be requested."""
         self._views.clear()
         self._batches = iter(())
+
+
+def is_one_batch(parts: Sequence[Part]) -> TypeGuard[Sequence[bytes | memoryview]]:
+    """Tell whether all of a message exists already, and one call can send it; no part may be empty."""
+    return len(parts) <= _MAX_VECTORS and Rows not in map(type, parts) and all(parts)
 
 
 def batches(parts: Iterable[Part]) -> Iterator[list[memoryview]]:

@@ -165,7 +165,7 @@ class TlsSocket:
                 break
         return (total,)
 
-    def sendmsg(self, buffers: Sequence[memoryview]) -> int:
+    def sendmsg(self, buffers: Sequence[bytes | memoryview]) -> int:
         """Send from the first buffers, at most 64 KiB; return how many bytes.
 
         After `BlockingIOError`, the next call must begin with the same bytes.
@@ -244,7 +244,7 @@ def _trusting(*, verify: bool | str | Path) -> ssl.SSLContext:
     return context
 
 
-def _first_bytes(buffers: Sequence[memoryview]) -> memoryview | bytes:
+def _first_bytes(buffers: Sequence[bytes | memoryview]) -> memoryview | bytes:
     """Return the first buffer, or the first ones joined if they are short: each record costs a call and 22 bytes."""
     if len(buffers) == 1 or len(buffers[0]) >= _RECORD_BYTES:
         return buffers[0][:_WRITE_BYTES]

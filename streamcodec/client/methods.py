@@ -1,0 +1,370 @@
+"""Methods: what both clients can do, written once, as coroutines.
+
+`AsyncClient` has these methods. `Client` has them, too, and brings each coroutine to its end at once: what a call waits
+for is waited for by its `Waits`, in the calling thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from os import PathLike
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from streamcodec.client.caller import Caller, Waits
+from streamcodec.client.calls import model_path
+from streamcodec.client.common import Common
+from streamcodec.client.connections.timeouts import Timeout, Times
+from streamcodec.client.errors import ServerError
+from streamcodec.client.exchange import ClientExchange, InferResult, Placing
+from streamcodec.client.fields import Headers
+from streamcodec.client.raw import Receive
+from streamcodec.client.uploads.uploading import OnResume, Uploading
+from streamcodec.engine.errors import MessageError
+from streamcodec.engine.memory.placement import Place
+from streamcodec.engine.message import Values
+from streamcodec.formats.v2.model import Event, RequestedOutput
+
+
+class Methods:
+    """The methods of a client."""
+
+    def __init__(self, common: Common, waits: Waits) -> None:
+        """Make the calls of one client."""
+        self._common = common
+        self._waits = waits
+        self._caller = Caller(common, waits)
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Values],
+        *,
+        outputs: Iterable[str | RequestedOutput] | None = None,
+        request_id: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        version: str | None = None,
+        is_binary: bool = True,
+        out: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        place: Place | None = None,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+        resumable: str | PathLike[str] | bool = False,
+        outage: float = 60.0,
+        on_resume: OnResume | None = None,
+    ) -> InferResult:
+        """Run a model's inference.
+
+        Args:
+            model: its name.
+            inputs: arrays by name. The dtype gives the datatype; arrays of objects or strings are BYTES. Or `Elements`;
+                or `Rows`, whose windows are requested while they are sent, and which are never compressed. With an
+                `AsyncClient`, windows may be asynchronous, unless the request is `resumable`. Otherwise they are made
+                on the event loop, so each should be quick.
+            outputs: the requested outputs, by name or as `RequestedOutput`, which may choose a form; None for all.
+            request_id: returned in the answer; None for an id that is the same for all requests of the client.
+            parameters: of the request, for the model.
+            version: of the model; None for the server's choice.
+            is_binary: whether tensors are sent as bytes, in both directions, or as JSON.
+            out: arrays, by output name, to receive outputs into. They must have the dtype and shape of the output, and
+                be C-contiguous and writable. They are then the outputs in the result. Not for BYTES. After an error,
+                their content is undefined.
+            place: chooses the memory for outputs that are not in `out`; None for new arrays. It cannot ask for windows;
+                see `stream`.
+            headers: fields for this request, in addition to the client's; those with the same names win.
+            timeout: for this call; None for the client's own, `math.inf` for none.
+            total_timeout: seconds for this call; None for the client's own limit, `math.inf` for none.
+            resumable: whether the request goes on at the byte where its connection broke, instead of failing. The
+                server has to offer this (`serve --resumable-uploads`). A path names a file that keeps the name of the
+                upload, which is a secret: then the same request goes on after a restart of this program, too. It is
+                the same if all of its bytes are, so all inputs are read once before. A server that has no room for
+                another upload gets the request in one message, which is not resumed.
+            outage: seconds without progress before a `resumable` request fails; `math.inf` to try until
+                `total_timeout`.
+            on_resume: called when a `resumable` request begins or goes on: with the bytes that the server has, and
+                those of the whole request.
+
+        Returns:
+            The outputs. A server may answer in JSON although binary was requested; the arrays are the same.
+
+        Raises:
+            ServerError: the server answered with an error; its text is in the message.
+            RemoteProtocolError: the answer breaks the protocol.
+            LocalProtocolError: an input cannot be sent in this protocol, windows differ from the declaration, an output
+                does not fit its memory, or `ssl_context` has offered a protocol that the client does not speak.
+            TimeoutError: no progress for `timeout` seconds, or no end within `total_timeout`.
+            OSError: the connection could not be made, or broke; `ssl.SSLError` is one. If a kept connection breaks
+                before any byte of the answer has arrived, the request is sent again once on a new connection, and the
+                server may receive it twice. This is not done for `Rows` whose windows can be made only once.
+        """
+        times = self._common.times(timeout, total_timeout)
+        arguments: dict[str, Any] = {
+            "outputs": outputs,
+            "request_id": request_id,
+            "parameters": parameters,
+            "version": version,
+            "is_binary": is_binary,
+            "placing": Placing(out, place),
+            "headers": headers,
+        }
+        if resumable is not False:
+            return await self._upload(
+                self._common.calls.upload(model, inputs, resumable, outage=outage, on_resume=on_resume, **arguments),
+                times,
+            )
+        exchange = self._common.calls.infer(model, inputs, **arguments)
+        await self._compress(exchange, times)
+        exchange.use_lane()
+        return (await self._caller.call(exchange, times)).infer_result()
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Values],
+        *,
+        outputs: Iterable[str | RequestedOutput] | None = None,
+        request_id: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        version: str | None = None,
+        is_binary: bool = True,
+        place: Place | None = None,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> AsyncIterator[AsyncIterator[Event]]:
+        """Run a model's inference, and receive its outputs as they arrive.
+
+        The events are those of a decoder: one `HeaderReceived`, then `TensorReceived`, or `WindowReceived` if `place`
+        has asked for `Windows`, and one `EndOfMessage`. A `Client` sends the request while the caller waits for events,
+        an `AsyncClient` in the background. On a kept connection, the beginning of the block waits for the first bytes
+        of the answer, because they show that the connection has not died. If the block is left before the last event,
+        the connection is closed, so the server sees that nobody listens. The block holds one of the client's
+        connections until it is left.
+
+        Args:
+            model: its name.
+            inputs: as for `infer`.
+            outputs: as for `infer`.
+            request_id: as for `infer`.
+            parameters: as for `infer`.
+            version: as for `infer`.
+            is_binary: as for `infer`.
+            place: chooses the memory for each output, as for a decoder; None for new arrays.
+            headers: as for `infer`.
+            timeout: as for `infer`.
+            total_timeout: as for `infer`; the time that the caller uses between two events does not count.
+
+        Yields:
+            The events. The iterator raises the errors of `infer`.
+
+        Example::
+
+            rows = Rows("FP32", (1_000_000, 1024), read_windows())
+            with client.stream("scale", {"x": rows}, place=lambda spec: Windows()) as events:
+                for event in events:
+                    if isinstance(event, WindowReceived):
+                        use(event.array)  # its memory is used again for the next one
+
+        With an `AsyncClient`, it is `async with` and `async for`.
+        """
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.infer(
+            model,
+            inputs,
+            outputs=outputs,
+            request_id=request_id,
+            parameters=parameters,
+            version=version,
+            is_binary=is_binary,
+            placing=Placing(place=place),
+            headers=headers,
+        )
+        await self._compress(exchange, times)
+        async with self._caller.events(exchange, times) as events:
+            yield events
+
+    async def infer_raw(
+        self,
+        model: str,
+        tensor: Values,
+        *,
+        version: str | None = None,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> InferResult:
+        """Run the inference of a model with one input by a raw binary request.
+
+        Specification, "Raw Binary Request": the body is the tensor and nothing else. The server deduces the rest from
+        the model's metadata and the length, and answers all outputs in binary. Triton supports it, KServe does not.
+
+        Args:
+            model: its name.
+            tensor: the input, with the datatype that the model declares; BYTES with one element.
+            version: of the model; None for the server's choice.
+            headers: as for `infer`.
+            timeout: as for `infer`.
+            total_timeout: as for `infer`.
+
+        Raises:
+            ServerError: the server answered with an error, for example if the bytes do not fill the model's input.
+            LocalProtocolError: the tensor cannot be sent in this protocol.
+            RemoteProtocolError: as from `infer`; so are `TimeoutError` and `OSError`.
+        """
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.infer_raw(model, tensor, version=version, headers=headers)
+        return (await self._caller.call(exchange, times)).infer_result()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        receive: Receive,
+        *,
+        headers: Headers = (),
+        parts: Sequence[bytes | memoryview] = (),
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> list[Event]:
+        """Send a request of your own, and return what the receiver of its answer reports, whatever the status.
+
+        For extensions of the protocol that have no method here. The answer is not checked.
+
+        Args:
+            method: upper case, as `POST`.
+            path: behind the path of the client's URL, percent-encoded, with the query.
+            receive: called with the head of the answer, and with whether the receiver has to be paced. Returns the
+                receiver of the body: a `streamcodec.http.Collector`, or a decoder.
+            headers: all fields that describe the message, but for its length; they win over the client's own.
+            parts: the body. Nothing of it is copied.
+            timeout: as for `infer`.
+            total_timeout: as for `infer`.
+
+        Raises:
+            LocalProtocolError: the request is not valid HTTP.
+            RemoteProtocolError: the answer is not valid HTTP, or the receiver refuses it.
+            TimeoutError: as from `infer`; so is `OSError`.
+        """
+        times = self._common.times(timeout, total_timeout)
+        exchange = self._common.calls.raw(method, path, headers, parts, receive)
+        await self._caller.call(exchange, times)
+        return exchange.events
+
+    async def server_metadata(
+        self,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Return the server's name, version and extensions; raises as `infer` does."""
+        return await self._document("/v2", headers, timeout, total_timeout)
+
+    async def model_metadata(
+        self,
+        model: str,
+        version: str | None = None,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Return a model's inputs, outputs and versions; raises as `infer` does."""
+        return await self._document(model_path(model, version), headers, timeout, total_timeout)
+
+    async def is_server_live(
+        self,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> bool:
+        """Tell whether the server answers; raises as `infer` does if there is none."""
+        return await self._is_success("/v2/health/live", headers, timeout, total_timeout)
+
+    async def is_server_ready(
+        self,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> bool:
+        """Tell whether the server is ready for requests; raises as `infer` does if there is none."""
+        return await self._is_success("/v2/health/ready", headers, timeout, total_timeout)
+
+    async def is_model_ready(
+        self,
+        model: str,
+        version: str | None = None,
+        *,
+        headers: Headers | None = None,
+        timeout: float | Timeout | None = None,
+        total_timeout: float | None = None,
+    ) -> bool:
+        """Tell whether a model is ready for requests; raises as `infer` does if there is no server."""
+        return await self._is_success(f"{model_path(model, version)}/ready", headers, timeout, total_timeout)
+
+    def close(self) -> None:
+        """Close all connections; those in use are closed when their calls end. The next call makes a new one."""
+        self._common.pool.close()
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of requests, heads included, that the system has taken so far, in all calls, running ones included.
+
+        The overhead of TLS does not count. Any thread may ask at any time, to show the progress of a long call.
+        """
+        return self._common.pool.traffic.sent
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of answers, heads included, that have arrived so far, in all calls, as for `sent_bytes`."""
+        return self._common.pool.traffic.received
+
+    @property
+    def received_copied(self) -> int:
+        """Bytes of answers so far that were copied in user space; all others were received in place."""
+        return self._common.pool.traffic.copied
+
+    async def _document(
+        self, path: str, headers: Headers | None, timeout: float | Timeout | None, total_timeout: float | None
+    ) -> dict[str, Any]:
+        times = self._common.times(timeout, total_timeout)
+        exchange = await self._caller.call(self._common.calls.get(path, headers), times)
+        if exchange.is_quick or not self._waits.shares_thread:
+            return exchange.document()
+        return await self._waits.apart(partial(exchange.document, in_thread=True), times.limit)
+
+    async def _is_success(
+        self, path: str, headers: Headers | None, timeout: float | Timeout | None, total_timeout: float | None
+    ) -> bool:
+        times = self._common.times(timeout, total_timeout)
+        try:
+            await self._caller.call(self._common.calls.get(path, headers), times)
+        except ServerError:
+            return False
+        return True
+
+    async def _compress(self, exchange: ClientExchange, times: Times) -> None:
+        if self._common.compresses:  # this may take seconds
+            await self._waits.apart(exchange.compress, times.limit)
+
+    async def _upload(self, uploading: Uploading, times: Times) -> InferResult:
+        if uploading.is_recorded:  # this may take seconds
+            await self._waits.apart(uploading.begin, times.limit)
+        while True:
+            exchange = uploading.next_exchange()
+            try:
+                await self._caller.call(exchange, times)
+            except (OSError, MessageError) as error:
+                seconds = uploading.failed(exchange, error, monotonic(), is_over=times.limit.is_over)
+                await self._waits.sleep(times.limit.at_most(seconds) or 0.0)
+                continue
+            if uploading.succeeded(exchange):
+                return exchange.infer_result()
