@@ -131,6 +131,9 @@ _PLACES, _VALUES = _find_public()
 autodoc_type_aliases = {name: name for name in ("Buffer", "Event", "HttpEvent", "Place", "Predict")}
 # Unions without a page of their own.
 nitpick_ignore_regex.append((r"py:.*", r"Buffer|HttpEvent|Part|Encodable|FrameEvent"))
+# What the clients alone pass to a connection, and get from it.
+nitpick_ignore_regex.append((r"py:.*", r"streamcodec\.http\.(requests\.RequestForm|client\.WholeResponse)"))
+nitpick_ignore_regex.append((r"py:.*", r"RequestForm|WholeResponse"))
 # What lies behind the uploads of a service.
 nitpick_ignore_regex.append((r"py:.*", r"streamcodec\.service\.uploads\..*"))
 

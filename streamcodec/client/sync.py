@@ -76,7 +76,10 @@ def _describe(method: Callable[..., Any], other: Callable[..., Any], result: obj
     found = signature(other, eval_str=True)
     method.__name__, method.__qualname__, method.__doc__ = other.__name__, f"Client.{other.__name__}", other.__doc__
     vars(method).pop("__wrapped__", None)
-    vars(method)["__signature__"] = found if result is None else found.replace(return_annotation=result)
+    found = found if result is None else found.replace(return_annotation=result)
+    annotations = {name: argument.annotation for name, argument in found.parameters.items() if name != "self"}
+    method.__annotations__ = annotations | {"return": found.return_annotation}
+    vars(method)["__signature__"] = found
 
 
 class Client:
