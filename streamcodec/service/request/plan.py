@@ -69,7 +69,7 @@ class Plan:
     def request(self, body: memoryview) -> InferenceRequest:
         """Return the argument of the model's callable for a whole body, if the plan `is_fixed`."""
         resolved = self._recipe.resolved
-        return resolved.request(self.header, resolved.sent(copied_arrays(self.header, body)), {})
+        return resolved.request(self.header, resolved.sent(copied_arrays(self.header.tensors, body)), {})
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
         """Make the reply; see `ResolvedHead.reply`."""
