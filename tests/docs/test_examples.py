@@ -342,7 +342,7 @@ def test_a_request_that_breaks_goes_on() -> None:
 
 
 def test_all_examples_are_tested() -> None:
-    """Those of servers and files in `test_embedding_examples`; those of KServe and Ray with their tests."""
+    """Those of servers and files in `test_embedding_examples`; others with what they are for."""
     assert {path.name for path in _EXAMPLES.glob("*.py")} == {
         "aiohttp_handler.py",
         "asyncio_server.py",
@@ -358,6 +358,7 @@ def test_all_examples_are_tested() -> None:
         "frames_zmq.py",
         "gpu_upload.py",
         "kserve_model.py",
+        "micropython_sender.py",
         "pipe_to_npy.py",
         "ray_replica.py",
         "resumed_request.py",
