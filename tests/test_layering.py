@@ -75,7 +75,7 @@ MAY_IMPORT = {
     # KServe's application is made of FastAPI, its client of httpx, its JSON of orjson.
     "kserve": ({"anyio", "fastapi", "httpx", "kserve", "numpy", "orjson"}, {*SHARED, "asgi", "kserve"}),
     # One of its files knows one of the two, and the others neither.
-    "metrics": ({"opentelemetry", "prometheus_client"}, {"engine", "service", "metrics"}),
+    "metrics": ({"opentelemetry", "prometheus_client"}, {"engine", "service", "runtime.folders", "metrics"}),
     # Ray's own names appear in one function only.
     "ray": ({"ray"}, {"engine", "service", "runtime", "server", "asgi", "ray"}),
     # Hypothesis is for the strategies alone; the package works without it, as its own tests show.

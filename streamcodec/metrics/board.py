@@ -11,8 +11,7 @@ The first process folds the file of a process that has ended into one file, so t
 never more files than processes. It writes this file before it removes the other, and the file says whose are in it. A
 reader reads it last. So nobody is counted twice or left out.
 
-The files are in a directory that only this user can read, and that is removed at the end. If the first process is
-killed, the next one of this user removes what it has left.
+The files are in a directory that only this user can read, and that is removed at the end.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from threading import get_ident
 from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
+
+from streamcodec.runtime.folders import temporary_folder
 
 _PREFIX: Final = "streamcodec-metrics-"
 _ENDED: Final = "ended"
@@ -47,9 +46,8 @@ class Board:
     """
 
     def __init__(self) -> None:
-        """Make the folder, in the first process. Remove those that processes of this user have left when they died."""
-        _remove_left_behind(Path(tempfile.gettempdir()))
-        self.folder: Final = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        """Make the folder, in the first process."""
+        self.folder: Final[Path] = temporary_folder(_PREFIX)
         self._deaths = self._restarts = 0
         self._folded: list[str] = []
         self._families: _Families = {}
@@ -159,23 +157,3 @@ def _family(name: str, each: dict[str, Any]) -> Metric:
     for key, labels, value in each["samples"]:
         family.add_sample(key, labels, value)
     return family
-
-
-def _remove_left_behind(place: Path) -> None:
-    """Remove the folders of first processes that were killed."""
-    for folder in place.glob(f"{_PREFIX}*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        with suppress(OSError):
-            is_ours = folder.lstat().st_uid == os.getuid() and folder.is_dir() and not folder.is_symlink()
-            if is_ours and pid.isdecimal() and not _is_there(int(pid)):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

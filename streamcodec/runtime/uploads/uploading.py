@@ -78,10 +78,15 @@ def shared_uploads(options: ServerOptions) -> Iterator[ServerOptions]:
     if not options.resumable_uploads or options.upload_dir is not None:
         yield options
         return
-    import tempfile  # noqa: PLC0415 - a server in one process does without
+    import shutil  # noqa: PLC0415 - a server in one process does without
 
-    with tempfile.TemporaryDirectory(prefix="streamcodec-uploads-", ignore_cleanup_errors=True) as folder:
+    from streamcodec.runtime.folders import temporary_folder  # noqa: PLC0415 - as above
+
+    folder = temporary_folder("streamcodec-uploads-")
+    try:
         yield replace(options, upload_dir=folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_uploads(options: ServerOptions, reason: str) -> None:

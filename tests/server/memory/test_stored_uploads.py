@@ -133,6 +133,25 @@ def test_a_killed_worker_does_not_lose_an_upload() -> None:
         assert program.complaints().count("\n") <= 4, "two deaths"
 
 
+def test_what_a_killed_server_has_left_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    arguments = ("--workers", "2", "--resumable-uploads", "4")
+    with serving(MODELS, *arguments) as program:
+        workers = _workers(program)
+        program.kill(signal.SIGKILL)
+        program.ends()
+        [left] = tmp_path.glob("streamcodec-uploads-*")
+    with serving(MODELS, *arguments) as program:
+        [present] = tmp_path.glob("streamcodec-uploads-*")
+        assert present != left
+        program.kill(signal.SIGTERM)
+        assert program.ends() == 0
+    assert [*tmp_path.glob("streamcodec-uploads-*")] == []
+    until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+
+
 def until_answered(program: Program, location: str) -> int:
     """Ask for the offset until a worker answers it."""
     offsets: list[int] = []
