@@ -84,7 +84,8 @@ def test_where_it_listens(
     place = ("--port", "0") if form == "port" else ("--uds", str(tmp_path / "s"))
     assert main(["guard", "--upstream", "http://x:1", *place, *options]) == 0
     assert begun == [7]
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, found = capsys.readouterr().out.splitlines()
+    assert found.startswith("found: ")
     assert first.startswith("listening on http://127.0.0.1:" if form == "port" else "listening on http+unix://%2F")
     assert second == "guarding http://x:1"
 

@@ -106,9 +106,9 @@ def run(options: argparse.Namespace) -> None:
     collect_seldom()
     with open_place(**place) as listener, access_log(options) as logs:
         guard = make(observer=[*logs, *counters])
-        sizes.tell(guard.max_connections)
         where = place_of(listener, place.get("host", ""))
-        tell = partial(announce, options, *where, f"guarding {options.upstream}")
+        found = sizes.text(guard.max_connections)
+        tell = partial(announce, options, *where, f"guarding {options.upstream}", found)
         anew = partial(context_of, options)
         status = serve_until_signal(guard, listener, tell, server_options.shutdown_timeout, anew)
     if status:

@@ -156,9 +156,9 @@ def run(options: argparse.Namespace) -> None:
         with access_log(options) as logs, open_place(**place) as listener:
             server = Server(service, server_options, observer=counters(options, service, logs), ssl_context=ssl_context)
             collect_seldom()
-            sizes.tell(server.max_connections)
             where = place_of(listener, place.get("host", ""))
-            tell = partial(announce, options, *where, *_description(loaded, service).split("\n"))
+            found = sizes.text(server.max_connections)
+            tell = partial(announce, options, *where, *_description(loaded, service).split("\n"), found)
             anew = partial(_read_anew, options, service)
             status = serve_until_signal(server, listener, tell, server_options.shutdown_timeout, anew)
     except OSError as error:
@@ -185,7 +185,7 @@ def _run_workers(options: argparse.Namespace, place: dict[str, Any]) -> NoReturn
     sizes = sizes_of(options, processes=options.workers)
     server_options = sizes.options
     context_of(options)  # what is wrong with a certificate is said once, before there are processes
-    sizes.tell(places_for(server_options.max_connections, RESERVED_PLACES, free_descriptors())[0])
+    found = sizes.text(places_for(server_options.max_connections, RESERVED_PLACES, free_descriptors())[0])
     served: dict[Service, Loaded] = {}
 
     def make_service() -> Service:
@@ -215,7 +215,7 @@ def _run_workers(options: argparse.Namespace, place: dict[str, Any]) -> NoReturn
                 observing=partial(_observing, options, board),
                 on_worker_end=None if board is None else board.ended,
                 describe=lambda service: _description(served[service], service),
-                on_listening=lambda host, number, text: announce(options, host, number, *text.split("\n")),
+                on_listening=lambda host, number, text: announce(options, host, number, *text.split("\n"), found),
                 ssl_context=None if options.ssl_certfile is None else certificate,
             )
     except OSError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import logging
 import threading
 from dataclasses import fields
 from typing import Any, Final
@@ -20,8 +19,6 @@ from streamcodec.runtime.memory.available import MemoryLeft, memory_left
 from streamcodec.runtime.memory.small import small_options, small_pool_bytes
 from streamcodec.runtime.options import SLOW_LINKS
 from streamcodec.server import ServerOptions
-
-logger: Final = logging.getLogger("streamcodec.server")
 
 _MUCH_MEMORY_BYTES: Final = 1 << 30
 """From this budget on, the 64 MiB that the C library keeps do not matter, but it matters that models reuse them."""
@@ -52,24 +49,17 @@ class Sizes:
     left: MemoryLeft
     """What was found."""
 
-    def tell(self, connections: int) -> None:
-        """Log what was found and chosen; `connections` are served at once in one process."""
+    def text(self, connections: int) -> str:
+        """Return what was found and chosen, in a line; `connections` are served at once in one process."""
         left, options = self.left, self.options
-        kind = "address space" if left.is_address_space else "memory"
         free = free_descriptors()
-        logger.info(
-            "found: %s MiB of %s, %s of them taken before requests, and %s free descriptors; "
-            "chosen: %s MiB for requests, %d connections at once%s, %d threads for models",
-            _mebibytes(left.limit_bytes),
-            kind,
-            _mebibytes(left.own_bytes),
-            "any number of" if free is None else free,
-            _mebibytes(options.max_memory_bytes),
-            connections,
-            f" instead of {options.max_connections}, for want of descriptors"
-            if connections < options.max_connections
-            else "",
-            options.max_workers,
+        lacks = f" instead of {options.max_connections}, for want of descriptors"
+        return (
+            f"found: {_mebibytes(left.limit_bytes)} MiB of {'address space' if left.is_address_space else 'memory'}, "
+            f"{_mebibytes(left.own_bytes)} of them taken before requests, and "
+            f"{'any number of' if free is None else free} free descriptors; "
+            f"chosen: {_mebibytes(options.max_memory_bytes)} MiB for requests, {connections} connections at once"
+            f"{lacks if connections < options.max_connections else ''}, {options.max_workers} threads for models"
         )
 
 

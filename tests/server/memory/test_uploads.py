@@ -374,7 +374,7 @@ def test_ten_thousand_begun_uploads_are_bounded(backend: str) -> None:
                 "/v2/models/identity/infer", *FIELDS, MORE, f"Upload-Length: {len(BODY)}", "Content-Length: 0"
             )
             statuses = [wire.send(beginning).response().status for _ in range(10_000)]
-        assert statuses == [201] * 8 + [503] * 9_992
+        assert statuses == [201] * 10_000, "each takes the place of one that nobody has gone on with"
         assert _count(server) == 8
         with Wire(address) as wire:
             assert wire.send(GET_LIVE).response().status == 200

@@ -110,8 +110,9 @@ def test_the_announcement_is_the_only_output() -> None:
         program.kill(signal.SIGTERM)
         assert program.ends() == 0
         assert program.process.stdout is not None
-        first, *models = program.process.stdout.read().splitlines()
+        first, *models, found = program.process.stdout.read().splitlines()
         assert first == "serving the demo models:"
+        assert found.startswith("found: ")
         assert [model.split(",")[0] for model in models] == ["  identity", "  sink"]
 
 

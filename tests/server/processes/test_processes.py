@@ -51,7 +51,8 @@ def test_the_announcement_comes_once_and_says_what_is_served(tmp_path: Path) -> 
         running.process.terminate()
         assert running.process.wait(SECONDS) == 0
         assert running.process.stdout is not None
-        first, *others = running.process.stdout.read().splitlines()
+        first, *others, found = running.process.stdout.read().splitlines()
+        assert found.startswith("found: ")
         assert first.startswith("serving 'models' of ")
         assert [line.split(",")[0] for line in others] == ["  pid", "  sleep", "  die"]
 
