@@ -112,7 +112,7 @@ def test_endpoints(name: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process in this way")
 @pytest.mark.parametrize("name", ["fastapi_endpoint", "aiohttp_handler", "flask_endpoint"])
 def test_endpoints_without_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tensor is announced that the process may not have; none of it is sent."""
+    """A tensor is announced that the process may not have; none of it is sent. The budget says so, or the system."""
     for package in ("uvicorn", name.partition("_")[0]):
         pytest.importorskip(package)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # each reserves memory that it does not use
@@ -127,7 +127,7 @@ def test_endpoints_without_memory(name: str, monkeypatch: pytest.MonkeyPatch) ->
         resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
 
     with _serving(name, bound) as (port, _):
-        assert _status(port, message.headers, header, int(fields["Content-Length"])) == b"503"
+        assert _status(port, message.headers, header, int(fields["Content-Length"])) in {b"413", b"503"}
         assert _status(port, (small := encode_request({"x": _X})).headers, b"".join(small.buffers)) == b"200"
 
 

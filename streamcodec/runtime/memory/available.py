@@ -11,6 +11,7 @@ own group as the root, the paths that the system gives do not exist there. Then 
 
 from __future__ import annotations
 
+import mmap
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -84,7 +85,7 @@ def _own_bytes(root: Path) -> tuple[int, int]:
     words = _text(root / _PROCESS).split()[:2]
     if len(words) < 2 or not all(word.isdecimal() for word in words):  # noqa: PLR2004 - two words
         return 0, 0
-    size, resident = (int(word) * resource.getpagesize() for word in words)
+    size, resident = (int(word) * mmap.PAGESIZE for word in words)
     return size, resident
 
 
