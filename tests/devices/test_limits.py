@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 _MIB = 1 << 20
 _CLIENTS = 60
 _FOUND = re.compile(
-    r"INFO: found: (?P<limit>[\d.,]+) MiB of (?P<kind>memory|address space), (?P<own>[\d.]+) of them taken before "
+    r"found: (?P<limit>[\d.,]+) MiB of (?P<kind>memory|address space), (?P<own>[\d.]+) of them taken before "
     r"requests, and (?P<free>\d+) free descriptors; chosen: (?P<budget>[\d.,]+) MiB for requests, (?P<connections>\d+) "
     r"connections at once(?P<fewer> instead of 512, for want of descriptors)?, (?P<workers>\d+) threads for models"
 )
@@ -41,17 +41,14 @@ def _started(limit: Callable[[], None], *arguments: str) -> Iterator[tuple[tuple
         [sys.executable, "-m", "streamcodec", *arguments, "--port", "0", "--no-access-log"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
         preexec_fn=limit,  # noqa: PLW1509 - this process has no threads that hold locks
     ) as process:
         try:
             assert process.stdout is not None
-            assert process.stderr is not None
             assert select.select([process.stdout], [], [], TIMEOUT)[0]
             port = int(announced(process.stdout).rpartition(":")[2])
-            found = _FOUND.search(process.stderr.readline())
-            assert found is not None
+            found = next(filter(None, map(_FOUND.match, process.stdout)))
             yield ("127.0.0.1", port), found
         finally:
             process.kill()
