@@ -29,7 +29,7 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
-from streamcodec.server.sockets.handover import SharedListener
+from streamcodec.server.sockets.handover import SharedListener, is_listening
 from streamcodec.server.sockets.unixsocket import UnixListener
 from streamcodec.service.routes import URGENT_BYTES, begins_health_check
 
@@ -111,7 +111,7 @@ async def accept_waiting(listener: socket.socket, begin: Begin, room: Room) -> N
 async def _accept_or_pause(newcomers: _Newcomers) -> bool:
     """Accept and begin some; return whether there may be more."""
     is_well = newcomers.accept()
-    has_more = newcomers.has_waiting or not is_well
+    has_more = newcomers.has_waiting or (not is_well and newcomers.may_come)
     newcomers.begin_some()
     await anyio.sleep(0.0 if is_well else _RENEWAL_SECONDS)
     return has_more
@@ -173,6 +173,11 @@ class _Newcomers:
     def has_waiting(self) -> bool:
         return bool(self._waiting)
 
+    @property
+    def may_come(self) -> bool:
+        """Whether somebody listens at the socket: its worker may have closed it in good order since it was sent."""
+        return is_listening(self._listener)
+
     def accept(self) -> bool:
         """Accept the waiting connections, up to a limit; return whether there was no error."""
         for _ in range(max(_BEGUN_AT_ONCE, min(_ACCEPTED_AT_ONCE, self._room() - len(self._waiting)))):
@@ -183,7 +188,8 @@ class _Newcomers:
             except ConnectionAbortedError:
                 continue  # the client has gone already
             except OSError as error:
-                logger.warning("cannot accept a connection: %s", error)
+                if self.may_come:
+                    logger.warning("cannot accept a connection: %s", error)
                 return False
             _prepare(sock)
             self._waiting.append(sock)

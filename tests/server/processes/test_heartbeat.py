@@ -17,6 +17,7 @@ from streamcodec.server.sockets.handover import WorkerListener, is_listening, re
 from streamcodec.service import Service
 from tests.server.models import models
 from tests.server.wire import GET_LIVE, Wire
+from tests.waiting import until
 
 
 class Clock:
@@ -217,6 +218,26 @@ def test_who_waits_at_another_listener_is_served(backend: str) -> None:
         assert is_listening(other), "who gave a reference keeps its own"
         portal.call(server.stop)
         serving.result()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_listener_that_its_worker_has_closed_is_given_up(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its worker was told to stop while the reference was on its way."""
+    with start_blocking_portal(backend) as portal:
+        server = portal.call(Server, Service(models()))
+        own = open_listener("127.0.0.1", 0)
+        address = own.getsockname()
+        serving = portal.start_task_soon(server.serve, own)
+        with Wire(address) as wire:
+            assert wire.send(GET_LIVE).response().status == 200
+        worker = WorkerListener(fileno=open_listener("127.0.0.1", 0).detach())
+        other = worker.dup()
+        worker.close()
+        portal.call(server.accept_waiting, other)
+        until(lambda: other.fileno() == -1)
+        portal.call(server.stop)
+        serving.result()
+    assert not caplog.records
 
 
 def test_a_server_that_does_not_serve_closes_what_it_is_given() -> None:
