@@ -13,7 +13,8 @@ connections with their next answers, so that clients which keep theirs come to i
 
 At SIGHUP the workers are renewed, one after the other. A new worker starts beside the one whose place it takes, and
 that one is told to stop when the new one is ready. If a new worker cannot start, the renewal ends there: those that
-serve go on.
+serve go on. A new one that never becomes ready is waited for, because models may take any time to load; the log says
+so, and the next SIGHUP starts another one instead.
 """
 
 from __future__ import annotations
@@ -179,7 +180,8 @@ class _Supervisor:
         """Wait for a signal, a worker that becomes ready, the next look at the others, or what else is due."""
         channels = [process.channel for process in self._processes if not process.is_ready]
         ends = [process.kill_at for process in self._processes if process.kill_at is not None]
-        due = min([*ends, *(seat.place.due for seat in self._seats), math.inf]) - time.monotonic()
+        late = [process.late_at for process in self._processes if not process.is_ready]
+        due = min([*ends, *late, *(seat.place.due for seat in self._seats), math.inf]) - time.monotonic()
         if self._serving:
             due = min(due, self._beat_seconds, self._manager.beat_seconds)
         found, _, _ = select.select([self._woken, *channels], [], [], None if due == math.inf else max(0.0, due))
@@ -199,6 +201,10 @@ class _Supervisor:
             elif number == RENEWS:
                 logger.info("the workers are renewed, one after the other (SIGHUP)")
                 self._manager.is_reloading()
+                for seat in self._seats:
+                    if seat.successor is not None:  # it may have read what was there before this signal, or hang
+                        seat.successor.stop(self._stop_seconds, is_replaced=True)
+                        seat.successor = None
                 self._to_renew, self._is_renewing = [*self._seats], True
             else:
                 self._status = INTERRUPTED if number == signal.SIGINT else 0
@@ -235,6 +241,14 @@ class _Supervisor:
                 self._status = self._status or int(self._is_stopping)
                 process.kill_at = math.inf
                 process.kill()
+            if not process.is_ready and (now := time.monotonic()) >= process.late_at:
+                process.late_at = math.inf
+                logger.warning(
+                    "worker %d is not ready after %.0f s, and is waited for: does something hang while its models are "
+                    "loaded? SIGHUP starts another one beside those that serve",
+                    process.pid,
+                    now - process.began,
+                )
         someone_serves = any(process.can_help for process in self._processes)
         if someone_serves or self._is_stopping:
             self._tell_manager()

@@ -25,6 +25,9 @@ from streamcodec.server.sockets import handover
 _END: Final = b"\0"
 """Of what a worker says when it is ready."""
 
+LATE_SECONDS: Final = 60.0
+"""A worker that takes longer to be ready may hang; most models are loaded in less."""
+
 Ready = Callable[[str, socket.socket | None], None]
 """Called by a worker, once, with what the first process shall know, and with the listener at which others may wait for
 this worker alone."""
@@ -45,6 +48,7 @@ class WorkerProcess:
         began: when it was started, by the monotonic clock.
         helped: when it has last accepted those who wait for another one, by the clock of the heartbeats.
         kill_at: when it is killed, by the monotonic clock, because it was told to stop; None before.
+        late_at: when it is said that it is not ready yet, by the same clock.
     """
 
     def __init__(self, pid: int, channel: socket.socket, begin_heartbeat: Callable[[], Heartbeat]) -> None:
@@ -57,6 +61,7 @@ class WorkerProcess:
         self.began: float = time.monotonic()
         self.helped = 0.0
         self.kill_at: float | None = None
+        self.late_at = self.began + LATE_SECONDS
         self.is_given_up = False
         self._said = b""
         self._begin_heartbeat = begin_heartbeat

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -19,6 +21,7 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server import ServerOptions, open_listener, run_workers
 from streamcodec.server.processes.workers import reserve, share_out
 from streamcodec.service import Service
+from tests.processes import announced
 from tests.server.asking import Asked, asking
 from tests.server.models import models
 from tests.server.supervised import MODELS, SECONDS, pid_of, pids_of, running_workers, sleep_request
@@ -238,6 +241,26 @@ def test_a_worker_that_cannot_start_any_more_ends_nobody_who_serves(tmp_path: Pa
         status, complaints = running.ends()
         assert status == 1
         assert "before it was ready; the server ends" in complaints
+
+
+def test_a_worker_that_is_not_ready_for_long_is_complained_of_once(tmp_path: Path) -> None:
+    """The time is shortened: nobody waits for a minute here."""
+    (tmp_path / "mine.py").write_text(f"{MODELS}\ntime.sleep(2)\n")
+    program = """
+import sys
+from streamcodec.cli import main
+from streamcodec.server.processes import workerprocess
+workerprocess.LATE_SECONDS = 0.5
+main(["serve", "mine", "--port", "0", "--workers", "2"])
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert announced(process.stdout)
+        process.send_signal(signal.SIGTERM)
+        _, complaints = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+    assert complaints.count("is not ready after") == 2
 
 
 def test_a_port_that_is_in_use_is_not_shared() -> None:

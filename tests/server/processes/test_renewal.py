@@ -39,6 +39,12 @@ models.append(Model(name="version", predict=lambda request: {{"v": np.full(2, {v
 """
 
 
+def _write(folder: Path, code: str) -> None:
+    """Put models in the place of others at once: a worker that is on its way may read them at any time."""
+    (folder / "new.py").write_text(code)
+    (folder / "new.py").replace(folder / "mine.py")
+
+
 def _has_version(answer: bytes, version: int) -> bool:
     return answer.endswith(version.to_bytes(8, "little") * 2)
 
@@ -86,9 +92,7 @@ def test_models_are_read_anew_under_load(workers: int, is_kept: bool, tls: bool,
         for version in range(1, TIMES + 1):
             count = len(asked.answered)
             until(lambda count=count: len(asked.answered) > count + 100)  # type: ignore[misc]
-            (tmp_path / "mine.py").write_text(
-                _code(version) + "#" * version
-            )  # another length: Python's cache looks at it
+            _write(tmp_path, _code(version))
             running.process.send_signal(signal.SIGHUP)
             until(partial(_is_renewed, connect, version))
         if workers > 1:
@@ -146,10 +150,26 @@ def test_signals_while_workers_are_renewed_renew_them_once_more(tmp_path: Path) 
     with _serving(tmp_path, 3, tls=False) as (running, connect):
         before = running.workers
         for version in range(1, 6):
-            (tmp_path / "mine.py").write_text(_code(version))
+            _write(tmp_path, _code(version))
             running.process.send_signal(signal.SIGHUP)
         until(partial(_is_renewed, connect, 5))
         until(partial(running.has_replaced, before))
+        status, said = running.ends(signal.SIGTERM)
+        assert (status, "ERROR" in said) == (0, False)
+
+
+def test_a_successor_that_hangs_gives_way_to_the_next_one(tmp_path: Path) -> None:
+    with _serving(tmp_path, 2, "--shutdown-timeout", "1", tls=False) as (running, connect):
+        before = running.workers
+        _write(tmp_path, f"import time\ntime.sleep(3600)\n{_code(1)}")
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: len(running.workers) == 3)
+        _write(tmp_path, _code(2))
+        with asking(connect, REQUEST, is_kept=False) as asked:
+            running.process.send_signal(signal.SIGHUP)
+            until(partial(running.has_replaced, before))
+        _nothing_is_lost(asked)
+        assert _is_renewed(connect, 2)
         status, said = running.ends(signal.SIGTERM)
         assert (status, "ERROR" in said) == (0, False)
 
