@@ -146,7 +146,7 @@ def _managed(folder: Path, workers: int, *, has_socket: bool = False) -> Iterato
     with subprocess.Popen([*command, "sh", "-c", _BEGIN, "sh", str(folder), str(_SYSTEMD)]) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         try:
-            until(lambda: children.read_text().strip())
+            until(lambda: children.read_text() != "")
             pid = int(children.read_text())
             until(lambda: Path(f"/proc/{pid}/root/run/systemd/private").exists())
             yield Systemd(folder, port, pid)
