@@ -22,7 +22,7 @@ from streamcodec.runtime.models.calls import Caller
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.models.pace import run_inline
 from streamcodec.runtime.models.workers import Workers
-from streamcodec.runtime.observation import BODY, MODEL, Observation
+from streamcodec.runtime.observation import Observation, receiving
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.timeouts import WriteTimeout
 from streamcodec.service import Inference, Reply
@@ -103,8 +103,7 @@ class Conversation:
             Exception: the answer ended in the middle.
         """
         reply = self._exchange.reply
-        if reply.cause is not None:
-            log_failure(reply.cause, reply.call, is_observed=self._observation is not None)
+        log_failure(reply, is_observed=self._observation is not None)
         headers = complete_headers(reply)
         if self._peer.can_close and self._leaves_much():
             headers.append(("Connection", "close"))
@@ -132,14 +131,8 @@ class Conversation:
         Raises:
             RemoteProtocolError: the request breaks a rule, arrives too slowly, or its connection is lost.
         """
-        observation = self._observation
-        if observation is not None:
-            observation.enter(BODY)
-        try:
+        with receiving(self._observation):
             return await self._reader.next_event()
-        finally:
-            if observation is not None:
-                observation.enter(MODEL)
 
     async def _call(self, inference: Inference) -> Reply:
         """Call the model.

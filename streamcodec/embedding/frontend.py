@@ -134,8 +134,7 @@ class Frontend:
     def _finished(self, head: RequestHead, reply: Reply, observation: Observation | None) -> Reply:
         """Return a complete reply in the form in which it is sent, and report it to the observers as sent."""
         reply = finished(self.service, reply, head)
-        if reply.cause is not None:
-            log_failure(reply.cause, reply.call, is_observed=observation is not None)
+        log_failure(reply, is_observed=observation is not None)
         if observation is not None:
             observation.answered(reply)
             if observation.model is None:

@@ -24,7 +24,7 @@ from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.runtime.observation import Observation
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.timeouts import Phase
+from streamcodec.runtime.timeouts import Phase, too_slow
 from streamcodec.service import Inference, Reply
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.request.exchange import Exchange, ExchangeStep
@@ -76,6 +76,10 @@ class _Waited:
     def has_lost(self) -> bool:
         """Whether it was too slow while others wait for its memory."""
         return self.reservation.is_lost
+
+    def too_slow(self) -> RemoteProtocolError:
+        """Return the error of a client that has had its time."""
+        return too_slow(self.phase)
 
 
 def next_event(body: FedBody) -> Event | Step:
@@ -180,12 +184,6 @@ class ServiceRequest(_Waited):
         if self.body is not None:
             self.body.break_off()
 
-    def too_slow(self) -> RemoteProtocolError:
-        """Return the error of a client that has had its time."""
-        part = "body" if self.has_header else "JSON header"
-        msg = f"the {part} of the request comes too slowly"
-        return RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
-
     def _advance(self) -> Step:
         exchange = self._exchange
         step, self._following = self._following, None
@@ -269,12 +267,11 @@ class EndpointRequest(_Waited):
 
     def too_slow(self) -> RemoteProtocolError:
         """Return the error of a client that has had its time."""
-        part = "body" if self.has_header else "JSON header"
         most, least = self._options.read_timeout, self._options.min_rate
-        msg = f"the {part} of the request comes too slowly: {most:g} seconds without a byte, or below {least:g} bytes/s"
+        detail = f": {most:g} seconds without a byte, or below {least:g} bytes/s"
         if not self.received:
-            msg = f"nothing of the body has come within {most:g} seconds, or the server's program has read it before"
-        return RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
+            detail = f": nothing of it within {most:g} seconds, or the server's program has read it before"
+        return too_slow(self.phase, detail)
 
     def end(self) -> None:
         """Give everything back: the request is refused, or given up."""

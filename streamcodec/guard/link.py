@@ -79,7 +79,7 @@ class Link:
         self.reservation: Reservation = Reservation(shared.admission.budget)
         self._has_room = partial(_has_room, self.reservation)
         self.waits: ClientWaits = ClientWaits(shared.options, self._requests)
-        self._reading = BodyReader(self._requests, self.waits.reading)
+        self._reading = BodyReader(self.waits)
 
     @property
     def request_count(self) -> int:
@@ -201,7 +201,7 @@ class Link:
             await channel.send([interim])
         event: HttpEvent | None = None
         while not crossing.is_ready(event):
-            event = await self._reading.pull(channel)
+            event = await self.waits.body_event(channel.next_event)
         if crossing.is_document:  # all others, such as health checks, need no turn
             await turns.work_off(crossing.check())
         return crossing

@@ -7,10 +7,10 @@ last request until the garbage collector comes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import anyio
 import numpy as np
 
 from streamcodec.engine.errors import MessageError
@@ -20,8 +20,8 @@ from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Passed
 from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.http.heads.messages import HttpEvent
-from streamcodec.runtime.timeouts import ReadTimeout
 from streamcodec.server.connection.source import RequestSource
+from streamcodec.server.connection.waits import ClientWaits
 
 
 class ClientRequests(RequestSource):
@@ -51,47 +51,32 @@ class ClientRequests(RequestSource):
 
 
 class BodyReader:
-    """Reads the bodies of one connection.
+    """Reads the bodies of one connection, and knows whose fault it is if one does not come.
 
     Attributes:
         failure: the client's, if it has ended the current request: its body breaks a rule, or it has left.
     """
 
-    def __init__(self, requests: ClientRequests, read_timeout: ReadTimeout) -> None:
-        """Read the bodies of these requests; the timeout says how long it waits."""
-        self._requests = requests
-        self._read_timeout = read_timeout
+    def __init__(self, waits: ClientWaits) -> None:
+        """Read the bodies of requests that are waited for in this way."""
+        self._waits = waits
         self.failure: OSError | MessageError | None = None
-
-    async def pull(self, channel: PieceChannel, *, is_piece: bool = False) -> HttpEvent:
-        """Wait for the next event of the body, which is a piece of it or its end, or anything.
-
-        Raises:
-            RemoteProtocolError: the body breaks a rule, or comes too slowly.
-            OSError: the client has left.
-        """
-        self._read_timeout.resume()
-        wait = channel.next_piece if is_piece else channel.next_event
-        try:
-            return await wait(self._requests.connection, self._read_timeout.look)
-        except TimeoutError:
-            raise self._requests.too_slow() from None
-        finally:
-            self._read_timeout.pause(anyio.current_time())
 
     async def pieces(self, channel: PieceChannel) -> AsyncGenerator[np.ndarray[Any, Any], None]:
         """Yield the bytes of the tensors; the generator ends when the whole body was accepted."""
-        try:
-            while isinstance(event := await self.pull(channel, is_piece=True), WindowReceived):
+        with self._noted():
+            while isinstance(event := await self._waits.body_event(channel.next_piece), WindowReceived):
                 yield event.array
-        except (OSError, MessageError) as error:
-            self.failure = error
-            raise
 
     async def end(self, channel: PieceChannel) -> None:
         """Wait for the end of a body without tensors: only then it was accepted as a whole."""
+        with self._noted():
+            await self._waits.body_event(channel.next_event)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
         try:
-            await self.pull(channel)
+            yield
         except (OSError, MessageError) as error:
             self.failure = error
             raise

@@ -18,7 +18,8 @@ import math
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from streamcodec.engine.arguments import check_kind
@@ -312,6 +313,18 @@ class Observation(RequestRecord):
 
 Observe = Callable[[int], Observation]
 """Begins the observation of a request. The argument is the number of bytes before it on its connection."""
+
+
+@contextmanager
+def receiving(observation: Observation | None) -> Iterator[None]:
+    """Count the time of a block as that of the body: a model that takes windows waits for one."""
+    if observation is not None:
+        observation.enter(BODY)
+    try:
+        yield
+    finally:
+        if observation is not None:
+            observation.enter(MODEL)
 
 
 def client_of(sock: socket.socket) -> str:

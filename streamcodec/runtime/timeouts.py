@@ -24,6 +24,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, Protocol
 
+from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.runtime.options import ServerOptions
 
 LAST_REQUEST_SECONDS: Final = 0.25
@@ -47,6 +48,15 @@ class Phase(Enum):
     """Its head has arrived, and perhaps a part of its JSON header."""
     BODY = auto()
     """Its JSON header has arrived, and the tensors follow. Or it has been answered, and the rest of it follows."""
+
+
+_PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
+
+
+def too_slow(phase: Phase, detail: str = "") -> RemoteProtocolError:
+    """Return the error of a client that has had its time for this phase."""
+    msg = f"the {_PARTS[phase]} of the request comes too slowly{detail}"
+    return RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
 
 
 class Waited(Protocol):

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from itertools import chain
 from types import NoneType
@@ -38,7 +38,6 @@ from streamcodec.server.listening import Listening
 from streamcodec.service import Model, Service
 from streamcodec.service.observing import Observer, ServerLoad
 from streamcodec.transports.sockets.unix import AF_UNIX
-from streamcodec.transports.tls.sockets import TlsSocket
 from streamcodec.transports.tls.transport import TlsTransport
 
 _NOT_TLS: Final = "a client speaks TLS; for this port, the URL begins with http://"
@@ -142,7 +141,8 @@ class Server:
         Args:
             listener: listening; closed when no more connections are accepted.
         """
-        self._outbox = _outbox()
+        with suppress(RuntimeError):  # of trio, which has no transports
+            self._outbox = Outbox()
         async with open_tasks() as watchers:
             if self._lanes is not None:
                 watchers.start_soon(self._lanes.watch)
@@ -193,13 +193,19 @@ class Server:
             await driver.serve(channel)
 
     async def _open_channel(self, sock: socket.socket, driver: Driver) -> Channel:
-        outbox, most = self._outbox, self._options.max_pipelined_bytes
+        """Choose the fastest channel for the current event loop."""
         if self._lanes is not None and sock.family == AF_UNIX:
             driver.session.share(await driver.waits.prepare(partial(self._lanes.open, sock)))
         secured = await self._listening.secure(sock, driver)
+        session, taking = driver.session, driver.waits.taking
+        if self._outbox is None:
+            return SocketChannel(secured or sock, taking)
+        channel = ProtocolChannel(session, taking, self._outbox, self._options.max_pipelined_bytes, driver.caller)
         if secured is None:
-            return await _open_plain_channel(sock, driver, outbox, most)
-        return _open_tls_channel(secured, driver, outbox, most)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: channel, sock)
+        else:
+            TlsTransport(secured, channel)
+        return channel
 
     def _forget(self, driver: Driver, error: BaseException | None) -> None:
         if driver.session.speaks_tls:
@@ -223,33 +229,3 @@ def _import_for(models: Iterable[Model]) -> None:
     tensors = chain.from_iterable((*(model.inputs or ()), *(model.outputs or ())) for model in models)
     if any(tensor.datatype == "BF16" for tensor in tensors):
         find_bfloat16()
-
-
-def _outbox() -> Outbox | None:
-    """Return the outbox of an event loop of asyncio; None for another loop."""
-    try:
-        return Outbox()
-    except RuntimeError:  # trio
-        return None
-
-
-async def _open_plain_channel(
-    sock: socket.socket, driver: Driver, outbox: Outbox | None, max_pipelined_bytes: int
-) -> Channel:
-    """Choose the fastest channel for the current event loop."""
-    if outbox is None:
-        return SocketChannel(sock, driver.waits.taking)
-    loop = asyncio.get_running_loop()
-    _, channel = await loop.connect_accepted_socket(
-        lambda: ProtocolChannel(driver.session, driver.waits.taking, outbox, max_pipelined_bytes, driver), sock
-    )
-    return channel
-
-
-def _open_tls_channel(sock: TlsSocket, driver: Driver, outbox: Outbox | None, max_pipelined_bytes: int) -> Channel:
-    """Do the same after the handshake of TLS."""
-    if outbox is None:
-        return SocketChannel(sock, driver.waits.taking)
-    channel = ProtocolChannel(driver.session, driver.waits.taking, outbox, max_pipelined_bytes, driver)
-    TlsTransport(sock, channel)
-    return channel

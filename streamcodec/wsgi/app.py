@@ -12,7 +12,7 @@ from streamcodec.runtime.batches.threads import run_in_batch
 from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.models.pace import run
-from streamcodec.runtime.observation import BODY, MODEL, Observation, Observers
+from streamcodec.runtime.observation import Observation, Observers, receiving
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.uploads.uploading import refuse_uploads
 from streamcodec.service import Inference, Observer, Reply, ResolvedHead, Service, failure_reply
@@ -67,8 +67,7 @@ class App:
                 reply = failure
                 if observation is not None:
                     observation.answered(reply)
-            if reply.cause is not None:
-                log_failure(reply.cause, reply.call, is_observed=observation is not None)
+            log_failure(reply, is_observed=observation is not None)
             start(start_response, reply)
         except BaseException as error:
             ending.over(0, error)
@@ -121,13 +120,8 @@ class App:
 
         def pull() -> HttpEvent:
             """Return the next event of a request whose model takes windows."""
-            if observation is not None:
-                observation.enter(BODY)
-            try:
+            with receiving(observation):
                 return reader.next_event()
-            finally:
-                if observation is not None:
-                    observation.enter(MODEL)
 
         while reader.next_step() is Step.CALL and request.inference is not None:
             if request.inference.resolved.model.batch is None:

@@ -23,7 +23,7 @@ from streamcodec.formats.v2.model import Event
 from streamcodec.http.bodies.fed import FedBody
 from streamcodec.runtime.memory.waiting import block_for_memory
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.timeouts import ReadTimeout
+from streamcodec.runtime.timeouts import ReadTimeout, too_slow
 
 READ_BYTES: Final = 4 << 20
 """Most bytes of a read. gunicorn copies what it holds of a body in each read, so reads of 256 KiB take 1.5 times as
@@ -158,8 +158,7 @@ class ThreadReader:
             else:
                 body.receive_eof()
         except TimeoutError:
-            msg = "no byte of the request has arrived within the time limit of the server"
-            raise RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408) from None
+            raise too_slow(self._request.phase, ": no byte within the time limit of the server") from None
         except OSError:
             msg = "the body of the request cannot be read to its end"
             raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED) from None

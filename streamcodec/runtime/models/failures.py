@@ -13,25 +13,26 @@ from types import TracebackType
 from typing import Final, NoReturn
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
-from streamcodec.service.replies import drop_tracebacks
+from streamcodec.service.replies import Reply, drop_tracebacks
 
 _OURS: Final = str(Path(__file__).parents[2]) + os.sep
 
 logger: Final = logging.getLogger(__name__)
 
 
-def log_failure(cause: BaseException, call: str, *, is_observed: bool) -> None:
-    """Log that a model failed, and drop the traceback.
+def log_failure(reply: Reply, *, is_observed: bool) -> None:
+    """Log that a model failed, if the reply says so, and drop the traceback.
 
     Args:
-        cause: the exception.
-        call: the text for model, version and request.
+        reply: is sent now.
         is_observed: whether there is an `Observation`. Its observers may need the traceback, so it drops it.
     """
+    if (cause := reply.cause) is None:
+        return
     traceback = users_part(cause.__traceback__)
     if traceback is None and not isinstance(cause, LocalProtocolError):  # perhaps a bug of this package
         traceback = cause.__traceback__
-    logger.error("%s failed", call, exc_info=(type(cause), cause, traceback))
+    logger.error("%s failed", reply.call, exc_info=(type(cause), cause, traceback))
     if not is_observed:
         drop_tracebacks(cause)
 

@@ -12,19 +12,18 @@ import math
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.http.server import ServerConnection
+from streamcodec.runtime.models.calls import Caller
 from streamcodec.runtime.timeouts import Look, WriteTimeout
 from streamcodec.server.connection.leaving import has_ended, has_left, takes_more
 from streamcodec.server.connection.outbox import Outbox
 from streamcodec.server.connection.session import Session, Step
-from streamcodec.service import Reply, ResolvedHead
-from streamcodec.service.request.plan import Plan
 from streamcodec.transports import aio, turns
 from streamcodec.transports.inlet import Inlet
 from streamcodec.transports.protocol import EventProtocol
@@ -63,30 +62,6 @@ _ARRIVED_BYTES: Final = 16 << 20
 _CALL_SECONDS: Final = 0.25
 """How long a request waits for its batch before the task of its connection waits, too: for the time limit of the model,
 and for the client to leave."""
-
-
-class BatchCaller(Protocol):
-    """Calls models in batches. The `Driver` does."""
-
-    def begin_call(self, done: Callable[[], None]) -> bool:
-        """Let the request wait for its batch; return whether it does. `done` is called when it has its outcome."""
-        ...
-
-    def finish_call(self) -> Reply | None:
-        """Return the reply; None if the task of the connection has to make it."""
-        ...
-
-    def begin_whole_call(self, done: Callable[[], None]) -> bool:
-        """Do the same as `begin_call` for a request that has come whole and has not begun."""
-        ...
-
-    def end_call(self) -> None:
-        """Forget such a request, because it was answered in another way."""
-        ...
-
-    def finish_whole_call(self, resolved: ResolvedHead, plan: Plan) -> Reply | None:
-        """Do the same as `finish_call` for such a request."""
-        ...
 
 
 def _for_ever(_: float) -> float:
@@ -207,9 +182,9 @@ class ProtocolChannel(EventProtocol[Any]):
         taking: WriteTimeout,
         outbox: Outbox,
         max_pipelined_bytes: int,
-        calls: BatchCaller | None = None,
+        caller: Caller,
     ) -> None:
-        """Prepare for `connection_made`. The outbox of the event loop sends small answers; `calls` are for batches."""
+        """Prepare for `connection_made`. The outbox of the event loop sends small answers; `caller` is for batches."""
         super().__init__(session)
         self._outbox = outbox
         self._turns = turns.of_loop()
@@ -220,7 +195,7 @@ class ProtocolChannel(EventProtocol[Any]):
         self._is_behind = False
         self._share = turns.Share(self._turns)
         self._rest: asyncio.TimerHandle | None = None
-        self._calls = calls
+        self._caller = caller
         self._waking: asyncio.TimerHandle | None = None
         self._waits_since = 0.0
 
@@ -351,21 +326,14 @@ class ProtocolChannel(EventProtocol[Any]):
                 self._rest = None
             # An answer may be a thousand times as long as its request, and a turn may have many reads.
             nbytes = outbox.nbytes(self.transport)
-            while nbytes < self._max_pipelined_bytes and self._answers_at_once(session):
+            while nbytes < self._max_pipelined_bytes and self._is_writable and session.answer_at_once():
+                if session.entered is not None:
+                    self._forget_entered()
                 if not session.is_small:
                     self._event = Step.SEND
                     self._stop_reading()
                     return
-                answer = b"".join(cast("list[bytes]", session.outgoing))
-                session.outgoing = []
-                outbox.put(self.transport, answer)
-                self.given += len(answer)
-                nbytes += len(answer)
-                if (observation := session.observation) is not None:
-                    session.observation = None
-                    observation.bytes_out = len(answer)
-                    observation.end()
-                self._turns.small += 1
+                nbytes += self._put_small(session)
                 count -= 1
                 if count <= 0 and not session.is_idle:
                     self._fall_behind()
@@ -376,29 +344,35 @@ class ProtocolChannel(EventProtocol[Any]):
                 return
         super().received()
 
-    def _answers_at_once(self, session: Session) -> bool:
-        """Have the session answer at once, if the client takes answers; return whether it has."""
-        if not (self._is_writable and session.answer_at_once()):
-            return False
-        if session.entered is not None:
-            self._forget_entered()
-        return True
+    def _put_small(self, session: Session) -> int:
+        """Give a small answer to the outbox, and return its size."""
+        answer = b"".join(cast("list[bytes]", session.outgoing))
+        session.outgoing = []
+        self._outbox.put(self.transport, answer)
+        self.given += len(answer)
+        self._turns.small += 1
+        if (observation := session.observation) is not None:
+            session.observation = None
+            observation.bytes_out = len(answer)
+            observation.end()
+        return len(answer)
 
     def _forget_entered(self) -> None:
         """Let a request leave its batch, because it was answered in another way: its model has gone."""
         self._session.entered = None
-        if self._calls is not None:
-            self._calls.end_call()
+        self._caller.end()
 
     def _waits(self, *, has_waited: bool) -> bool:
         """Let a request wait for its rest, or for its batch, without beginning it; return whether it does."""
         if not has_waited and self._session.lacks_the_rest:
             self._rest = self._loop.call_later(_REST_SECONDS, self._begin_without_rest)
             return True
-        if self._is_reading and self._calls is not None and self._calls.begin_whole_call(self._called):
-            self._wake_later()
-            return True
-        return False
+        whole = self._session.whole_call() if self._is_reading else None
+        if whole is None or not self._caller.begin_whole(*whole, self._called):
+            return False
+        self._session.entered = whole[:2]
+        self._wake_later()
+        return True
 
     def _begin_without_rest(self) -> None:
         """Begin a small request whose rest has not come in time."""
@@ -426,7 +400,7 @@ class ProtocolChannel(EventProtocol[Any]):
         incoming = session.connection.incoming
         if self.source is not session or session.is_called or incoming.is_eof:
             return False
-        if self._calls is None or not self._calls.begin_call(self._called):
+        if session.inference is None or not self._caller.begin(session.inference, self._called):
             return False
         session.begin_to_wait()
         self._wake_later()
@@ -461,11 +435,12 @@ class ProtocolChannel(EventProtocol[Any]):
             self._send_called()
 
     def _send_called(self) -> None:
-        session, calls = self._session, self._calls
+        session = self._session
         if session.has_entered:
             self._send_entered()
             return
-        reply = calls.finish_call() if calls is not None and session.is_called else None
+        inference = session.inference if session.is_called else None
+        reply = None if inference is None else self._caller.finish(inference)
         if reply is None:
             self._wake()
             return
@@ -480,19 +455,15 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def _send_entered(self) -> None:
         """Send the answer of a request that was in a batch and has not begun."""
-        session, calls, outbox = self._session, self._calls, self._outbox
-        if calls is None or session.entered is None or self.transport.is_closing() or not self._is_writable:
+        session = self._session
+        if session.entered is None or self.transport.is_closing() or not self._is_writable:
             self._wake()
             return
-        reply = calls.finish_whole_call(*session.entered)
+        reply = self._caller.finish_whole(*session.entered)
         if reply is None:
             self._wake()
         elif session.answer_entered(reply):
-            answer = b"".join(cast("list[bytes]", session.outgoing))
-            session.outgoing = []
-            outbox.put(self.transport, answer)
-            self.given += len(answer)
-            self._turns.small += 1
+            self._put_small(session)
             if not session.is_idle:
                 self._catch_up()
         else:

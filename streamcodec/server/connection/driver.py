@@ -6,7 +6,6 @@ waiting and time, and knows nothing of the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -16,15 +15,13 @@ from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.runtime.memory.waiting import wait_for_memory
 from streamcodec.runtime.models.calls import Caller
 from streamcodec.runtime.models.workers import Workers
-from streamcodec.runtime.observation import BODY, MODEL
+from streamcodec.runtime.observation import receiving
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.server.connection.channels import Channel
 from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.server.connection.waits import ClientWaits
-from streamcodec.service import Reply, ResolvedHead
 from streamcodec.service.observing import RequestRecord
-from streamcodec.service.request.plan import Plan
 from streamcodec.transports.sockets.vectors import Parts
 
 
@@ -33,6 +30,7 @@ class Driver:
 
     Attributes:
         session: says what to do next.
+        caller: calls its models.
         waits: how long it waits for the client.
     """
 
@@ -42,7 +40,7 @@ class Driver:
         """Prepare to serve."""
         self._disconnects = disconnects
         self.session = session
-        self._caller = Caller(workers, session.reservation, options.model_timeout)
+        self.caller: Caller = Caller(workers, session.reservation, options.model_timeout)
         self._options = options
         session.on_give_way(self._give_way)
         self._channel: Channel | None = None
@@ -73,15 +71,15 @@ class Driver:
             if step is Step.CALL and session.inference is not None:
                 pull = partial(self._pull, channel)
                 watch = partial(self._disconnects.watch, channel, session.connection)
-                session.answer(await self._caller.call(session.inference, pull, watch))
-            outgoing, session.outgoing = self._caller.sendable(session.outgoing), []
+                session.answer(await self.caller.call(session.inference, pull, watch))
+            outgoing, session.outgoing = self.caller.sendable(session.outgoing), []
             if session.observation is None:
                 await channel.send(outgoing)
             else:
                 await _counted(channel, outgoing, session.observation)
             del outgoing  # the next request may need its memory
             session.has_sent()
-            self._caller.end()
+            self.caller.end()
             if not session.has_another:
                 waits.taking.has_all()
         with anyio.fail_after(0.0 if waits.is_leaving else None):
@@ -92,7 +90,7 @@ class Driver:
     def close(self) -> None:
         """Give back its share of the threads, and drop the channel, which refers to this object."""
         self._channel = self.waits.waiting = None
-        self._caller.end()
+        self.caller.end()
 
     def _give_way(self) -> None:
         """Take what has come of an upload, and end: another connection goes on with it, and no byte may follow."""
@@ -102,32 +100,6 @@ class Driver:
                 self._channel.take_arrived(connection)
         connection.drop_body()
         self.leave()
-
-    def begin_call(self, done: Callable[[], None]) -> bool:
-        """Put the request of the session into a batch, if its model has any; see `Caller.begin`."""
-        inference = self.session.inference
-        return inference is not None and self._caller.begin(inference, done)
-
-    def finish_call(self) -> Reply | None:
-        """Return the reply of that request, if it is there; see `Caller.finish`."""
-        inference = self.session.inference
-        return None if inference is None else self._caller.finish(inference)
-
-    def begin_whole_call(self, done: Callable[[], None]) -> bool:
-        """Put a request into a batch that has come whole and has not begun; see `Caller.begin_whole`."""
-        whole = self.session.whole_call()
-        if whole is None or not self._caller.begin_whole(*whole, done):
-            return False
-        self.session.entered = whole[:2]
-        return True
-
-    def end_call(self) -> None:
-        """Forget a request that has waited for its batch without having begun, and was then answered without it."""
-        self._caller.end()
-
-    def finish_whole_call(self, resolved: ResolvedHead, plan: Plan) -> Reply | None:
-        """Return the reply of that request, if it is there; see `Caller.finish_whole`."""
-        return self._caller.finish_whole(resolved, plan)
 
     async def _next_step(self, channel: Channel) -> Step:
         session, waits = self.session, self.waits
@@ -164,21 +136,11 @@ class Driver:
         Raises:
             RemoteProtocolError: the request breaks a rule, arrives too slowly, or its connection is lost.
         """
-        reading = self.waits.reading
-        reading.resume()
-        observation = self.session.observation
-        if observation is not None:
-            observation.enter(BODY)
-        try:
-            return await channel.next_event(self.session.connection, reading.look)
-        except TimeoutError:
-            raise self.session.too_slow() from None
-        except OSError:  # the model, which waits, has not failed
-            raise self.session.lost() from None
-        finally:
-            reading.pause(anyio.current_time())
-            if observation is not None:
-                observation.enter(MODEL)
+        with receiving(self.session.observation):
+            try:
+                return await self.waits.body_event(channel.next_event)
+            except OSError:  # the model, which waits, has not failed
+                raise self.session.lost() from None
 
 
 async def _counted(channel: Channel, parts: Parts, record: RequestRecord) -> None:

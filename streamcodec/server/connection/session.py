@@ -324,8 +324,7 @@ class Session(RequestSource):
         """Prepare to send the reply of the exchange."""
         self._filling = None
         reply = self._exchange.reply
-        if reply.cause is not None:
-            log_failure(reply.cause, reply.call, is_observed=self.observation is not None)
+        log_failure(reply, is_observed=self.observation is not None)
         keeps = self._admission.keeps(self)
         if keeps and reply.status == _OK and Rows not in map(type, reply.buffers) and self.connection.end_plain():
             self.outgoing = self._plain_answer(reply, is_last=False)
@@ -433,8 +432,7 @@ class Session(RequestSource):
 
     def _finished(self, reply: Reply, recognized: Recognized) -> Reply:
         reply = finished(self._service, reply, recognized.head if self._service.adds_fields else None)
-        if reply.cause is not None:
-            log_failure(reply.cause, reply.call, is_observed=self.observation is not None)
+        log_failure(reply, is_observed=self.observation is not None)
         return reply
 
     def _take_recognized(self) -> Step | NeedData | None:

@@ -10,19 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
+from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.http.connection import State
 from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
 from streamcodec.http.server import ServerConnection
-from streamcodec.runtime.timeouts import Phase
+from streamcodec.runtime.timeouts import Phase, too_slow
 from streamcodec.service.routes import URGENT_BYTES, begins_health_check
 
 _HEAD: Final = State.HEAD
 _IDLE: Final = Phase.IDLE
 """To look up a member of an enum takes as long as three calls, and every request needs these."""
-
-_PARTS: Final = {Phase.IDLE: "head", Phase.HEAD: "head", Phase.HEADER: "JSON header", Phase.BODY: "body"}
 
 
 class RequestSource(ABC):
@@ -91,7 +89,6 @@ class RequestSource(ABC):
 
     def too_slow(self) -> RemoteProtocolError:
         """Return the error for a request that arrives too slowly; the connection can bring no other request."""
-        msg = f"the {_PARTS[self.phase]} of the request comes too slowly"
-        error = RemoteProtocolError(msg, code=ErrorCode.TOO_SLOW, status_hint=408)
+        error = too_slow(self.phase)
         self.connection.give_up(error)
         return error

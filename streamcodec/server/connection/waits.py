@@ -18,11 +18,14 @@ from typing import Final, Protocol, TypeVar
 
 import anyio
 
+from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.runtime import timeouts
 from streamcodec.runtime.options import ServerOptions
-from streamcodec.runtime.timeouts import ReadTimeout, Waited, WriteTimeout
+from streamcodec.runtime.timeouts import Look, ReadTimeout, WriteTimeout
 from streamcodec.server.connection.channels import Channel
 from streamcodec.server.connection.lingering import UnreadRest
+from streamcodec.server.connection.source import RequestSource
+from streamcodec.transports.source import EventSource
 
 _LAST_HANDSHAKE_SECONDS: Final = 2.0
 """For what has begun when the server stops: several times around the world, and the work of a small device."""
@@ -53,8 +56,9 @@ class ClientWaits:
         waiting: what waits then; None before, and afterwards: it may refer to this object.
     """
 
-    def __init__(self, options: ServerOptions, requests: Waited) -> None:
+    def __init__(self, options: ServerOptions, requests: RequestSource) -> None:
         """Begin before the first request; the options limit the time."""
+        self._requests = requests
         self._linger_timeout = options.linger_timeout
         self._lingering: anyio.CancelScope | None = None
         self._preparing: anyio.CancelScope | None = None
@@ -112,6 +116,21 @@ class ClientWaits:
                 self._has_looked_again = True
                 return _LAST_LOOK_SECONDS
             raise
+
+    async def body_event(self, wait: Callable[[EventSource[HttpEvent], Look], Awaitable[HttpEvent]]) -> HttpEvent:
+        """Wait for the next event of the body of a request, as whoever uses the body wants to wait.
+
+        Raises:
+            RemoteProtocolError: the body breaks a rule, or comes too slowly.
+            OSError: the client has left.
+        """
+        self.reading.resume()
+        try:
+            return await wait(self._requests.connection, self.reading.look)
+        except TimeoutError:
+            raise self._requests.too_slow() from None
+        finally:
+            self.reading.pause(anyio.current_time())
 
     async def linger(self, channel: Channel) -> None:
         """Let the client read its answer before the connection is closed, although it is still sending."""
