@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from streamcodec.asgi.app import AsgiPeer, encoded, send_at_once
-from streamcodec.asgi.scope import Message, Receive, Scope, Send, StarletteRequest, head_of, unread
+from streamcodec.asgi.app import (
+    AsgiPeer,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    StarletteRequest,
+    encoded,
+    head_of,
+    send_at_once,
+    unread,
+)
 from streamcodec.embedding.atonce import is_there
 from streamcodec.embedding.endpoint import (
     MIN_RATE,

@@ -12,13 +12,12 @@ from functools import partial
 import anyio
 
 from streamcodec.embedding.atonce import Opened
-from streamcodec.embedding.peer import Peer
-from streamcodec.embedding.reading import TaskReader
-from streamcodec.embedding.request import ServiceRequest, Step
+from streamcodec.embedding.reading import Peer, TaskReader
+from streamcodec.embedding.request import ServiceRequest
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.limits import Limits
 from streamcodec.http.heads.messages import HttpEvent, RequestHead
-from streamcodec.runtime.models.calls import Caller
+from streamcodec.runtime.models.calls import ModelCaller
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.models.pace import run_inline
 from streamcodec.runtime.models.workers import Workers
@@ -27,7 +26,7 @@ from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.timeouts import WriteTimeout
 from streamcodec.service import Inference, Reply
 from streamcodec.service.replies import complete_headers
-from streamcodec.service.request.exchange import Exchange
+from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from streamcodec.transports import turns
 from streamcodec.transports.beside import beside
 from streamcodec.transports.limited import current_time, within
@@ -60,7 +59,7 @@ class Conversation:
         self._options = options
         self._observation = observation
         self._is_taken = False
-        self._caller = Caller(workers, exchange.reservation, options.model_timeout)
+        self._caller = ModelCaller(workers, exchange.reservation, options.model_timeout)
         self._request = ServiceRequest(exchange, limits, is_decoded=peer.is_decoded, observation=observation)
         self.sent: int = 0
 
@@ -84,7 +83,7 @@ class Conversation:
         try:
             request.begin(head, opened)
             self._reader = TaskReader(request, self._peer, self._options)
-            while await self._reader.next_step() is Step.CALL and request.inference is not None:
+            while await self._reader.next_step() is ExchangeStep.CALL and request.inference is not None:
                 request.answer(await self._reply_of(request.inference))
         except (MessageError, MemoryError) as error:
             request.fail(error)

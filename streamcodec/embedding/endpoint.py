@@ -11,8 +11,7 @@ import math
 from functools import lru_cache
 from typing import Final
 
-from streamcodec.embedding.peer import Peer
-from streamcodec.embedding.reading import TaskReader
+from streamcodec.embedding.reading import Peer, TaskReader
 from streamcodec.embedding.request import EndpointRequest
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.memory.pool import Pool

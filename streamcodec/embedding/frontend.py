@@ -16,12 +16,11 @@ from contextlib import asynccontextmanager, suppress
 
 from streamcodec.embedding.atonce import AtOnce, Opened, is_there
 from streamcodec.embedding.conversation import Conversation
-from streamcodec.embedding.peer import Peer
+from streamcodec.embedding.reading import Peer
 from streamcodec.engine.errors import MessageError
 from streamcodec.http.heads.messages import RequestHead
-from streamcodec.runtime.loads import load_of
 from streamcodec.runtime.models.failures import log_failure
-from streamcodec.runtime.models.workers import Workers
+from streamcodec.runtime.models.workers import Workers, load_of
 from streamcodec.runtime.observation import Observation, Observers
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.timeouts import first_timeout

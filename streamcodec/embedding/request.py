@@ -2,7 +2,7 @@
 
 A framework has read the head, and takes the body out of its framing. What is left is the same for all frameworks: bytes
 go to a `FedBody`, and its events to whoever decides. For the service that is an `Exchange`, for an endpoint of a user's
-own a `Reception`. Memory and time are bounded in the same way. A `FrameworkRequest` says what comes next (`Step`). A
+own a `Reception`. Memory and time are bounded in the same way. A `FrameworkRequest` says what comes next (a `Step`). A
 task (`receiving`) or a thread of WSGI does that. They know how to wait, and decide nothing.
 
 No object here may refer back to an object that refers to it: such a cycle would keep a request's memory until the
@@ -11,12 +11,11 @@ garbage collector runs. So whoever waits has the `ReadTimeout`, which refers to 
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import Final, cast
 
 from streamcodec.embedding.atonce import Opened, begin
 from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderReceived
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderReceived, NeedData, NeedTurn
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.bodies.fed import FedBody
@@ -30,23 +29,17 @@ from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from streamcodec.service.request.reception import ReceivedRequest, Reception
 
+Step = NeedData | NeedTurn | ExchangeStep
+"""What comes next.
 
-class Step(Enum):
-    """What comes next."""
+- `NEED_DATA`: have the framework bring a piece of the body, and feed it to `body`, or report its end.
+- `NEED_TURN`: do a bounded piece of the work on what has come: `body.work()`.
+- `WAIT`: wait until `reservation` has what it asks for, or for as long as one may wait; then call `granted`.
+- `CALL`: call the model of `inference`, and pass its reply to `answer`.
+- `ANSWER`: there is a result: the reply of the exchange, or the request of the endpoint.
+"""
 
-    READ = auto()
-    """Have the framework bring a piece of the body, and feed it to `body`, or report its end."""
-    WORK = auto()
-    """Do a bounded piece of the work on what has come: `body.work()`."""
-    WAIT = auto()
-    """Wait until `reservation` has what it asks for, or for as long as one may wait; then call `granted`."""
-    CALL = auto()
-    """Call the model of `inference`, and pass its reply to `answer`."""
-    END = auto()
-    """There is a result: the reply of the exchange, or the request of the endpoint."""
-
-
-_READ, _WORK = Step.READ, Step.WORK
+_STEPS: Final = {ExchangeStep.WAIT, ExchangeStep.CALL, ExchangeStep.ANSWER}
 
 
 class _Waited:
@@ -82,23 +75,6 @@ class _Waited:
         return too_slow(self.phase)
 
 
-def next_event(body: FedBody) -> Event | Step:
-    """Return the next event of a body; `READ` or `WORK` if that has to be done for it.
-
-    Raises:
-        RemoteProtocolError: the body breaks a rule.
-    """
-    event = body.next_event()
-    return _READ if event is NEED_DATA else _WORK if event is NEED_TURN else event
-
-
-_STEPS: Final = {
-    ExchangeStep.WAIT: Step.WAIT,
-    ExchangeStep.CALL: Step.CALL,
-    ExchangeStep.ANSWER: Step.END,
-}
-
-
 class ServiceRequest(_Waited):
     """A request to the service. Its reply is that of the exchange.
 
@@ -132,7 +108,7 @@ class ServiceRequest(_Waited):
 
     @property
     def inference(self) -> Inference | None:
-        """The inference that the model has to do, after `Step.CALL`."""
+        """The inference that the model has to do, after `CALL`."""
         return self._exchange.inference
 
     def begin(self, head: RequestHead | MessageError, opened: Opened | None) -> None:
@@ -158,11 +134,11 @@ class ServiceRequest(_Waited):
         """
         step = self._advance()
         if self._observation is not None:
-            self._observation.goes_on(is_waiting=step is Step.WAIT or step is Step.CALL)
+            self._observation.goes_on(is_waiting=step is ExchangeStep.WAIT or step is ExchangeStep.CALL)
         return step
 
     def granted(self, *, has_come: bool) -> None:
-        """Report whether the memory has come, after `Step.WAIT`: go on, or refuse the request.
+        """Report whether the memory has come, after `WAIT`: go on, or refuse the request.
 
         Raises:
             MessageError: the request is refused.
@@ -187,16 +163,16 @@ class ServiceRequest(_Waited):
     def _advance(self) -> Step:
         exchange = self._exchange
         step, self._following = self._following, None
-        while step not in _STEPS:
+        while step is None or step not in _STEPS:
             if step is ExchangeStep.RECEIVE:
                 exchange.arrival = self.body = self._begun_body()
             if exchange.is_held_up and (step := exchange.go_on()):
                 continue
-            event = next_event(cast("FedBody", self.body))
-            if isinstance(event, Step):
+            event = cast("FedBody", self.body).next_event()
+            if event is NEED_DATA or event is NEED_TURN:
                 return event
             step = exchange.receive(event)
-        return _STEPS[step]
+        return step
 
     def _begun_body(self) -> FedBody:
         head = cast("RequestHead", self.head)
@@ -209,7 +185,7 @@ class EndpointRequest(_Waited):
     Its memory is that of all endpoints, and belongs to the received request afterwards.
 
     Attributes:
-        result: after `Step.END`.
+        result: after `ANSWER`.
     """
 
     result: ReceivedRequest
@@ -241,12 +217,12 @@ class EndpointRequest(_Waited):
             if self._received is not None:
                 self.reservation.taken = None
                 self.result = self._received.holding(self._budget.hold(self.reservation))
-                return Step.END
-            event = next_event(self.body)
-            if isinstance(event, Step):
+                return ExchangeStep.ANSWER
+            event = self.body.next_event()
+            if event is NEED_DATA or event is NEED_TURN:
                 return event
             self._receive(event)
-        return Step.WAIT
+        return ExchangeStep.WAIT
 
     def granted(self, *, has_come: bool) -> None:
         """Refuse a request that has waited too long for memory.

@@ -16,9 +16,8 @@ from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.link import Link
-from streamcodec.guard.relaying.answers import PlainAnswers
 from streamcodec.guard.relaying.arrived import PieceChannel
-from streamcodec.guard.relaying.requests import PlainRequests
+from streamcodec.guard.relaying.requests import PlainAnswers, PlainRequests
 from streamcodec.guard.rules.gate import Gate
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Upstream

@@ -25,16 +25,14 @@ from streamcodec.engine.memory.placement import zeros
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
 from streamcodec.guard.pieces import PIECE_BYTES, Pieces
-from streamcodec.guard.reading import BodyReader, ClientRequests
-from streamcodec.guard.recording import Recording
+from streamcodec.guard.reading import BodyReader, ClientRequests, Recording
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Passed, catch_up
 from streamcodec.guard.relaying.relay import Relay, can_relay
 from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, PlainRequest
 from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.guard.rules.fields import has_wrong_length, response_fields
-from streamcodec.guard.rules.gate import Permit, is_health_check
-from streamcodec.guard.rules.refusing import no_answer, no_place, refusal, told
+from streamcodec.guard.rules.gate import Permit, is_health_check, no_answer, no_place, refusal, told
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Held
 from streamcodec.http.bodies.chunks import Chunks
@@ -338,7 +336,7 @@ class Link:
 
     def may_begin(self) -> bool:
         """Whether a request may be passed on now, and another one after it."""
-        return not self.waits.is_leaving and self._shared.admission.keeps_another(self)
+        return not self.waits.is_leaving and self._shared.admission.keeps(self, ahead=1)
 
     def may_go_on(self) -> bool:
         """Whether another request may follow the current one."""

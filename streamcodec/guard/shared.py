@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streamcodec.engine.limits import Limits
-from streamcodec.guard.relaying.answers import PlainAnswers
-from streamcodec.guard.relaying.requests import PlainRequests
+from streamcodec.guard.relaying.requests import PlainAnswers, PlainRequests
 from streamcodec.guard.rules.gate import Gate
 from streamcodec.guard.upstream import Upstream
 from streamcodec.runtime.options import ServerOptions

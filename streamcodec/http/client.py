@@ -7,7 +7,7 @@ says where the body goes, with `receive_body`: an inference response goes to a d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from http import HTTPStatus
 from typing import Final, cast
@@ -41,7 +41,7 @@ from streamcodec.http.heads.plain import (
     read_plain_response,
 )
 from streamcodec.http.heads.statuses import Field, ends_with_head
-from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
+from streamcodec.http.methods import Receives
 from streamcodec.http.requests import RequestForm, write_request
 from streamcodec.http.writing import PartT
 
@@ -87,7 +87,7 @@ class WholeResponse:
         return ResponseHead(status=self.status, fields=fields, content_length=len(self.body))
 
 
-class ClientConnection:
+class ClientConnection(Receives):
     """One connection, with one request after the other.
 
     Attributes:
@@ -109,6 +109,7 @@ class ClientConnection:
             paced: whether `next_event` asks for turns (`NEED_TURN`) instead of doing long work at once. An event loop
                 needs this, because other connections wait meanwhile.
         """
+        super().__init__(Incoming(limits, paced=paced))
         self._limits = limits
         self._known_h11: h11.Connection | None = None
         self._request: tuple[str, str, Sequence[Field]] = "", "", ()
@@ -119,13 +120,6 @@ class ClientConnection:
         self._failure: MessageError | None = None
         self._is_paced = paced
         self.is_urgent: bool = False
-        self.incoming: Incoming = Incoming(limits, paced=paced)
-        self.get_buffer: GetBuffer = self.incoming.get_buffer
-        self.get_buffers: GetBuffers = self.incoming.get_buffers
-        self.buffer_updated: BufferUpdated = self.incoming.buffer_updated
-        self.feed: Feed = self.incoming.feed
-        self.receive_eof: Callable[[], None] = self.incoming.receive_eof
-        self.work: Callable[[], bool] = self.incoming.work
 
     def send_request(
         self,
@@ -255,11 +249,6 @@ class ClientConnection:
             LocalProtocolError: no `ResponseHead` is waiting.
         """
         self.incoming.receive_body(receiver, self._head)
-
-    @property
-    def inflates(self) -> bool:
-        """Whether many compressed bytes wait; see `Incoming.inflates`."""
-        return self.incoming.inflates
 
     @property
     def is_reusable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Methods: the types of the methods that a connection takes over from its receiving half as attributes.
+"""Methods: what both kinds of connections take over from their receiving half, as attributes.
 
 An attribute saves one call each time. The types are protocols because `Callable` can neither make an argument optional
 nor name it.
@@ -6,9 +6,11 @@ nor name it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from streamcodec.engine.decoder import Buffer
+from streamcodec.http.connection import Incoming
 
 
 class GetBuffer(Protocol):
@@ -41,3 +43,22 @@ class Feed(Protocol):
     def __call__(self, chunk: Buffer) -> int:
         """Copy bytes to where they belong; return how many were taken."""
         ...
+
+
+class Receives:
+    """Whoever takes bytes through the receiving half of a connection."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        """Take over its methods."""
+        self.incoming: Incoming = incoming
+        self.get_buffer: GetBuffer = incoming.get_buffer
+        self.get_buffers: GetBuffers = incoming.get_buffers
+        self.buffer_updated: BufferUpdated = incoming.buffer_updated
+        self.feed: Feed = incoming.feed
+        self.receive_eof: Callable[[], None] = incoming.receive_eof
+        self.work: Callable[[], bool] = incoming.work
+
+    @property
+    def inflates(self) -> bool:
+        """Whether many compressed bytes wait; see `Incoming.inflates`."""
+        return self.incoming.inflates

@@ -25,7 +25,7 @@ A request may be refused because of its bytes, or by `give_up`. It then stays in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy
 from enum import Enum, auto
 from typing import Final
@@ -43,7 +43,7 @@ from streamcodec.http.heads.messages import ConnectionClosed, Fields, RequestHea
 from streamcodec.http.heads.parsed import check_head, parse_request, request_head
 from streamcodec.http.heads.plain import read_plain_head
 from streamcodec.http.heads.statuses import Field, ends_with_head, fields_for, has_content
-from streamcodec.http.methods import BufferUpdated, Feed, GetBuffer, GetBuffers
+from streamcodec.http.methods import Receives
 from streamcodec.http.responses import CONTINUE, Response
 from streamcodec.http.writing import Framing, PartT, encoded_fields, length_of
 
@@ -73,7 +73,7 @@ _CLOSED: Final = State.CLOSED
 """Module constants, because every event uses them: looking a member up in its class takes as long as three calls."""
 
 
-class ServerConnection:
+class ServerConnection(Receives):
     r"""One connection, as many requests as the client sends.
 
     Attributes:
@@ -108,6 +108,7 @@ class ServerConnection:
             paced: whether `next_event` asks for turns (`NEED_TURN`) instead of doing long work at once. An event loop
                 needs this, because other connections wait meanwhile.
         """
+        super().__init__(Incoming(limits, paced=paced))
         self._limits = limits
         self._head: RequestHead | None = None
         self._version = ""
@@ -120,13 +121,6 @@ class ServerConnection:
         self._has_content = True
         self.is_urgent: bool = False
         self.has_unread_body: bool = False
-        self.incoming: Incoming = Incoming(limits, paced=paced)
-        self.get_buffer: GetBuffer = self.incoming.get_buffer
-        self.get_buffers: GetBuffers = self.incoming.get_buffers
-        self.buffer_updated: BufferUpdated = self.incoming.buffer_updated
-        self.feed: Feed = self.incoming.feed
-        self.receive_eof: Callable[[], None] = self.incoming.receive_eof
-        self.work: Callable[[], bool] = self.incoming.work
 
     def next_event(self) -> RequestHead | ConnectionClosed | Event | NeedData | NeedTurn:
         """Return the next event: a `RequestHead`, then the events of its body's receiver, and so on.
@@ -179,11 +173,6 @@ class ServerConnection:
             return False
         self._go_on(0, is_last=False)
         return True
-
-    @property
-    def inflates(self) -> bool:
-        """Whether many compressed bytes wait; see `Incoming.inflates`."""
-        return self.incoming.inflates
 
     @property
     def missing(self) -> int | None:

@@ -11,30 +11,75 @@ such as errors, pass unchanged.
 
 No object here may refer back to an object that refers to it: such a cycle would keep a request's memory until the
 garbage collector runs.
+
+KServe has its models, and our service needs none of them. So the service has one model that stands for all, and each
+request is received as a request for that one. The model only keeps the request, for the call that has received it.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
 import anyio
+import numpy as np
 from kserve import InferRequest, InferResponse
 
-from streamcodec.asgi.app import AsgiPeer, send_at_once
-from streamcodec.asgi.scope import Message, Receive, Scope, Send, head_of
+from streamcodec.asgi.app import AsgiPeer, Message, Receive, Scope, Send, head_of, send_at_once
 from streamcodec.embedding.conversation import Conversation
+from streamcodec.embedding.frontend import Frontend
 from streamcodec.engine.errors import MessageError
+from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.heads.messages import RequestHead
-from streamcodec.kserve.intake import ROUTE, KserveIntake, kept
 from streamcodec.kserve.messages import encode_answer, received_request
-from streamcodec.service import Inference, Reply
+from streamcodec.runtime.options import ServerOptions
+from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply, Service
 from streamcodec.service.memory.budget import Reservation
 from streamcodec.service.replies import lawful
 from streamcodec.service.request.exchange import Exchange
+
+_PATH: Final = "/v2/models/kserve/infer"
+
+ROUTE: Final[dict[str, object]] = {"path": _PATH, "raw_path": _PATH.encode(), "root_path": "", "query_string": b""}
+"""The members of an ASGI scope that ask for that model."""
+
+
+class KserveIntake:
+    """The shared part of all requests.
+
+    Attributes:
+        frontend: has the budget, the pool and the threads.
+        options: how long requests may take.
+    """
+
+    def __init__(self, options: ServerOptions, limits: Limits, max_pool_bytes: int) -> None:
+        """Prepare; for the arguments see `install`."""
+        models = ModelRegistry.of([Model(name="kserve", predict=_keep, is_inline=True)])
+        # KServe's models may do with a wish for classes whatever they like, so such a request is not refused.
+        service = Service(models, limits=limits, max_pool_bytes=max_pool_bytes, allow_headerless=False, classifies=True)
+        self.frontend: Frontend = Frontend(service, options)
+        self.options = options
+
+
+def kept() -> InferenceRequest | None:
+    """Return the request that has just arrived in this task, once; None if it was refused."""
+    request = _KEPT.get()
+    _KEPT.set(None)
+    return request
+
+
+def _keep(request: InferenceRequest) -> dict[str, np.ndarray[Any, Any]]:
+    """Keep a request. What it returns is not sent; it only has to be what was asked for."""
+    _KEPT.set(request)
+    return {output.name: _NOTHING for output in request.header.outputs or ()}
+
+
+_KEPT: Final[ContextVar[InferenceRequest | None]] = ContextVar("_KEPT", default=None)
+_NOTHING: Final = np.empty(0, np.uint8)
+
 
 MARK: Final = "streamcodec-answer"
 """The field of an answer that the call sends in the place of KServe."""

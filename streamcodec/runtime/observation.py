@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from streamcodec.engine.arguments import check_kind
-from streamcodec.engine.errors import ErrorCode, MessageError
+from streamcodec.engine.errors import MessageError
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service import BatchPlace, Inference, InferenceRequest, Reply
 from streamcodec.service.observing import COMPLETE, READ_RAW, Ending, Observer, ReadFields, RequestRecord
@@ -131,23 +131,6 @@ class Observation(RequestRecord):
     _since: float
     has_begun: bool
     offset: int
-
-    # Attributes of `RequestRecord`. They are assigned here, and type checkers need a declaration here, too.
-    _head: RequestHead | None
-    _raw_head: bytes
-    _read: ReadFields | None
-    model: str | None
-    version: str | None
-    request_id: str | None
-    status: int | None
-    code: ErrorCode | None
-    cause: BaseException | None
-    body_seconds: float
-    waiting_seconds: float
-    model_seconds: float
-    send_seconds: float
-    seconds: float
-    batch: BatchPlace | None
 
     @classmethod
     def of(cls, observers: Observers, client: str) -> Observe:

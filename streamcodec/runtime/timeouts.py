@@ -163,15 +163,12 @@ class ReadTimeout:
         if self._is_resumed or received != self._received:
             self._moved = now
         if phase is not self._phase or count != self._count:
-            if phase in {Phase.IDLE, Phase.HEAD} or not self._goes_on(count):
+            is_same = count == self._count + (self._phase is Phase.HEAD)  # as at the last look, if its head is complete
+            if phase in {Phase.IDLE, Phase.HEAD} or not is_same:
                 self._request_began = now
             self._phase, self._count = phase, count
             self._phase_began, self._phase_received, self._waited = now, received, 0.0
         self._received, self._looked, self._is_resumed = received, now, False
-
-    def _goes_on(self, count: int) -> bool:
-        """Whether the last look saw the same request, perhaps before its head was complete."""
-        return count == self._count + (self._phase is Phase.HEAD)
 
     def _end(self, now: float) -> float:
         """Return when a time limit of the client will be over, if nothing more arrives."""

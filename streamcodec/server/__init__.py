@@ -6,8 +6,8 @@ from streamcodec.server.processes.accesslog import AccessLog, to_descriptor, to_
 from streamcodec.server.processes.running import run
 from streamcodec.server.processes.workers import run_workers
 from streamcodec.server.serving import Server
-from streamcodec.server.sockets.certificates import ClientCertificates, server_context
 from streamcodec.server.sockets.opening import open_listener
+from streamcodec.server.sockets.securing import ClientCertificates, server_context
 from streamcodec.server.sockets.unixsocket import UnixListener, open_unix_listener
 
 __all__ = [

@@ -27,7 +27,7 @@ import anyio
 
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.http.responses import response_head
-from streamcodec.runtime.models.ending import is_ending
+from streamcodec.runtime.models.failures import is_ending
 from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.tasks import Tasks, open_tasks
@@ -47,7 +47,7 @@ logger: Final = logging.getLogger(__name__)
 _NOT_PLAIN: Final = "this port speaks TLS: the URL begins with https://"
 
 
-class Peer(Protocol):
+class Served(Protocol):
     """Serves one connection."""
 
     @property
@@ -56,10 +56,10 @@ class Peer(Protocol):
         ...
 
 
-PeerT = TypeVar("PeerT", bound=Peer)
+ServedT = TypeVar("ServedT", bound=Served)
 
 
-class Listening(Generic[PeerT]):
+class Listening(Generic[ServedT]):
     """The connections of one listening socket.
 
     Attributes:
@@ -77,9 +77,9 @@ class Listening(Generic[PeerT]):
         observers: Observers | None,
         dates: Dates,
         ssl_context: ssl.SSLContext | None,
-        enter: Callable[[socket.socket], PeerT | None],
-        serve: Callable[[socket.socket, PeerT], Awaitable[None]],
-        forget: Callable[[PeerT, BaseException | None], None],
+        enter: Callable[[socket.socket], ServedT | None],
+        serve: Callable[[socket.socket, ServedT], Awaitable[None]],
+        forget: Callable[[ServedT, BaseException | None], None],
         finish: Callable[[Reply], Reply] = lambda reply: reply,
     ) -> None:
         """Prepare; nothing happens before `serve`.
@@ -109,14 +109,14 @@ class Listening(Generic[PeerT]):
         self._watchers: Tasks | None = None
         self._end = math.inf
         self._is_closing = False
-        self.peers: set[PeerT] = set()
+        self.peers: set[ServedT] = set()
         self.complaints = Complaints()
         self.disconnects = DisconnectWatcher()
         self._securing = (
             None if ssl_context is None else Securing(ssl_context, options.handshake_timeout, self.complaints)
         )
 
-    async def secure(self, sock: socket.socket, peer: PeerT) -> TlsSocket | None:
+    async def secure(self, sock: socket.socket, peer: ServedT) -> TlsSocket | None:
         """Do the handshake of TLS with a new connection; return None for plain HTTP.
 
         Raises:
@@ -221,7 +221,7 @@ class Listening(Generic[PeerT]):
         head = response_head(reply.status, fields, reply.body_length)
         await self._refusals.tell(sock, reply, b"".join((head, *cast("tuple[bytes, ...]", reply.buffers))))
 
-    async def _serve_peer(self, sock: socket.socket, peer: PeerT) -> None:
+    async def _serve_peer(self, sock: socket.socket, peer: ServedT) -> None:
         failure: BaseException | None = None
         try:
             self.peers.add(peer)

@@ -20,8 +20,7 @@ from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.datatypes import find_bfloat16
 from streamcodec.engine.json.quick import find_parser
 from streamcodec.runtime.descriptors import free_descriptors
-from streamcodec.runtime.loads import load_of
-from streamcodec.runtime.models.workers import Workers
+from streamcodec.runtime.models.workers import Workers, load_of
 from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.tasks import open_tasks

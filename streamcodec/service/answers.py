@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,13 +20,14 @@ from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.memory.placement import ALIGNMENT, byte_view
 from streamcodec.engine.message import Part
 from streamcodec.engine.record import constructor
+from streamcodec.formats.v2.encoder import encode_response
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 from streamcodec.formats.v2.json.output import NonFiniteOutput, to_json
 from streamcodec.formats.v2.json.values import json_values
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service.models.model import Model, Outputs
-from streamcodec.service.replies import Reply, WrittenFields
-from streamcodec.service.request.inference import check_outputs
+from streamcodec.service.models.model import Outputs
+from streamcodec.service.replies import Reply, WrittenFields, message_reply
+from streamcodec.service.request.inference import ResolvedHead, as_values, check_outputs, select_outputs
 
 _MAX_FORMS: Final = 64
 """Outputs of different names and dtypes whose form is kept; a model has few."""
@@ -56,32 +57,29 @@ _Entry = tuple[str, Datatype]
 _reply: Final = constructor(Reply)
 
 
-class Ordinary(Protocol):
-    """Who writes the answers that are not usual: a `ResolvedHead`, or an endpoint that has no model."""
+class EndpointAnswers:
+    """Writes the answers of an endpoint, which has no model."""
 
-    @property
-    def model(self) -> Model | None:
-        """Declares the outputs."""
-        ...
+    model = None
+    classifies = False
+    nonfinite = NonFiniteOutput.LITERAL
 
-    @property
-    def media_type(self) -> str | None:
-        """Of requests that give the header's length by it; their answers are not usual."""
-        ...
-
-    @property
-    def classifies(self) -> bool:
-        """Whether outputs may be asked for as classes."""
-        ...
-
-    @property
-    def nonfinite(self) -> NonFiniteOutput:
-        """How NaN and the infinities are written."""
-        ...
+    def __init__(self, model_name: str, model_version: str | None, media_type: str | None = None) -> None:
+        """Name the endpoint as a model; for the media type see `message_reply`."""
+        self._model_name = model_name
+        self._model_version = model_version
+        self.media_type: str | None = media_type
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
-        """Make the reply from all kinds of outputs."""
-        ...
+        """Make the answer from arrays or rows; see `ReceivedRequest.reply`."""
+        values = {name: as_values(value) for name, value in outputs.items()}
+        message = encode_response(
+            select_outputs(values, header),
+            model_name=self._model_name,
+            model_version=self._model_version,
+            request_id=header.id,
+        )
+        return message_reply(message, self.media_type)
 
 
 class Answers:
@@ -89,7 +87,7 @@ class Answers:
 
     __slots__ = ("_entries", "_last", "_ordinary", "_start")
 
-    def __init__(self, ordinary: Ordinary, model_name: str, model_version: str | None) -> None:
+    def __init__(self, ordinary: ResolvedHead | EndpointAnswers, model_name: str, model_version: str | None) -> None:
         """Begin without answers; a version that is None is left out."""
         self._ordinary = ordinary
         version = "" if model_version is None else f'"model_version":{to_json(model_version)},'

@@ -11,7 +11,7 @@ waiting, the model, and sending (including encoding). Their sum is the time of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
@@ -44,6 +44,7 @@ ReadFields = Callable[[bytes], Fields]
 READ_RAW: Final[ReadFields] = Fields.of_accepted
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class RequestRecord:
     """One request. A server fills the record, others read it. Two records are equal only if they are the same object.
 
@@ -72,52 +73,26 @@ class RequestRecord:
         batch: the batch that the request was a part of; None without one.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_head",
-        "_raw_head",
-        "_read",
-        "batch",
-        "body_seconds",
-        "bytes_in",
-        "bytes_out",
-        "cause",
-        "client",
-        "code",
-        "ending",
-        "model",
-        "model_seconds",
-        "request_id",
-        "seconds",
-        "send_seconds",
-        "started",
-        "status",
-        "version",
-        "waiting_seconds",
-    )
-
-    def __init__(self, client: str, started: float) -> None:
-        """Begin with a request of which only these are known."""
-        self.client: str = client
-        self.started: float = started
-        self._head: RequestHead | None = None
-        self._read: ReadFields | None = None
-        self._raw_head = b""
-        self.model: str | None = None
-        self.version: str | None = None
-        self.request_id: str | None = None
-        self.status: int | None = None
-        self.code: ErrorCode | None = None
-        self.cause: BaseException | None = None
-        self.ending: Ending = COMPLETE
-        self.bytes_in: int = 0
-        self.bytes_out: int = 0
-        self.body_seconds: float = 0.0
-        self.waiting_seconds: float = 0.0
-        self.model_seconds: float = 0.0
-        self.send_seconds: float = 0.0
-        self.seconds: float = 0.0
-        self.batch: BatchPlace | None = None
+    client: str
+    started: float
+    _head: RequestHead | None = field(default=None, init=False)
+    _read: ReadFields | None = field(default=None, init=False)
+    _raw_head: bytes = field(default=b"", init=False)
+    model: str | None = field(default=None, init=False)
+    version: str | None = field(default=None, init=False)
+    request_id: str | None = field(default=None, init=False)
+    status: int | None = field(default=None, init=False)
+    code: ErrorCode | None = field(default=None, init=False)
+    cause: BaseException | None = field(default=None, init=False)
+    ending: Ending = field(default=COMPLETE, init=False)
+    bytes_in: int = field(default=0, init=False)
+    bytes_out: int = field(default=0, init=False)
+    body_seconds: float = field(default=0.0, init=False)
+    waiting_seconds: float = field(default=0.0, init=False)
+    model_seconds: float = field(default=0.0, init=False)
+    send_seconds: float = field(default=0.0, init=False)
+    seconds: float = field(default=0.0, init=False)
+    batch: BatchPlace | None = field(default=None, init=False)
 
     @property
     def head(self) -> RequestHead | None:

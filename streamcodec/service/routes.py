@@ -186,10 +186,8 @@ def path_of(target: str) -> str:
     Raises:
         ValueError: the target is in absolute form, and is no URL.
     """
-    return target.partition("?")[0] if target.startswith("/") else _absolute(target)
-
-
-def _absolute(target: str) -> str:
+    if target.startswith("/"):
+        return target.partition("?")[0]
     parts = urlsplit(target)
     return parts.path if parts.scheme in {"http", "https"} else ""
 

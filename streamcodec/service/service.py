@@ -20,13 +20,12 @@ from streamcodec.formats.v2.header import parse_request_header
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.http.heads.messages import RequestHead
-from streamcodec.service.cors import CorsPolicy
-from streamcodec.service.hosts import HostPolicy
 from streamcodec.service.memory.placing import guarded
 from streamcodec.service.models import documents
 from streamcodec.service.models.listing import Listing
 from streamcodec.service.models.model import Model
 from streamcodec.service.models.registry import ModelRegistry
+from streamcodec.service.policies import CorsPolicy, HostPolicy
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
 from streamcodec.service.request.extensions import CLASSIFICATION
 from streamcodec.service.request.inference import Inference, ResolvedHead
@@ -103,8 +102,10 @@ class Service:
         check_kind(models, ModelRegistry, "a Service has a ModelRegistry, as ModelRegistry.of([model])")
         self.models = models
         self.limits = checked_limits(limits)
-        self.pool: Pool | None = Pool(max_idle_bytes=max_pool_bytes) if place is None and max_pool_bytes else None
-        self._place = _place_in(self.pool) if place is None else guarded(place)
+        self.pool = pool = Pool(max_idle_bytes=max_pool_bytes) if place is None and max_pool_bytes else None
+        self._place: Place = new_array if pool is None else lambda _: pool
+        if place is not None:
+            self._place = guarded(place)
         self._is_placed_here = place is None
         self._headers = HeaderCache(parse_request_header, limits)
         self.is_ready = True
@@ -306,10 +307,6 @@ class Service:
 
 _LIVE: Final = json_reply({"live": True})
 _READY: Final = json_reply({"ready": True})
-
-
-def _place_in(pool: Pool | None) -> Place:
-    return new_array if pool is None else lambda _: pool
 
 
 def _not_ready(model: Model) -> Reply:

@@ -3,8 +3,7 @@
 import warnings
 
 from streamcodec.runtime.memory.sharing import SharedBudget
-from streamcodec.wsgi.answer import pieces, send_response
-from streamcodec.wsgi.app import App
+from streamcodec.wsgi.app import App, pieces, send_response
 from streamcodec.wsgi.endpoint import receive_request
 
 __all__ = ["App", "SharedBudget", "pieces", "receive_request", "send_response"]

@@ -20,8 +20,7 @@ from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.memory.placement import Place
 from streamcodec.runtime.memory.sharing import SharedBudget
 from streamcodec.service.request.reception import Check, ReceivedRequest, Reception
-from streamcodec.wsgi.environ import Environ, head_of
-from streamcodec.wsgi.reading import PeekedStream, Readable, ThreadReader
+from streamcodec.wsgi.reading import Environ, PeekedStream, Readable, ThreadReader, head_of
 
 
 def receive_request(

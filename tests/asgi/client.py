@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import anyio
 
 from streamcodec.asgi import App
-from streamcodec.asgi.scope import Message, Scope
+from streamcodec.asgi.app import Message, Scope
 
 
 def scope_of(

@@ -20,7 +20,7 @@ import pytest
 
 from streamcodec import EncodedMessage, Rows, Windows, encode_request, response_decoder
 from streamcodec.asgi import App
-from streamcodec.asgi.scope import Message, Scope
+from streamcodec.asgi.app import Message, Scope
 from streamcodec.server import ServerOptions
 from streamcodec.service import (
     InferenceRequest,

@@ -22,7 +22,7 @@ from streamcodec import (
     new_array,
 )
 from streamcodec.asgi import SharedBudget, pieces, receive_request, send_response
-from streamcodec.asgi.scope import Message
+from streamcodec.asgi.app import Message
 from streamcodec.embedding.endpoint import in_shared_pool
 from streamcodec.service import Reply, error_reply
 from streamcodec.service.request.reception import ReceivedRequest

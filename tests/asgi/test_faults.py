@@ -18,7 +18,7 @@ import pytest
 
 from streamcodec import Rows, Windows, encode_request
 from streamcodec.asgi import App
-from streamcodec.asgi.scope import Message
+from streamcodec.asgi.app import Message
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
 from tests.asgi.client import Exchanged

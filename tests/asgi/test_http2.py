@@ -8,7 +8,7 @@ import anyio
 import numpy as np
 import pytest
 
-from streamcodec.asgi.scope import Message
+from streamcodec.asgi.app import Message
 from streamcodec.server import ServerOptions
 from tests.asgi.client import scope_of
 from tests.asgi.test_app import app_of, infer, on_both, run

@@ -10,7 +10,7 @@ import pytest
 
 from streamcodec import ErrorCode, RemoteProtocolError
 from streamcodec.asgi import App
-from streamcodec.asgi.scope import Message, Scope
+from streamcodec.asgi.app import Message, Scope
 from streamcodec.engine.limits import Limits
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, RequestRecord, Service

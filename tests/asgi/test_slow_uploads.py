@@ -16,7 +16,7 @@ import trio
 
 from streamcodec import ErrorCode, RemoteProtocolError, Rows, Windows
 from streamcodec.asgi import App, receive_request
-from streamcodec.asgi.scope import Message, Scope
+from streamcodec.asgi.app import Message, Scope
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service
 from tests.asgi.client import Exchanged

@@ -17,10 +17,10 @@ from aiohttp import web
 from streamcodec import asgi, wsgi
 from streamcodec.aiohttp import App
 from streamcodec.aiohttp.peer import leave_expectation
-from streamcodec.asgi.scope import Receive, Scope, Send
+from streamcodec.asgi.app import Receive, Scope, Send
 from streamcodec.server import ServerOptions
 from streamcodec.service import Observer, Service
-from streamcodec.wsgi.environ import Environ, StartResponse
+from streamcodec.wsgi.reading import Environ, StartResponse
 from tests.differential.models import Recorder, models, options
 from tests.embedding.apps import send_bytes
 

@@ -15,13 +15,13 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from streamcodec.engine.limits import Limits
-from streamcodec.guard.relaying.answers import PlainAnswer, PlainAnswers
+from streamcodec.guard.relaying.requests import PlainAnswer, PlainAnswers
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.observation import Observation
 from streamcodec.service.request.plan import Plan, Recipe
 from streamcodec.wsgi import app as wsgi_app
 from streamcodec.wsgi import environ as wsgi_environ
-from streamcodec.wsgi.environ import Environ
+from streamcodec.wsgi.reading import Environ
 
 _HEAD_END: Final = b"\r\n\r\n"
 _NAMED: Final = b"Connection: content-length\r\n"

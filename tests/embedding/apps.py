@@ -23,13 +23,13 @@ from aiohttp import web
 from streamcodec import Rows, Windows, asgi, wsgi
 from streamcodec.aiohttp import App
 from streamcodec.aiohttp.peer import leave_expectation
-from streamcodec.asgi.scope import Receive, Scope, Send
+from streamcodec.asgi.app import Receive, Scope, Send
 from streamcodec.engine.memory.pool import _Lease
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, Service, demo_models
 from streamcodec.service.memory.budget import Budget
 from streamcodec.service.models.model import Outputs
-from streamcodec.wsgi.environ import Environ, StartResponse
+from streamcodec.wsgi.reading import Environ, StartResponse
 from tests.corpus.running import service_for
 from tests.embedding.cases import groups
 

@@ -21,13 +21,13 @@ from aiohttp import web
 
 from streamcodec import MessageError, Rows, Windows, asgi, wsgi
 from streamcodec.aiohttp import App, receive_request, send_response
-from streamcodec.asgi.scope import Receive, Scope, Send
+from streamcodec.asgi.app import Receive, Scope, Send
 from streamcodec.service import InferenceRequest, Model, Reply, Service, demo_models
 from streamcodec.service.memory.budget import Budget
 from streamcodec.service.models.model import Outputs
 from streamcodec.service.replies import error_reply
 from streamcodec.service.request.reception import ReceivedRequest
-from streamcodec.wsgi.environ import Environ, StartResponse
+from streamcodec.wsgi.reading import Environ, StartResponse
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 LARGE_BYTES: Final = 256 << 20

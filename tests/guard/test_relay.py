@@ -476,7 +476,7 @@ def test_a_client_that_leaves_before_its_answer() -> None:
 
 def test_the_last_answer_of_a_connection(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     with _guarded([OK]) as wire:
-        monkeypatch.setattr(Admission, "keeps", lambda *_: False)  # as when the guard is stopped meanwhile
+        monkeypatch.setattr(Admission, "keeps", lambda *_, ahead=0: bool(ahead))  # the guard is stopped meanwhile
         assert wire.send(ASK).response().is_last
         assert wire.is_closed()
     assert (counts.begun, counts.sent) == (1, 0)

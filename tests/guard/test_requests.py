@@ -19,8 +19,7 @@ from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.events import NEED_TURN
 from streamcodec.engine.record import replaced
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.relaying.answers import PlainAnswer, PlainAnswers
-from streamcodec.guard.relaying.requests import PlainRequest, PlainRequests
+from streamcodec.guard.relaying.requests import PlainAnswer, PlainAnswers, PlainRequest, PlainRequests
 from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.guard.rules.fields import response_fields
 from streamcodec.guard.rules.gate import Gate

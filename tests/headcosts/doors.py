@@ -14,8 +14,7 @@ import numpy as np
 from streamcodec import NEED_DATA, Limits, MessageError, Tensor, encode_request
 from streamcodec.client.exchange import ClientExchange as Call
 from streamcodec.guard import GUARD_LIMITS
-from streamcodec.guard.relaying.answers import PlainAnswers
-from streamcodec.guard.relaying.requests import PlainRequests
+from streamcodec.guard.relaying.requests import PlainAnswers, PlainRequests
 from streamcodec.guard.rules.crossing import Crossing
 from streamcodec.guard.rules.fields import response_fields
 from streamcodec.guard.rules.gate import Gate

@@ -23,9 +23,9 @@ from kserve import ModelServer, model_server
 from kserve.protocol.rest.server import RESTServer
 
 from streamcodec import EncodedMessage, Tensor, encode_request
-from streamcodec.asgi.scope import Message
+from streamcodec.asgi.app import Message
 from streamcodec.kserve import install
-from streamcodec.kserve.intake import KserveIntake
+from streamcodec.kserve.call import KserveIntake
 from streamcodec.server import ServerOptions
 from tests.asgi.client import Exchanged, scope_of
 from tests.kserve.program import models

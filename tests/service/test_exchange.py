@@ -442,7 +442,7 @@ def test_a_body_that_comes_by_nobody_takes_what_the_decoder_has() -> None:
 
 @pytest.mark.parametrize("count", [1000, 1001, 2500])
 def test_many_inputs_are_dropped_piece_by_piece(count: int) -> None:
-    """The server's `Caller` does so; here it is seen that nothing is kept."""
+    """The server's `ModelCaller` does so; here it is seen that nothing is kept."""
     message = encode_request({str(number): np.zeros(1, np.int8) for number in range(count)})
     inference = service_of(predict=lambda _: {}).begin(
         head("/v2/models/m/infer", "POST", message.headers, message.body_length)

@@ -12,7 +12,7 @@ import numpy as np
 from streamcodec import EncodedMessage, Tensor, encode_request
 from streamcodec.service import Model, ModelRegistry, Predict, Service
 from streamcodec.wsgi import App
-from streamcodec.wsgi.environ import Environ
+from streamcodec.wsgi.reading import Environ
 from tests.service.requests import Answer
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ import pytest
 
 from streamcodec.http import RequestHead
 from streamcodec.wsgi import App
-from streamcodec.wsgi.environ import Environ
+from streamcodec.wsgi.reading import Environ
 from tests.asgi.test_conformance import FILES, Answer, _answer, cases_of
 from tests.corpus.reading import Case
 from tests.corpus.running import reply_of, service_for

@@ -8,7 +8,7 @@ import pytest
 
 from streamcodec import MessageError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.wsgi.environ import client_of, head_of
+from streamcodec.wsgi.reading import client_of, head_of
 
 BASE: dict[str, Any] = {"REQUEST_METHOD": "GET", "PATH_INFO": "/v2", "SERVER_PROTOCOL": "HTTP/1.1", "HTTP_HOST": "x"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.service.hosts import HostPolicy
+from streamcodec.service.policies import HostPolicy
 
 
 def add_allowed_hosts(group: argparse._ArgumentGroup) -> None:

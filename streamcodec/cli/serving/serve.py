@@ -39,7 +39,7 @@ from streamcodec.server.connection.admission import RESERVED_PLACES
 from streamcodec.server.processes.running import collect_seldom, serve_until_signal
 from streamcodec.server.sockets.opening import open_place, place_of
 from streamcodec.service import Observer, Service, demo_models
-from streamcodec.service.cors import CorsPolicy
+from streamcodec.service.policies import CorsPolicy
 
 if TYPE_CHECKING:
     from streamcodec.metrics.board import Board

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from streamcodec.guard.pieces import Pieces
-from streamcodec.guard.relaying.answers import PlainAnswer
 from streamcodec.guard.relaying.pump import PUMP_BYTES
-from streamcodec.guard.relaying.requests import PlainRequest
+from streamcodec.guard.relaying.requests import PlainAnswer, PlainRequest
 from streamcodec.guard.upstream import Held
 from streamcodec.http.server import ServerConnection
 

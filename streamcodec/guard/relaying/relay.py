@@ -26,11 +26,10 @@ from typing import Any, Final, cast
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.guard.reading import ClientRequests
-from streamcodec.guard.relaying.answers import PlainAnswer
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Passage, Passed
 from streamcodec.guard.relaying.pump import PUMP_BYTES, Pump, Readiness
-from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, PlainRequest
+from streamcodec.guard.relaying.requests import AT_ONCE_BYTES, PlainAnswer, PlainRequest
 from streamcodec.guard.shared import Shared
 from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.http.connection import State
@@ -86,8 +85,12 @@ class Relay:
         self._requests = shared.requests
         self._answers = shared.answers
         self._seconds = min(first_timeout(options), options.write_timeout) / _PART_OF_LIMITS
-        self._from_client = Readiness(self._client_readable, self._brings_health_check)
-        self._from_server = Readiness(self._server_readable, self._answers_health_check)
+        self._from_client = Readiness(
+            self._client_readable, lambda: self._request is None and brings_health_check(self._socket)
+        )
+        self._from_server = Readiness(
+            self._server_readable, lambda: self._request is not None and self._request.known.permit.is_health_check
+        )
         self._up = Pump(self._from_client, self._request_drained, shared.pipes)
         self._down = Pump(self._from_server, self._answer_drained, shared.pipes)
         self._is_fresh = True
@@ -325,12 +328,6 @@ class Relay:
         else:
             self._seen = moved if left <= 0 else self._seen
             self._clock = self._loop.call_later(left if left > 0 else _SECONDS, self._look_at_clock)
-
-    def _brings_health_check(self) -> bool:
-        return self._request is None and brings_health_check(self._socket)
-
-    def _answers_health_check(self) -> bool:
-        return self._request is not None and self._request.known.permit.is_health_check
 
     # How it is left to the task
 

@@ -1,12 +1,14 @@
-"""PlainRequests: recognizes the requests that a relay passes on. Sans-IO.
+"""Plain requests and answers: what a relay passes on, recognized by its head. Sans-IO.
 
-These are inferences with a JSON header, and questions without a body, as health checks are, if their heads are plain
+A plain request is an inference with a JSON header, or a question without a body (a health check), with a plain head
 (`read_plain_head`). Head and JSON header have come in one read, or the head in one and the body's beginning in the
 next: most clients send them by two calls. Everything else goes the ordinary way, and so does what is refused for its
 head or its JSON header. So the ordinary way makes these refusals.
 
 The rules are those of the ordinary way, and the same functions check them. What a head means depends only on its bytes,
 and so it is with a JSON header. So both are remembered by these exact bytes, and by nothing less.
+
+A plain answer has a plain head (`read_plain_response`) and a body of a known length, and another answer may follow it.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.guard.rules.allowing import BodyCheck
 from streamcodec.guard.rules.contents import Contents, has_checks
-from streamcodec.guard.rules.fields import RawFields, request_fields
+from streamcodec.guard.rules.fields import HOPS, RawFields, request_fields, response_fields
 from streamcodec.guard.rules.gate import Gate, Permit
 from streamcodec.http.heads.messages import RequestHead
-from streamcodec.http.heads.plain import read_plain_head
+from streamcodec.http.heads.plain import read_plain_head, read_plain_response
+from streamcodec.http.heads.statuses import has_content
+from streamcodec.http.responses import response_head
 
 HEAD_END: Final = b"\r\n\r\n"
 MAX_ENTRIES: Final = 256
@@ -54,8 +58,6 @@ class KnownHead:
         outgoing: the head as it is sent to the server behind.
     """
 
-    __slots__ = ("declared", "fields", "head", "header_length", "length", "outgoing", "permit")
-
     def __init__(self, head: RequestHead, permit: Permit, declared: int | None, fields: RawFields) -> None:
         """Store the parts."""
         self.head: RequestHead = head
@@ -79,8 +81,6 @@ class PlainRequest:
         check: is given the bytes of the tensors, one after the other, and raises `RemoteProtocolError` if they break a
             rule; None if no byte of them has to be checked.
     """
-
-    __slots__ = ("check", "known", "size", "tensor_bytes", "text")
 
     def __init__(self, known: KnownHead, text: bytes, tensors: Sequence[TensorSpec], limits: Limits) -> None:
         """Begin at the end of the JSON header."""
@@ -189,3 +189,66 @@ class PlainRequests:
         found = tensors if has_checks(tensors) else ()
         self._headers.put(key, found)
         return found
+
+
+_ODD_HOPS: Final = HOPS - {b"connection", b"keep-alive"}
+"""Fields about the connection that may say something about the answer. With them, it goes the ordinary way."""
+
+
+class PlainAnswer:
+    """The head of a plain answer.
+
+    Attributes:
+        status: of the answer.
+        text: the head, as it came.
+        outgoing: the head, as it is sent to a client that may send another request.
+        length: bytes of the body.
+    """
+
+    def __init__(self, status: int, text: bytes, outgoing: bytes, length: int) -> None:
+        """Store the parts."""
+        self.status: int = status
+        self.text: bytes = text
+        self.outgoing: bytes = outgoing
+        self.length: int = length
+
+
+class PlainAnswers:
+    """Reads the heads of answers; one for all connections of a guard.
+
+    Servers send the same head for a second, until its date changes. So heads are remembered by their exact bytes.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        """Begin with none; the limits bound heads."""
+        self._limits = limits
+        self._known: Cache[bytes, PlainAnswer] = Cache(MAX_ENTRIES, MAX_HEAD_BYTES)
+
+    def find(self, data: bytes) -> PlainAnswer | None:
+        """Read the head with which some bytes begin.
+
+        Args:
+            data: what has come of an answer.
+
+        Returns:
+            The answer; None if it is not plain, or its head has not come.
+        """
+        end = data.find(HEAD_END, 0, MAX_HEAD_BYTES) + len(HEAD_END)
+        if end < len(HEAD_END):
+            return None
+        text = data[:end]
+        known = self._known.get(text)
+        if known is None and (known := _read(text, self._limits)) is not None:
+            self._known.put(text, known)
+        return known
+
+
+def _read(text: bytes, limits: Limits) -> PlainAnswer | None:
+    """Read a head."""
+    head = read_plain_response(text, limits, is_for_head=False)
+    if head is None or head.content_length is None or not has_content(head.status) or head.fields.closes:
+        return None
+    if not _ODD_HOPS.isdisjoint([name for name, _ in head.fields.items]):
+        return None
+    outgoing = response_head(head.status, response_fields(head, is_last=False))
+    return PlainAnswer(head.status, text, outgoing, head.content_length)

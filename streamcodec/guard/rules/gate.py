@@ -1,4 +1,4 @@
-"""The gate: decides by the head of a request whether it is passed on, and what of it is checked. Sans-IO.
+"""The gate: decides by the head of a request whether it is passed on, what is checked, and how it is refused. Sans-IO.
 
 The verdict depends on this head alone. So it may be kept with the head, and holds for the next request that has it.
 """
@@ -9,12 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from streamcodec.client.connections.reaching import TRUST_ARGUMENT
+from streamcodec.engine.errors import MessageError
 from streamcodec.formats.v2.fields import header_form_of
-from streamcodec.guard.rules.allowing import BodyCheck, Routes
+from streamcodec.guard.rules.allowing import BodyCheck, MethodError, Routes
 from streamcodec.guard.rules.fields import check_names
 from streamcodec.guard.rules.routing import target_of
 from streamcodec.http.heads.messages import RequestHead
-from streamcodec.service.hosts import HostPolicy
+from streamcodec.service.policies import HostPolicy
+from streamcodec.service.replies import Reply, error_reply, failure_reply, unavailable_reply
 from streamcodec.service.routes import Resource
 
 _HEALTH: Final = {Resource.SERVER_LIVE, Resource.SERVER_READY}
@@ -92,3 +95,27 @@ class Gate:
 def is_health_check(head: RequestHead, permit: Permit) -> bool:
     """Whether a request is a health check, which needs no seat. One with a body could hold its place for long."""
     return head.content_length == 0 and permit.is_health_check
+
+
+def refusal(error: MessageError) -> Reply:
+    """Answer a request that breaks a rule, and forget where the rule was checked: those frames keep the request."""
+    methods = error.methods if isinstance(error, MethodError) else ()
+    return error_reply(error.with_traceback(None), headers=[("Allow", ", ".join(methods))] if methods else ())
+
+
+def no_place(*, is_stopping: bool) -> Reply:
+    """Answer a request that may come again: there is no seat for it, or the guard is stopping."""
+    text = "the guard is stopping" if is_stopping else "the guard has the maximum number of connections"
+    return unavailable_reply(text, retry_after=1)
+
+
+def no_answer(error: Exception) -> Reply:
+    """Answer a request for which there is no answer of the server behind."""
+    if isinstance(error, TimeoutError):
+        return failure_reply("the server behind this guard does not answer in time", status=504)
+    return failure_reply("the server behind this guard cannot be reached, or has broken off", status=502)
+
+
+def told(error: Exception) -> str:
+    """Return the text of an error for the log, with the option of the guard in place of the argument of clients."""
+    return str(error).replace(TRUST_ARGUMENT, "--upstream-ca FILE")

@@ -1,16 +1,18 @@
-"""Driving: calls a model as often as one batch needs: a function, or an `async def`."""
+"""Driving: queues requests, and calls a model as often as one batch needs: a function, or an `async def`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
+from time import monotonic
 from typing import Final, TypeVar, cast
 
-from streamcodec.runtime.models.ending import is_ending
-from streamcodec.service import BatchPlace, InferenceRequest, Model
-from streamcodec.service.batches.collector import Closed
-from streamcodec.service.batches.joining import Calls, Failed, Member
+from streamcodec.runtime.models.failures import is_ending
+from streamcodec.service import Batch, BatchPlace, InferenceRequest, Model, Reservation
+from streamcodec.service.batches.collector import Closed, Collector, Waiting
+from streamcodec.service.batches.joining import Calls, Check, Failed, Member, block_of, calls, group_of
+from streamcodec.service.models.batching import QueueFullError
 
 _MemberT = TypeVar("_MemberT", bound=Member)
 
@@ -33,9 +35,33 @@ def tell_places(closed: Closed[_MemberT]) -> None:
         )
 
 
-def bytes_of(members: Sequence[Member]) -> int:
-    """Return the bytes of all rows of a batch."""
-    return sum([array.nbytes for member in members for array in member.request.inputs.values()])
+def entered(collector: Collector[_MemberT], member: _MemberT, model: Model) -> Waiting[_MemberT]:
+    """Put a member into the queue of its model.
+
+    Raises:
+        QueueFullError: as many rows wait as may.
+    """
+    key, most = group_of(member)
+    waiting = collector.put(member, key, member.rows, monotonic(), most=most)
+    if waiting is None:
+        msg = f"{collector.rows} rows wait for model {model.name!r}, as many as may"
+        raise QueueFullError(msg)
+    return waiting
+
+
+def calls_of(members: list[_MemberT], model: Model, check: Check, memory: Reservation) -> tuple[Calls, int]:
+    """Return the calls for a batch, and the bytes of its inputs.
+
+    Args:
+        members: of the batch.
+        model: is called; it takes batches.
+        check: see `calls`.
+        memory: of the batch, for a copy of the inputs.
+    """
+    nbytes = sum([array.nbytes for member in members for array in member.request.inputs.values()])
+    may_copy = len(members) > 1 and block_of(members) is None and memory.ask_at_once(nbytes)
+    retries = cast("Batch", model.batch).retry_alone
+    return calls(members, check, retry_alone=retries, may_copy=may_copy, blocks=model.blocks), nbytes
 
 
 def drive(work: Calls, model: Model, *, is_in_thread: bool) -> None:

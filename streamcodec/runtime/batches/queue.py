@@ -19,22 +19,22 @@ from typing import Any, Final, cast
 
 import anyio
 
-from streamcodec.runtime.batches.driving import bytes_of, drive, drive_async, tell_places
+from streamcodec.runtime.batches.driving import calls_of, drive, drive_async, entered, tell_places
 from streamcodec.runtime.models.pace import may_run_batch_inline, run_batch
 from streamcodec.runtime.models.threads import Mailbox
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
 from streamcodec.service import InferenceRequest, Model, Reservation
 from streamcodec.service.batches.blocks import Seat
 from streamcodec.service.batches.collector import Closed, Collector, Waiting
-from streamcodec.service.batches.joining import Calls, Check, Failed, Member, arranged, block_of, calls, group_of
-from streamcodec.service.models.batching import Batch, QueueFullError
+from streamcodec.service.batches.joining import Calls, Check, Failed, Member, arranged
+from streamcodec.service.models.batching import Batch
 from streamcodec.service.models.model import Outputs
 
 _STOPPED: Final = "the batch was ended from outside, as when a server stops"
 
 
-def _nothing() -> None:
-    pass
+def do_nothing() -> None:
+    """Do nothing."""
 
 
 class QueuedMember(Member):
@@ -62,7 +62,7 @@ class QueuedMember(Member):
         super().__init__(request, seat, key)
         self.done: Callable[[], object] = done
         self.is_done: bool = False
-        self.leave: Callable[[], None] = _nothing
+        self.leave: Callable[[], None] = do_nothing
         self.reservation: Reservation = reservation
         self.running: _Running | None = None
 
@@ -73,7 +73,7 @@ class QueuedMember(Member):
             NoThreadError: no thread can be started.
         """
         self.running = None
-        self.leave = _nothing
+        self.leave = do_nothing
         outcome, self.outcome = self.outcome, None
         if isinstance(outcome, Failed) and isinstance(outcome.error, NoThreadError):
             raise outcome.error
@@ -105,8 +105,7 @@ class Queue:
     def __init__(self, model: Model, loop: Any) -> None:  # noqa: ANN401 - as `current_loop` returns it
         """Begin without requests."""
         self._model = model
-        self._batch = cast("Batch", model.batch)
-        self._collector: Collector[QueuedMember] = Collector(self._batch)
+        self._collector: Collector[QueuedMember] = Collector(cast("Batch", model.batch))
         self._mailbox = Mailbox(loop)
         self._timer: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,11 +126,7 @@ class Queue:
         Raises:
             QueueFullError: too many rows wait.
         """
-        key, most = group_of(member)
-        waiting = self._collector.put(member, key, member.rows, monotonic(), most=most)
-        if waiting is None:
-            msg = f"{self._collector.rows} rows wait for model {self._model.name!r}, as many as may"
-            raise QueueFullError(msg)
+        waiting = entered(self._collector, member, self._model)
         start = partial(self._start, check=check, workers=workers)
         member.leave = partial(self._leave, member, waiting, start)
         if self._collector.is_ripe:
@@ -157,7 +152,7 @@ class Queue:
 
     def _leave(self, member: QueuedMember, waiting: Waiting[QueuedMember], start: _Start) -> None:
         member.has_left = True
-        member.leave = _nothing
+        member.leave = do_nothing
         if not self._collector.remove(waiting) and member.running is not None:
             self._left(member, member.running, start)
 
@@ -184,18 +179,19 @@ class Queue:
         for member in members:
             member.running = running
         tell_places(closed)
-        nbytes = bytes_of(members)
-        may_copy = len(members) > 1 and block_of(members) is None and running.memory.ask_at_once(nbytes)
-        retries, blocks = self._batch.retry_alone, self._model.blocks
-        work = calls(members, check, retry_alone=retries, may_copy=may_copy, blocks=blocks)
+        work, nbytes = calls_of(members, self._model, check, running.memory)
         end = partial(self._ended, running, partial(self._start, check=check, workers=workers))
         if self._model.is_async:
             _spawn(self._mailbox.loop, self._tasks, partial(self._run_async, running, work, end))
-        elif may_run_batch_inline(self._model, nbytes):
-            run_batch(self._model, nbytes, partial(drive, work, self._model, is_in_thread=False), is_in_thread=False)
-            end()
+            return
+        is_in_thread = not may_run_batch_inline(self._model, nbytes)
+        call = partial(drive, work, self._model, is_in_thread=is_in_thread)
+        run = partial(run_batch, self._model, nbytes, call, is_in_thread=is_in_thread)
+        if is_in_thread:
+            self._start_in_thread(running, run, end, workers)
         else:
-            self._start_in_thread(running, partial(self._in_thread, work, nbytes), end, workers)
+            run()
+            end()
 
     def _start_in_thread(
         self, running: _Running, function: Callable[[], None], end: Callable[[], None], workers: Workers
@@ -213,9 +209,6 @@ class Queue:
             for member in running.members:
                 member.outcome = Failed(error)
             end()
-
-    def _in_thread(self, work: Calls, nbytes: int) -> None:
-        run_batch(self._model, nbytes, partial(drive, work, self._model, is_in_thread=True), is_in_thread=True)
 
     async def _run_async(self, running: _Running, work: Calls, end: Callable[[], None]) -> None:
         try:

@@ -10,11 +10,11 @@ from threading import Event, Lock, current_thread, main_thread
 from time import monotonic
 from typing import Final, cast
 
-from streamcodec.runtime.batches.driving import bytes_of, drive, tell_places
+from streamcodec.runtime.batches.driving import calls_of, drive, entered, tell_places
 from streamcodec.runtime.observation import Observation
 from streamcodec.service import Inference, Model, Reply, Reservation, unavailable_reply
 from streamcodec.service.batches.collector import Closed, Collector, Waiting
-from streamcodec.service.batches.joining import Check, Failed, Member, arranged, block_of, calls, group_of
+from streamcodec.service.batches.joining import Check, Failed, Member, arranged
 from streamcodec.service.models.batching import Batch, QueueFullError
 from streamcodec.service.models.model import Outputs
 
@@ -37,8 +37,7 @@ class ThreadQueue:
     def __init__(self, model: Model) -> None:
         """Begin without requests."""
         self._model = model
-        self._batch = cast("Batch", model.batch)
-        self._collector: Collector[_Sleeper] = Collector(self._batch)
+        self._collector: Collector[_Sleeper] = Collector(cast("Batch", model.batch))
         self._lock = Lock()
 
     @property
@@ -53,11 +52,7 @@ class ThreadQueue:
             QueueFullError: too many rows wait.
         """
         with self._lock:
-            key, most = group_of(member)
-            waiting = self._collector.put(member, key, member.rows, monotonic(), most=most)
-        if waiting is None:
-            msg = f"{self._collector.rows} rows wait for model {self._model.name!r}, as many as may"
-            raise QueueFullError(msg)
+            waiting = entered(self._collector, member, self._model)
         while not member.is_done:
             closed, seconds = self._next(waiting)
             if closed is not None:
@@ -83,10 +78,8 @@ class ThreadQueue:
         members = arranged(closed.items)
         tell_places(closed)
         memory = members[0].reservation.beside()
-        may_copy = len(members) > 1 and block_of(members) is None and memory.ask_at_once(bytes_of(members))
         try:
-            retries, blocks = self._batch.retry_alone, self._model.blocks
-            work = calls(members, check, retry_alone=retries, may_copy=may_copy, blocks=blocks)
+            work, _ = calls_of(members, self._model, check, memory)
             drive(work, self._model, is_in_thread=current_thread() is not main_thread())
         finally:
             memory.release()

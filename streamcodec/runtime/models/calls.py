@@ -27,8 +27,8 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.json.values import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.heads.messages import HttpEvent
-from streamcodec.runtime.batches.queue import QueuedMember, queue_of
-from streamcodec.runtime.models.ending import is_ending
+from streamcodec.runtime.batches.queue import QueuedMember, do_nothing, queue_of
+from streamcodec.runtime.models.failures import is_ending
 from streamcodec.runtime.models.pace import late_reply, run
 from streamcodec.runtime.models.threads import current_loop
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
@@ -68,7 +68,7 @@ _LEAST_TIMEOUT: Final = 1.0
 """A model that has less time is waited for by a task from the beginning."""
 
 
-class Caller:
+class ModelCaller:
     """Calls models for one connection, and waits for them for a limited time."""
 
     def __init__(self, workers: Workers, reservation: Reservation, timeout: float) -> None:
@@ -87,7 +87,7 @@ class Caller:
         self._model: Model | None = None
         self._loop: Any = None
 
-    async def call(self, inference: Inference, pull: AsyncPull, watch: Watch) -> Reply:
+    async def call(self, inference: Inference, pull: AsyncPull, watch: Watch | None) -> Reply:
         """Call the model of a request.
 
         Args:
@@ -111,7 +111,7 @@ class Caller:
             with time.limit() as scope:
                 if inference.resolved.is_awaited:
                     work.has_begun = inference.resolved.is_async
-                    client = None if inference.is_windowed else watch(scope)
+                    client = None if inference.is_windowed or watch is None else watch(scope)
                     reply = await self._await(inference, pull, client, work)
                 else:
                     reply = await self._in_worker(inference, time, pull)
@@ -282,7 +282,7 @@ class Caller:
         self._member = self._model = None
         try:
             if member is None:
-                member = QueuedMember(request, self._reservation, _nothing, inference.seat)
+                member = QueuedMember(request, self._reservation, do_nothing, inference.seat)
                 if inference.watch is not None:
                     inference.watch.call_begun(request)
                 queue.put(member, inference.resolved.checked, self._workers)
@@ -341,10 +341,6 @@ class Caller:
         raise RuntimeError(msg)
 
 
-def _nothing() -> None:
-    pass
-
-
 def _tell(inference: Inference, member: QueuedMember) -> None:
     """Tell who watches the call that it has ended, and in which batch."""
     watch = inference.watch
@@ -373,24 +369,9 @@ async def call_model(inference: Inference, pull: AsyncPull | None = None) -> Rep
     """
     if inference.is_windowed and pull is None:
         inference.request()
-    caller = Caller(Workers(1, 1), Reservation(Budget(1)), math.inf)
-    reply = await caller.call(inference, pull or _no_windows, _unwatched)
+    caller = ModelCaller(Workers(1, 1), Reservation(Budget(1)), math.inf)
+    reply = await caller.call(inference, cast("AsyncPull", pull), None)
     return replaced(reply, buffers=tuple(caller.sendable([*reply.buffers])))
-
-
-async def _no_windows() -> HttpEvent:
-    raise LocalProtocolError("no model asks for windows of a request that has come")
-
-
-def _unwatched(_: anyio.CancelScope) -> ClientWatch:
-    return _Unwatched()
-
-
-class _Unwatched:
-    has_left = False
-
-    def forget(self) -> None:
-        pass
 
 
 class _Time:

@@ -7,13 +7,40 @@ there is none, because the returned value cannot be sent, the message says every
 from __future__ import annotations
 
 import logging
+import math
 import os
 from pathlib import Path
+from threading import current_thread, main_thread
 from types import TracebackType
 from typing import Final, NoReturn
 
+import anyio
+
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.service.replies import Reply, drop_tracebacks
+
+
+def is_ending(error: BaseException) -> bool:
+    """Whether an exception ends its task or the program. If not, the code of a model has raised it.
+
+    The cancel scopes tell whether a task is cancelled. The exception does not: a model that awaits something that was
+    cancelled elsewhere gets the same exception. If `GeneratorExit` closes a coroutine, no task is running. Ctrl-C is
+    raised in the main thread. If this thread runs the event loop, Ctrl-C looks the same as an exception of the model.
+    """
+    if isinstance(error, GeneratorExit):
+        return not _is_in_task()
+    if isinstance(error, KeyboardInterrupt):
+        return current_thread() is main_thread()
+    return isinstance(error, anyio.get_cancelled_exc_class()) and anyio.current_effective_deadline() == -math.inf
+
+
+def _is_in_task() -> bool:
+    try:
+        anyio.get_current_task()
+    except RuntimeError:
+        return False
+    return True
+
 
 _OURS: Final = str(Path(__file__).parents[2]) + os.sep
 

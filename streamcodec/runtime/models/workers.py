@@ -30,8 +30,10 @@ from typing import Final, NoReturn, TypeVar, cast
 import anyio
 
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.memory.pool import Pool
 from streamcodec.runtime.models.threads import Event, Mailbox, current_loop, run_in_thread
-from streamcodec.service.memory.budget import Reservation
+from streamcodec.service.memory.budget import Budget, Reservation
+from streamcodec.service.observing import ServerLoad
 
 _T = TypeVar("_T")
 
@@ -101,9 +103,9 @@ class Workers:
             with self._lock:
                 self._waiting[work] = None
             self._fill_places()
-            await cast("Event", work.event).wait()
+            await work.event.wait()
             while (pull := work.pull) is not None:
-                work.event = work.mailbox.event()
+                work.renew_event()
                 work.result = await _outcome(pull)
                 self._let_go_on(work)
                 await work.event.wait()
@@ -126,7 +128,7 @@ class Workers:
         if self._abandoned:
             self._forget_ended()
         work.prepare(function, self._mailbox_here())
-        work.event = _Called(done)
+        work.wake = done  # nobody waits
         try:
             with self._lock:
                 self._waiting[work] = None
@@ -149,7 +151,7 @@ class Workers:
             self._free += 1
         with suppress(NoThreadError):  # those that wait go on waiting
             self._fill_places()
-        work.mailbox.put(work.event.set)
+        work.mailbox.put(work.wake)
         work.may_go_on.acquire()
         return cast("_T", work.take())
 
@@ -213,7 +215,7 @@ class Workers:
                 ended.result = None
                 ended.mailbox.put(partial(self._forget, ended))
             else:
-                ended.mailbox.put(ended.event.set)
+                ended.mailbox.put(ended.wake)
             del ended
 
     def _next(self) -> Work | None:
@@ -283,12 +285,14 @@ class Work:
         pull: what the thread waits for; the task awaits it.
         result: of the call, or of `pull`.
         event: what the task waits for.
+        wake: called when there is a result for the task.
         mailbox: of the task's event loop.
         may_go_on: what the thread waits for.
     """
 
     mailbox: Mailbox
-    event: Event | _Called
+    event: Event
+    wake: Callable[[], object]
     may_go_on: Lock
     _context: Context
 
@@ -309,9 +313,14 @@ class Work:
         if (sniffio := sys.modules.get("sniffio")) is not None:  # it would tell the thread that it is the event loop's
             self._context.run(sniffio.current_async_library_cvar.set, None)
         self.mailbox = mailbox
-        self.event = mailbox.event()
+        self.renew_event()
         self.may_go_on = Lock()
         self.may_go_on.acquire()
+
+    def renew_event(self) -> None:
+        """Have the task wait for another event, which `wake` sets."""
+        self.event = self.mailbox.event()
+        self.wake = self.event.set
 
     def call(self) -> None:
         """Call the function, and keep its result for `take`; the thread calls this."""
@@ -327,17 +336,9 @@ class Work:
     def take(self) -> object:
         """Return the result, or raise the exception of the function."""
         result, self.result = self.result, None
-        return _taken(result)
-
-
-class _Called:
-    """An event that nobody waits for: it calls a function instead."""
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self._function = function
-
-    def set(self) -> None:
-        self._function()
+        if isinstance(result, _Raised):
+            result.again()
+        return result
 
 
 class _Raised:
@@ -376,7 +377,33 @@ def _called(function: Callable[[], object]) -> object:
         return _Raised(error)
 
 
-def _taken(result: object) -> object:
-    if isinstance(result, _Raised):
-        result.again()
-    return result
+def load_of(
+    budget: Budget,
+    pool: Pool | None,
+    workers: Workers,
+    *,
+    connections: int | None = None,
+    requests_in_progress: int | None = None,
+) -> ServerLoad:
+    """Return the load.
+
+    Args:
+        budget: the memory of all requests.
+        pool: None if there is none.
+        workers: the threads.
+        connections: None if a framework has them.
+        requests_in_progress: the same.
+    """
+    return ServerLoad(
+        reserved_bytes=budget.reserved,
+        max_memory_bytes=budget.max_bytes,
+        waiting_for_memory=budget.waiting,
+        idle_pool_bytes=0 if pool is None else pool.idle_bytes,
+        reused_pool_bytes=0 if pool is None else pool.reused_bytes,
+        busy_threads=workers.busy,
+        waiting_for_thread=workers.waiting,
+        abandoned_calls=workers.abandoned,
+        unfinished_calls=workers.unfinished,
+        connections=connections,
+        requests_in_progress=requests_in_progress,
+    )

@@ -119,14 +119,9 @@ class Admission:
         """Give a connection the seat of one that is idle; return whether there was one."""
         return self._evict(self._served) and self.admits(session)
 
-    def keeps_another(self, session: Admitted) -> bool:
-        """Whether the connection may send another request and one more after it, and needs no other's seat."""
-        is_last = session.request_count + 1 >= self._max_requests or self.is_stopping or session in self._moving
-        return not is_last and self.admits(session)
-
-    def keeps(self, session: Admitted) -> bool:
-        """Whether the connection may send another request."""
-        is_last = session.request_count >= self._max_requests or self.is_stopping or session in self._moving
+    def keeps(self, session: Admitted, *, ahead: int = 0) -> bool:
+        """Whether the connection may send another request; `ahead` is 1 before the one that is counted next."""
+        is_last = session.request_count + ahead >= self._max_requests or self.is_stopping or session in self._moving
         return not is_last and self.admits(session)
 
     def share_out(self) -> None:

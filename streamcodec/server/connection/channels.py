@@ -19,7 +19,7 @@ import anyio
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.http.server import ServerConnection
-from streamcodec.runtime.models.calls import Caller
+from streamcodec.runtime.models.calls import ModelCaller
 from streamcodec.runtime.timeouts import Look, WriteTimeout
 from streamcodec.server.connection.leaving import has_ended, has_left, takes_more
 from streamcodec.server.connection.outbox import Outbox
@@ -62,10 +62,6 @@ _ARRIVED_BYTES: Final = 16 << 20
 _CALL_SECONDS: Final = 0.25
 """How long a request waits for its batch before the task of its connection waits, too: for the time limit of the model,
 and for the client to leave."""
-
-
-def _for_ever(_: float) -> float:
-    return math.inf
 
 
 class SocketChannel:
@@ -182,7 +178,7 @@ class ProtocolChannel(EventProtocol[Any]):
         taking: WriteTimeout,
         outbox: Outbox,
         max_pipelined_bytes: int,
-        caller: Caller,
+        caller: ModelCaller,
     ) -> None:
         """Prepare for `connection_made`. The outbox of the event loop sends small answers; `caller` is for batches."""
         super().__init__(session)
@@ -191,7 +187,7 @@ class ProtocolChannel(EventProtocol[Any]):
         self._session = session
         self._max_pipelined_bytes = max_pipelined_bytes
         self._taking = taking
-        self._look: Look = _for_ever
+        self._look: Look = lambda _: math.inf
         self._is_behind = False
         self._share = turns.Share(self._turns)
         self._rest: asyncio.TimerHandle | None = None
@@ -282,17 +278,13 @@ class ProtocolChannel(EventProtocol[Any]):
             self.transport.abort()
             return
         if not self._is_filling:
-            self._end_filling()
+            self._inlet.wake_for(1)
+            self._turns.notice_end()  # the next turn is that of others, who come by then
+            self.received()
             return
         self._inlet.wake_for(len(self.source.get_buffer(-1)))
         if is_over:
             self._fall_behind(turns.LARGE)
-
-    def _end_filling(self) -> None:
-        """Go on after the last byte of a large tensor. The next turn is that of others, who come by then."""
-        self._inlet.wake_for(1)
-        self._turns.notice_end()
-        self.received()
 
     def received(self) -> None:
         """Answer small complete requests at once, and leave all others to the waiting task.

@@ -13,7 +13,7 @@ import anyio
 
 from streamcodec.http.heads.messages import HttpEvent
 from streamcodec.runtime.memory.waiting import wait_for_memory
-from streamcodec.runtime.models.calls import Caller
+from streamcodec.runtime.models.calls import ModelCaller
 from streamcodec.runtime.models.workers import Workers
 from streamcodec.runtime.observation import receiving
 from streamcodec.runtime.options import ServerOptions
@@ -40,7 +40,7 @@ class Driver:
         """Prepare to serve."""
         self._disconnects = disconnects
         self.session = session
-        self.caller: Caller = Caller(workers, session.reservation, options.model_timeout)
+        self.caller: ModelCaller = ModelCaller(workers, session.reservation, options.model_timeout)
         self._options = options
         session.on_give_way(self._give_way)
         self._channel: Channel | None = None

@@ -21,7 +21,7 @@ from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
 from streamcodec.http.bodies.known import KnownBody
 from streamcodec.http.connection import State
-from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead
+from streamcodec.http.heads.messages import ConnectionClosed, RequestHead
 from streamcodec.http.responses import Response, start_line
 from streamcodec.runtime.models.failures import log_failure
 from streamcodec.runtime.models.pace import run_inline
@@ -119,7 +119,7 @@ class Session(RequestSource):
         self._exchange = Exchange(service, Reservation(admission.budget), admission.uploads)
         self.reservation: Reservation = self._exchange.reservation
         self.observation: Observation | None = None
-        self._exchange.arrival = self.connection.incoming
+        self._exchange.arrival = self.incoming
         self.outgoing: list[Part] = []
         self.is_small: bool = False
 
@@ -148,7 +148,7 @@ class Session(RequestSource):
 
         Bytes that wait for a turn may be one.
         """
-        incoming = self.connection.incoming
+        incoming = self.incoming
         if incoming.state is _HEAD and incoming.kept and incoming.received != self._tried:
             return False
         if self.entered is not None:
@@ -158,7 +158,7 @@ class Session(RequestSource):
     @property
     def has_another(self) -> bool:
         """Whether at least a part of another request has arrived, after the last answer."""
-        incoming = self.connection.incoming
+        incoming = self.incoming
         return incoming.state is State.HEAD and bool(incoming.begun(1))
 
     @property
@@ -174,12 +174,12 @@ class Session(RequestSource):
     @property
     def speaks_tls(self) -> bool:
         """Whether the client has begun with TLS, which is refused like anything that is not HTTP."""
-        return self.request_count == 0 and self.connection.incoming.begun(1) == _HANDSHAKE
+        return self.request_count == 0 and self.incoming.begun(1) == _HANDSHAKE
 
     @property
     def lacks_the_rest(self) -> bool:
         """Whether `answer_at_once` has found a known head, whose body is so small that a read may bring all of it."""
-        incoming = self.connection.incoming
+        incoming = self.incoming
         recognized = self._recognized
         if recognized is None or incoming.received != self._tried:
             return False
@@ -194,14 +194,14 @@ class Session(RequestSource):
         Returns:
             Whether there was such a request.
         """
-        incoming = self.connection.incoming
+        incoming = self.incoming
         kept = incoming.kept
         if incoming.state is not _HEAD or not (kept or incoming.is_eof) or incoming.received == self._tried:
             return False
         observation = self.observation
         if observation is None and self._observe is not None:
             observation = self.observation = self._observe(incoming.received - kept)
-        if not self._admission.keeps_another(self):
+        if not self._admission.keeps(self, ahead=1):
             self._tried, self._recognized = incoming.received, None
             return False
         self._recognized = recognized = self._express.find(incoming, self._recognized)
@@ -223,13 +223,14 @@ class Session(RequestSource):
         """Prepare to send the reply to a request that was removed from what has come."""
         self.request_count += 1
         self._admission.used(self)
-        reply = self._finished(reply, recognized)
+        reply = finished(self._service, reply, recognized.head if self._service.adds_fields else None)
+        log_failure(reply, is_observed=self.observation is not None)
         self.outgoing = self._plain_answer(reply, is_last=recognized.is_last)
         self.is_small = reply.body_length <= _SMALL_BYTES and Rows not in map(type, reply.buffers)
 
     def whole_call(self) -> tuple[ResolvedHead, Plan, memoryview] | None:
         """Return what is known of a request that `answer_at_once` has left, if it is for a batch and has come whole."""
-        incoming, recognized = self.connection.incoming, self._recognized
+        incoming, recognized = self.incoming, self._recognized
         if self._observe is not None or self.entered is not None or recognized is None or recognized.is_last:
             return None
         is_new = incoming.received == self._tried and not incoming.is_eof
@@ -238,7 +239,7 @@ class Session(RequestSource):
     @property
     def has_entered(self) -> bool:
         """Whether a request waits for its batch, and nothing has happened since."""
-        incoming = self.connection.incoming
+        incoming = self.incoming
         return self.entered is not None and incoming.received == self._tried and not incoming.is_eof
 
     def answer_entered(self, reply: Reply) -> bool:
@@ -247,7 +248,7 @@ class Session(RequestSource):
         self._tried = -1
         if (recognized := self._recognized) is None:
             return False
-        self.connection.incoming.skip(recognized.size)
+        self.incoming.skip(recognized.size)
         self._answered(reply, recognized)
         return self.is_small
 
@@ -284,7 +285,7 @@ class Session(RequestSource):
     def begin_to_wait(self) -> None:
         """Report that the current request waits for its batch. Its end is noticed, because reading goes on."""
         self.is_called = True
-        self.connection.incoming.reads_ahead = True
+        self.incoming.reads_ahead = True
 
     def answer(self, reply: Reply) -> Step:
         """Answer the current request, whose model has been called."""
@@ -295,7 +296,7 @@ class Session(RequestSource):
     def _fill(self, body: KnownBody) -> Step | NeedData | None:
         """Send the rest of the body to memory; None if the connection has ended, which the next event raises."""
         self._filling = body
-        self.connection.incoming.fill(body)
+        self.incoming.fill(body)
         if body.is_complete:
             return self._filled()
         return NEED_DATA if body.wants_data else None
@@ -303,7 +304,7 @@ class Session(RequestSource):
     def _filled(self) -> Step:
         """Call the model of a request whose known body is complete, or have it called."""
         self._filling = None
-        self.connection.incoming.end_filling()
+        self.incoming.end_filling()
         return self._called()
 
     def _called(self) -> Step:
@@ -374,7 +375,7 @@ class Session(RequestSource):
         observation, self.observation = self.observation, None
         if observation is None:
             return
-        incoming = self.connection.incoming
+        incoming = self.incoming
         nbytes = incoming.received - observation.offset
         if observation.has_begun:
             nbytes -= incoming.kept
@@ -425,15 +426,10 @@ class Session(RequestSource):
     def _watched(self, observe: Observe) -> Observation:
         """Return the observation of the current request, or of the request that begins with the unread bytes."""
         if self.observation is None:
-            incoming = self.connection.incoming
+            incoming = self.incoming
             begun = 0 if incoming.state is State.HEAD else incoming.head_bytes
             self.observation = observe(incoming.received - incoming.kept - begun)
         return self.observation
-
-    def _finished(self, reply: Reply, recognized: Recognized) -> Reply:
-        reply = finished(self._service, reply, recognized.head if self._service.adds_fields else None)
-        log_failure(reply, is_observed=self.observation is not None)
-        return reply
 
     def _take_recognized(self) -> Step | NeedData | None:
         """Begin a request that is not answered at once, if its head is known.
@@ -441,7 +437,7 @@ class Session(RequestSource):
         Raises:
             MessageError: the request is refused.
         """
-        recognized, incoming = self._recognized, self.connection.incoming
+        recognized, incoming = self._recognized, self.incoming
         if recognized is None or incoming.state is not _HEAD or incoming.received != self._tried:
             return None
         begun = self._express.begin(recognized, incoming)
@@ -464,16 +460,15 @@ class Session(RequestSource):
             event = self.connection.next_event()
             if event is NEED_DATA or event is NEED_TURN:
                 return event
-            if step := self._take(event):
+            if isinstance(event, RequestHead):
+                step = self._begin(event)
+            elif isinstance(event, ConnectionClosed) or self._exchange.head is None:
+                return Step.CLOSE
+            else:
+                step = self._do(self._exchange.receive(event))
+            if step:
                 return step
         return NEED_TURN
-
-    def _take(self, event: HttpEvent) -> Step | NeedData | None:
-        if isinstance(event, RequestHead):
-            return self._begin(event)
-        if isinstance(event, ConnectionClosed) or self._exchange.head is None:
-            return Step.CLOSE
-        return self._do(self._exchange.receive(event))
 
     def _begin(
         self,

@@ -7,13 +7,12 @@ it is a health check, and how a client is refused that is too slow, is the same 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Final
 
 from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.http.connection import State
-from streamcodec.http.methods import BufferUpdated, GetBuffer, GetBuffers
+from streamcodec.http.methods import Receives
 from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.timeouts import Phase, too_slow
 from streamcodec.service.routes import URGENT_BYTES, begins_health_check
@@ -23,7 +22,7 @@ _IDLE: Final = Phase.IDLE
 """To look up a member of an enum takes as long as three calls, and every request needs these."""
 
 
-class RequestSource(ABC):
+class RequestSource(Receives, ABC):
     """What is known of the requests of a connection. With `next_event`, this is an event source.
 
     Attributes:
@@ -35,11 +34,7 @@ class RequestSource(ABC):
         """Begin before the first request; the limits are those of `ServerConnection`."""
         self.connection: ServerConnection = ServerConnection(limits, paced=True)
         self.request_count: int = 0
-        self.get_buffer: GetBuffer = self.connection.get_buffer
-        self.get_buffers: GetBuffers = self.connection.get_buffers
-        self.buffer_updated: BufferUpdated = self.connection.buffer_updated
-        self.receive_eof: Callable[[], None] = self.connection.receive_eof
-        self.work: Callable[[], bool] = self.connection.work
+        super().__init__(self.connection.incoming)
 
     @property
     @abstractmethod
@@ -54,7 +49,7 @@ class RequestSource(ABC):
     @property
     def phase(self) -> Phase:
         """How much of the current request has been received."""
-        incoming = self.connection.incoming
+        incoming = self.incoming
         if incoming.state is _HEAD:
             return Phase.HEAD if incoming.has_input else _IDLE
         return Phase.BODY if self.has_header else Phase.HEADER
@@ -62,22 +57,17 @@ class RequestSource(ABC):
     @property
     def received(self) -> int:
         """Bytes that have come."""
-        return self.connection.incoming.received
+        return self.incoming.received
 
     @property
     def has_work(self) -> bool:
         """Whether received bytes wait to be worked on, so that nobody waits for the client."""
-        return self.connection.incoming.has_work
-
-    @property
-    def inflates(self) -> bool:
-        """Whether many compressed bytes wait; see `Incoming.inflates`."""
-        return self.connection.inflates
+        return self.incoming.has_work
 
     @property
     def is_urgent(self) -> bool:
         """Whether a health check comes or is answered, before others have their turn."""
-        incoming = self.connection.incoming
+        incoming = self.incoming
         if incoming.state is _HEAD:
             return begins_health_check(incoming.begun(URGENT_BYTES))
         return self.connection.is_urgent
@@ -85,7 +75,7 @@ class RequestSource(ABC):
     @property
     def is_light(self) -> bool:
         """Whether the next event takes no time, so that the end of a connection does not wait behind others' work."""
-        return self.connection.incoming.is_light
+        return self.incoming.is_light
 
     def too_slow(self) -> RemoteProtocolError:
         """Return the error for a request that arrives too slowly; the connection can bring no other request."""

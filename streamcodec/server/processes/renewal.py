@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from anyio import to_thread
@@ -23,26 +23,18 @@ Reload = Callable[[], ssl.SSLContext | None]
 """Reads anew what a service offers, and returns the TLS context for new connections; None to keep it."""
 
 
-class Renewable(Protocol):
-    """A server whose certificate can be exchanged."""
-
-    def renew(self, ssl_context: ssl.SSLContext) -> None:
-        """Use it for new connections."""
-        ...
-
-
 class Renewal:
     """The renewals of one server."""
 
-    def __init__(self, server: Renewable, read: Reload, manager: ServiceManager) -> None:
+    def __init__(self, renew: Callable[[ssl.SSLContext], None], read: Reload, manager: ServiceManager) -> None:
         """Prepare.
 
         Args:
-            server: serves.
+            renew: uses a certificate for new connections.
             read: called in a thread.
             manager: is told.
         """
-        self._server = server
+        self._renew = renew
         self._read = read
         self._manager = manager
         self._asked = anyio.Event()
@@ -65,6 +57,6 @@ class Renewal:
                 logger.exception("nothing is renewed (SIGHUP); the server goes on as before")
             else:
                 if context is not None:
-                    self._server.renew(context)
+                    self._renew(context)
                 logger.info("models and certificates have been read anew (SIGHUP)")
             self._manager.is_ready()

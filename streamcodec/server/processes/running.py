@@ -163,7 +163,7 @@ def serve_until_signal(
     first: list[int] = []
 
     def begin(tasks: TaskGroup) -> Heed:
-        renewal = Renewal(server, on_reload or _nothing_anew, manager)
+        renewal = Renewal(server.renew, on_reload or (lambda: None), manager)
 
         def heed(number: int) -> None:
             if number == RENEWS:
@@ -273,10 +273,6 @@ async def _reassure(manager: ServiceManager) -> None:
     while True:
         manager.works()
         await anyio.sleep(manager.beat_seconds)
-
-
-def _nothing_anew() -> None:
-    """Read nothing."""
 
 
 class _Watchdog:

@@ -28,7 +28,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
 from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
@@ -56,54 +55,6 @@ OnEnd = Callable[[int, bool], None]
 died: nobody had told it to stop."""
 
 
-def _do_nothing() -> None:
-    pass
-
-
-def supervise(
-    work: Work,
-    count: int,
-    *,
-    shutdown_timeout: float,
-    worker_timeout: float,
-    on_ready: Callable[[str], None],
-    on_stop: Callable[[], None] = _do_nothing,
-    on_end: OnEnd | None = None,
-) -> int:
-    """Run workers until SIGINT or SIGTERM, or until none can start. SIGHUP renews them.
-
-    Args:
-        work: what each does, in a process of its own.
-        count: how many.
-        shutdown_timeout: seconds that a worker takes to stop, at most. Who takes longer is killed; all are at a second
-            signal.
-        worker_timeout: seconds that a worker may be silent, see `heartbeat`. Who says nothing for longer is killed and
-            replaced. 0 for any time.
-        on_ready: called once, when all are ready, with what the first has said.
-        on_stop: called before the workers are told to stop.
-        on_end: called when one has ended before that.
-
-    Returns:
-        An exit status: 0 after SIGTERM, 130 after SIGINT, 1 if a worker had to be killed; else that of the worker that
-        could not start.
-
-    Raises:
-        LocalProtocolError: this process has other threads, which its children would not have.
-    """
-    if threading.active_count() > 1:
-        msg = "worker processes have to be started before other threads: they would have none of them, but their locks"
-        raise LocalProtocolError(msg)
-    return _Supervisor(
-        work,
-        count,
-        shutdown_timeout=shutdown_timeout,
-        worker_timeout=worker_timeout,
-        on_ready=on_ready,
-        on_stop=on_stop,
-        on_end=on_end,
-    ).run()
-
-
 class _Seat:
     """A place with who has it.
 
@@ -121,7 +72,9 @@ class _Seat:
         self.successor: WorkerProcess | None = None
 
 
-class _Supervisor:
+class Supervisor:
+    """Runs workers until SIGINT or SIGTERM, or until none can start. SIGHUP renews them."""
+
     def __init__(
         self,
         work: Work,
@@ -133,6 +86,26 @@ class _Supervisor:
         on_stop: Callable[[], None],
         on_end: OnEnd | None,
     ) -> None:
+        """Prepare.
+
+        Args:
+            work: what each does, in a process of its own.
+            count: how many.
+            shutdown_timeout: seconds that a worker takes to stop, at most. Who takes longer is killed; all are at a
+                second signal.
+            worker_timeout: seconds that a worker may be silent, see `heartbeat`. Who says nothing for longer is killed
+                and replaced. 0 for any time.
+            on_ready: called once, when all are ready, with what the first has said.
+            on_stop: called before the workers are told to stop.
+            on_end: called when one has ended before that.
+
+        Raises:
+            LocalProtocolError: this process has other threads, which its children would not have.
+        """
+        if threading.active_count() > 1:
+            msg = "worker processes have to be started before other threads: they would have none of them, but "
+            msg += "their locks"
+            raise LocalProtocolError(msg)
         self._work = work
         self._count = count
         self._stop_seconds = shutdown_timeout + _GRACE_SECONDS
@@ -159,6 +132,12 @@ class _Supervisor:
         return [process for process in self._processes if process.is_ready and process.kill_at is None]
 
     def run(self) -> int:
+        """Run, and return an exit status.
+
+        Returns:
+            0 after SIGTERM, 130 after SIGINT, 1 if a worker had to be killed; else that of the worker that could not
+            start.
+        """
         with _signals_to(self._signals) as woken:
             self._woken = woken
             try:
@@ -393,11 +372,9 @@ def _signals_to(found: list[int]) -> Iterator[socket.socket]:
         reading.setblocking(False)
         writing.setblocking(False)
 
-        def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-            found.append(number)
-
-        usual = {number: signal.signal(number, note) for number in (*STOPS, RENEWS) if number}
-        usual[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _ignore)
+        heeded = [number for number in (*STOPS, RENEWS) if number]
+        usual = {number: signal.signal(number, lambda number, _: found.append(number)) for number in heeded}
+        usual[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)  # the wake-up is enough
         before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
         try:
             yield reading
@@ -405,7 +382,3 @@ def _signals_to(found: list[int]) -> Iterator[socket.socket]:
             signal.set_wakeup_fd(before)
             for number, handler in usual.items():
                 signal.signal(number, handler)
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the wake-up is enough."""

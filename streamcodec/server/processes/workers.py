@@ -26,12 +26,12 @@ from streamcodec.runtime.memory.available import memory_left
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.uploads.uploading import shared_uploads
 from streamcodec.server.processes.running import run_worker
-from streamcodec.server.processes.supervising import supervise
+from streamcodec.server.processes.supervising import Supervisor
 from streamcodec.server.processes.workerprocess import Ready
 from streamcodec.server.serving import Server
 from streamcodec.server.sockets.handover import SharedListener, WorkerListener
-from streamcodec.server.sockets.opening import adopted, open_listener, place_of
-from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener, refuse_tls
+from streamcodec.server.sockets.opening import open_listener, open_place, place_of
+from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, refuse_tls
 from streamcodec.service import Service
 from streamcodec.service.observing import Observer
 
@@ -42,10 +42,6 @@ Observing = Callable[[Service], AbstractContextManager[Iterable[Observer]]]
 """Makes the observers of one process, which are closed at its end."""
 
 
-def _observed_by_nobody(_: Service) -> AbstractContextManager[Iterable[Observer]]:
-    return nullcontext(())
-
-
 def run_workers(
     make_service: Callable[[], Service],
     count: int,
@@ -53,7 +49,7 @@ def run_workers(
     host: str = "127.0.0.1",
     port: int = 8000,
     options: ServerOptions | None = None,
-    observing: Observing = _observed_by_nobody,
+    observing: Observing = lambda _: nullcontext(()),
     on_listening: Callable[[str, int, str], None] | None = None,
     describe: Callable[[Service], str] | None = None,
     ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
@@ -106,12 +102,10 @@ def run_workers(
         msg = "this system cannot share a port among processes (SO_REUSEPORT)"
         raise LocalProtocolError(msg)
     options = options or ServerOptions(max_memory_bytes=memory_left(processes=count + 1).budget)
-    if listener is not None:
-        opened = adopted(listener)
-    elif uds is not None:
-        opened = open_unix_listener(uds, permissions=uds_permissions)
-    else:
+    if uds is None and listener is None:
         opened = reserve(host, port, reuse_port=reuse_port)
+    else:
+        opened = open_place(uds=uds, uds_permissions=uds_permissions, listener=listener)
     with opened as reserved, shared_uploads(options) as shared:
         place = place_of(reserved, host)
         part = share_out(shared, count)
@@ -134,7 +128,7 @@ def run_workers(
             if isinstance(reserved, UnixListener) and not options.drain_delay:
                 reserved.remove()
 
-        return supervise(
+        return Supervisor(
             work,
             count,
             shutdown_timeout=options.shutdown_timeout,
@@ -142,7 +136,7 @@ def run_workers(
             on_ready=announce,
             on_stop=stop,
             on_end=on_worker_end,
-        )
+        ).run()
 
 
 def _listener_of_worker(reserved: socket.socket, host: str, port: int) -> socket.socket:

@@ -147,11 +147,10 @@ def _is_listened_at(place: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
-            probe.connect(str(place))
+            with suppress(BlockingIOError):  # its queue is full
+                probe.connect(str(place))
         except ConnectionRefusedError:
             return False
-        except BlockingIOError:  # its queue is full
-            return True
         return True
 
 

@@ -162,7 +162,9 @@ class LaneInference(Inference):
             for spec in tensors:
                 self._received[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, shared, places[spec.name])
             return
-        decoder = self._copying_decoder(self._header)
+        length, limits = sum(spec.nbytes for spec in tensors), self.resolved.headers.limits
+        read = partial(_read_known, self._header)  # a body that has no JSON header, because that is known
+        decoder = Decoder(Machine(read, length=length, limits=limits, check=None, place=self.resolved.place))
         self._keep(decoder)
         for spec in tensors:
             end = places[spec.name] + spec.nbytes
@@ -186,7 +188,8 @@ class LaneInference(Inference):
         """Make the reply, whose tensors are in the shared memory if they fit there."""
         resolved = self.resolved
         values = {name: as_values(value) for name, value in outputs.items()}
-        if resolved.classifies or not _wants_only_bytes(header):
+        is_binary = header.wants_binary(None) and all(map(header.wants_binary, header.outputs or ()))
+        if resolved.classifies or not is_binary:
             values = {name: self._private(value) for name, value in values.items()}
         message = resolved.encode(resolved.select(values, header), header)
         places = self._places(message)
@@ -195,12 +198,6 @@ class LaneInference(Inference):
         message = replaced(message, parts=message.parts[:1], body_length=message.header_length)
         reply = message_reply(message, resolved.media_type)
         return replaced(reply, headers=[*reply.headers, (TENSOR_FIELD, ", ".join(places))])
-
-    def _copying_decoder(self, header: RequestHeader) -> Decoder[RequestHeader]:
-        """Return the decoder for a body that has no JSON header, because that is known."""
-        length = sum(spec.nbytes for spec in header.tensors)
-        limits, place = self.resolved.headers.limits, self.resolved.place
-        return Decoder(Machine(partial(_read_known, header), length=length, limits=limits, check=None, place=place))
 
     def _keep(self, decoder: Decoder[RequestHeader]) -> None:
         """Keep the tensors that are complete."""
@@ -290,7 +287,3 @@ def _read_known(header: RequestHeader, _: Reader) -> Reading[RequestHeader]:
     """Return a header that is known beforehand."""
     yield from ()
     return header
-
-
-def _wants_only_bytes(header: RequestHeader) -> bool:
-    return header.wants_binary(None) and all(map(header.wants_binary, header.outputs or ()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamcodec.engine.errors import OutOfMemoryError, shown
-from streamcodec.engine.memory.placement import Place, Placement, Slab, check_place, check_placement
+from streamcodec.engine.memory.placement import Place, Slab, check_place, check_placement
 from streamcodec.engine.spec import TensorSpec
 
 
@@ -26,7 +26,10 @@ def guarded(place: Place) -> Place:
 
 class _Guarded:
     def __init__(self, place: Place, spec: TensorSpec) -> None:
-        self._placement = _or_refused(place, spec)
+        try:
+            self._placement = place(spec)
+        except (OSError, MemoryError) as error:
+            raise _refusal(spec) from error
 
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield the slabs of the placement.
@@ -39,13 +42,6 @@ class _Guarded:
             yield from self._placement.slabs(spec)
         except (OSError, MemoryError) as error:
             raise _refusal(spec) from error
-
-
-def _or_refused(place: Place, spec: TensorSpec) -> Placement:
-    try:
-        return place(spec)
-    except (OSError, MemoryError) as error:
-        raise _refusal(spec) from error
 
 
 def _refusal(spec: TensorSpec) -> OutOfMemoryError:

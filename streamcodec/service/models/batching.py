@@ -73,16 +73,16 @@ class Batch:
                 others; or there are more rows than the model takes.
         """
         if not tensors:
-            raise _mismatch("the model takes batches, and there are no inputs", "$.inputs")
+            raise mismatch("the model takes batches, and there are no inputs", "$.inputs")
         wanted = tensors[0].shape[:1]
         for index, tensor in enumerate(tensors):
             path = f"$.inputs[{index}].shape"
             if not tensor.shape:
-                raise _mismatch("the model takes batches, and the input has no dimension for rows", path)
+                raise mismatch("the model takes batches, and the input has no dimension for rows", path)
             if tensor.shape[:1] != wanted:
-                raise _mismatch(f"the input has {tensor.shape[0]} rows, and the first one {wanted[0]}", path)
+                raise mismatch(f"the input has {tensor.shape[0]} rows, and the first one {wanted[0]}", path)
         if wanted[0] > self.max_rows:
-            raise _mismatch(f"there are {wanted[0]} rows, and the model takes {self.max_rows}", "$.inputs[0].shape")
+            raise mismatch(f"there are {wanted[0]} rows, and the model takes {self.max_rows}", "$.inputs[0].shape")
 
 
 class RowError(Exception):
@@ -141,5 +141,6 @@ class BatchPlace:
     """Seconds that this request has waited for it."""
 
 
-def _mismatch(message: str, path: str) -> RemoteProtocolError:
+def mismatch(message: str, path: str | None = None) -> RemoteProtocolError:
+    """Return the error of a request that does not fit its model."""
     return RemoteProtocolError(message, code=ErrorCode.MODEL_MISMATCH, path=path)

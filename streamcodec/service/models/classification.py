@@ -100,7 +100,7 @@ def _classified(tensor: Tensor, model: Model, count: int, index: int, limits: Li
         msg = f"the classes are {len(scores) * count} texts, and {limits.max_bytes_elements} are allowed"
         raise LimitExceededError(msg, limit="max_bytes_elements", path=_path(index), status_hint=400)
     if datatype == "BF16":
-        scores = _widened(scores)
+        scores = (to_wire(scores).view("<u2").astype(np.uint32) << 16).view(np.float32)  # the upper half of FP32
     classes = top_classes(scores, count, (model.labels or {}).get(tensor.name, ()))
     return replaced(tensor, array=classes.reshape(*batch, count))
 
@@ -117,11 +117,6 @@ def _top(scores: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
     starts = np.searchsorted(rows, np.arange(len(scores)))
     top: np.ndarray[Any, Any] = columns[order][starts[:, None] + np.arange(count)]
     return top
-
-
-def _widened(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return BF16 as FP32: its bits are the upper half. It works with and without a package that knows BF16."""
-    return (to_wire(scores).view("<u2").astype(np.uint32) << 16).view(np.float32)
 
 
 def _class_count(output: RequestedOutput, index: int) -> int | None:

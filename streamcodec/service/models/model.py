@@ -27,7 +27,7 @@ from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service.batches.blocks import Blocks
-from streamcodec.service.models.batching import Batch, Queues
+from streamcodec.service.models.batching import Batch, Queues, mismatch
 from streamcodec.service.models.quickness import Quickness
 
 _MOST_NAMES: Final = 5
@@ -299,7 +299,7 @@ class Model:
         if self.windows is not None:
             for index, tensor in enumerate(header.tensors):
                 if tensor.datatype.is_bytes:
-                    raise _mismatch("the model takes windows, which BYTES do not have", f"$.inputs[{index}].datatype")
+                    raise mismatch("the model takes windows, which BYTES do not have", f"$.inputs[{index}].datatype")
         if self.outputs is not None:
             known = {output.name for output in self.outputs}
             for index, output in enumerate(header.outputs or ()):
@@ -323,22 +323,18 @@ class Model:
             path = f"$.inputs[{index}]"
             metadata = known.pop(tensor.name, None)
             if metadata is None:
-                raise _mismatch(f"the model has no input {shown(tensor.name)}", f"{path}.name")
+                raise mismatch(f"the model has no input {shown(tensor.name)}", f"{path}.name")
             if tensor.datatype.name != metadata.datatype:
                 found, wanted = tensor.datatype.name, metadata.datatype
-                raise _mismatch(f"the datatype is {found}, the model takes {wanted}", f"{path}.datatype")
+                raise mismatch(f"the datatype is {found}, the model takes {wanted}", f"{path}.datatype")
             if not metadata.accepts(tensor.shape):
                 found, wanted = str(list(tensor.shape)), str(list(metadata.shape))
-                raise _mismatch(f"the shape is {found}, the model takes {wanted}", f"{path}.shape")
+                raise mismatch(f"the shape is {found}, the model takes {wanted}", f"{path}.shape")
         for metadata in known.values():
             if not metadata.optional:
-                raise _mismatch(f"the model also needs the input {shown(metadata.name)}", "$.inputs")
+                raise mismatch(f"the model also needs the input {shown(metadata.name)}", "$.inputs")
 
 
 def no_such_output(name: str, path: str) -> RemoteProtocolError:
     """Make the error for a requested output that the model does not have."""
-    return _mismatch(f"the model has no output {shown(name)}", path)
-
-
-def _mismatch(message: str, path: str) -> RemoteProtocolError:
-    return RemoteProtocolError(message, code=ErrorCode.MODEL_MISMATCH, path=path)
+    return mismatch(f"the model has no output {shown(name)}", path)

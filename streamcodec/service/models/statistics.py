@@ -17,20 +17,6 @@ _MILLISECONDS: Final = 1_000
 class ModelStatistics:
     """Counts the requests for one model and version. Only one thread at a time may use it: that of the event loop."""
 
-    __slots__ = (
-        "_batches",
-        "_body",
-        "_ended",
-        "_executions",
-        "_failed",
-        "_failures",
-        "_inferences",
-        "_model",
-        "_send",
-        "_successes",
-        "_waiting",
-    )
-
     def __init__(self) -> None:
         """Begin with nothing."""
         self._successes = self._failures = self._inferences = self._executions = 0

@@ -241,7 +241,7 @@ class Exchange:
         if self.portion is not None and self._uploads is not None and (step := self._end(self.portion, self._uploads)):
             return step
         if self.reservation.is_short and not self.reservation.ask(request.memory_bytes, held=request.taken_bytes):
-            self._once_granted = _call  # for the objects of BYTES, which are made now
+            self._once_granted = lambda: ExchangeStep.CALL  # for the objects of BYTES, which are made now
             return ExchangeStep.WAIT
         return ExchangeStep.CALL
 
@@ -451,7 +451,3 @@ def name_model(watch: RequestWatch, head: RequestHead, service: Service) -> None
 
 def _receive(_: Inference) -> ExchangeStep:
     return ExchangeStep.RECEIVE
-
-
-def _call() -> ExchangeStep:
-    return ExchangeStep.CALL

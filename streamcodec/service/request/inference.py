@@ -203,7 +203,8 @@ class ResolvedHead:
             LocalProtocolError: it is something else.
         """
         if not isinstance(outputs, Mapping):
-            msg = f"model {self.model.name!r} has returned {_kind(outputs)}, not a mapping of its outputs by name"
+            kind = "nothing (None)" if outputs is None else type(outputs).__name__
+            msg = f"model {self.model.name!r} has returned {kind}, not a mapping of its outputs by name"
             raise LocalProtocolError(msg)
         return cast("Outputs", outputs)
 
@@ -221,7 +222,8 @@ class ResolvedHead:
             return error_reply(OutOfMemoryError(f"there is no memory for model {self.model.name!r} to answer"))
         if isinstance(error, NotRepresentableError):
             return failure_reply(str(error), status=400)
-        reply = _failure_reply(self.model, error)
+        text = f"model {self.model.name!r} failed with {type(error).__name__}"  # all else is for the server's log
+        reply = failure_reply(text, status=500, cause=error)
         call = f"model {shown(self.model.name)} version {shown(self.version)}"
         return replaced(reply, call=call if request_id is None else f"{call}, request {shown(request_id)}")
 
@@ -622,10 +624,6 @@ def _datatype_name(array: Encodable) -> str:
         return str(array.dtype)
 
 
-def _kind(value: object) -> str:
-    return "nothing (None)" if value is None else type(value).__name__
-
-
 def select_outputs(arrays: Mapping[str, Encodable], header: RequestHeader) -> list[Tensor]:
     """Choose the outputs that were requested, each in its form; an empty list requests all, as with Triton.
 
@@ -640,9 +638,3 @@ def select_outputs(arrays: Mapping[str, Encodable], header: RequestHeader) -> li
         if name not in arrays:
             raise no_such_output(name, f"$.outputs[{index}].name")
     return [_tensor(name=name, array=arrays[name], is_binary=header.wants_binary(output)) for name, output in wanted]
-
-
-def _failure_reply(model: Model, error: BaseException) -> Reply:
-    """Answer only that the model failed. The exception's text is for the server's log."""
-    text = f"model {model.name!r} failed with {type(error).__name__}"
-    return failure_reply(text, status=500, cause=error)

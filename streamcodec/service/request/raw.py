@@ -18,6 +18,7 @@ from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.http.heads.messages import RequestHead
+from streamcodec.service.models.batching import mismatch
 from streamcodec.service.models.model import ANY_SIZE, Model, TensorMetadata
 
 Deduce = Callable[[int], TensorSpec]
@@ -47,14 +48,14 @@ def raw_tensor(model: Model, head: RequestHead) -> TensorSpec | Deduce:
         raise _no_body()
     if model.inputs is None or len(model.inputs) != 1:
         count = "any inputs" if model.inputs is None else f"{len(model.inputs)} inputs"
-        raise _mismatch(f"a raw binary request needs a model with one input; this one takes {count}")
+        raise mismatch(f"a raw binary request needs a model with one input; this one takes {count}")
     metadata = model.inputs[0]
     dimensions = metadata.shape[1:] if model.is_batching else metadata.shape
     is_bytes = DATATYPES[metadata.datatype].is_bytes
     if is_bytes and dimensions != (1,):
-        raise _mismatch(f"a raw binary request for BYTES needs an input of shape [1], not {list(dimensions)}")
+        raise mismatch(f"a raw binary request for BYTES needs an input of shape [1], not {list(dimensions)}")
     if dimensions.count(ANY_SIZE) > 1:
-        raise _mismatch(f"the model's input {list(dimensions)} has several variable dimensions; send a header")
+        raise mismatch(f"the model's input {list(dimensions)} has several variable dimensions; send a header")
     deduce = partial(_tensor, metadata, dimensions, is_batching=model.is_batching)
     if head.body_length is not None:
         return deduce(head.body_length)
@@ -91,7 +92,7 @@ def _shape(wanted: tuple[int, ...], nbytes: int, itemsize: int) -> tuple[int, ..
     else:
         fits, count = (nbytes % row == 0, nbytes // row) if row else (nbytes == 0, 0)
     if not fits:
-        raise _mismatch(f"{nbytes} bytes do not fill the model's input {list(wanted)} with items of {itemsize} bytes")
+        raise mismatch(f"{nbytes} bytes do not fill the model's input {list(wanted)} with items of {itemsize} bytes")
     return tuple(count if size == ANY_SIZE else size for size in wanted)
 
 
@@ -99,7 +100,3 @@ def _no_body() -> RemoteProtocolError:
     """Return the error for a request without a body: there is no tensor then, not even one of 0 bytes."""
     msg = "a raw binary request has a body; this one has neither Content-Length nor chunks"
     return RemoteProtocolError(msg, code=ErrorCode.LENGTH_REQUIRED, status_hint=411)
-
-
-def _mismatch(message: str) -> RemoteProtocolError:
-    return RemoteProtocolError(message, code=ErrorCode.MODEL_MISMATCH)

@@ -21,31 +21,26 @@ from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.events import EndOfMessage, HeaderReceived, TensorReceived
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.engine.memory.placement import Place, aligned_block
+from streamcodec.engine.memory.placement import Place
 from streamcodec.engine.message import Values
 from streamcodec.engine.record import record
 from streamcodec.formats.v2.decoder import request_decoder
-from streamcodec.formats.v2.encoder import encode_response
 from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.formats.v2.header import parse_request_header
-from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.formats.v2.model import RequestHeader
+from streamcodec.formats.v2.whole import CHECKED_KINDS, copied_arrays
 from streamcodec.http.bodies.fed import FedBody
 from streamcodec.http.heads.messages import HttpEvent, RequestHead
-from streamcodec.service.answers import NO_ANSWER, Answers
+from streamcodec.service.answers import NO_ANSWER, Answers, EndpointAnswers
 from streamcodec.service.memory.sizes import bytes_beside, bytes_of_objects, bytes_placed, bytes_taken
-from streamcodec.service.models.model import Inputs, Outputs
-from streamcodec.service.replies import Reply, message_reply
-from streamcodec.service.request.inference import as_values, select_outputs
+from streamcodec.service.models.model import Inputs
+from streamcodec.service.replies import Reply
 
 _WHOLE_BYTES: Final = 68 << 10
 """A body up to this size is received at once, if all of it is there: a tensor of 64 KiB and its JSON header."""
 
 _LITTLE_TEXT_BYTES: Final = 4 << 10
 """A longer JSON header is read in turns, and so not at once."""
-
-_UNPLAIN_KINDS: Final = "Ob"
-"""Of datatypes that are not only copied: BYTES is taken apart, and BOOL is checked."""
 
 Check = Callable[[RequestHeader], None]
 """Called when the JSON header has arrived, before memory is taken. If it raises, the request is refused."""
@@ -82,30 +77,7 @@ class ReceivedRequest:
         """
         if self.media_type is None and type(model_name) is str and type(model_version) in _VERSIONS:
             return _answers_of(model_name, model_version).reply(outputs, self.header, NO_ANSWER)[0]
-        return _Endpoint(model_name, model_version, self.media_type).reply(outputs, self.header)
-
-
-class _Endpoint:
-    """Writes the answers of an endpoint, which has no model."""
-
-    model = None
-    classifies = False
-    nonfinite = NonFiniteOutput.LITERAL
-
-    def __init__(self, model_name: str, model_version: str | None, media_type: str | None = None) -> None:
-        self._model_name = model_name
-        self._model_version = model_version
-        self.media_type: str | None = media_type
-
-    def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
-        values = {name: as_values(value) for name, value in outputs.items()}
-        message = encode_response(
-            select_outputs(values, header),
-            model_name=self._model_name,
-            model_version=self._model_version,
-            request_id=header.id,
-        )
-        return message_reply(message, self.media_type)
+        return EndpointAnswers(model_name, model_version, self.media_type).reply(outputs, self.header)
 
 
 _VERSIONS: Final = (str, NoneType)
@@ -114,7 +86,7 @@ _VERSIONS: Final = (str, NoneType)
 @lru_cache(maxsize=64)
 def _answers_of(model_name: str, model_version: str | None) -> Answers:
     """Return what writes the usual answers of an endpoint; names are chosen by its program."""
-    return Answers(_Endpoint(model_name, model_version), model_name, model_version)
+    return Answers(EndpointAnswers(model_name, model_version), model_name, model_version)
 
 
 class Reception:
@@ -192,19 +164,14 @@ class Reception:
         except (MessageError, MemoryError):
             return None
         for spec in header.tensors:
-            if spec.data is not None or spec.datatype.kind in _UNPLAIN_KINDS:
+            if spec.data is not None or spec.datatype.kind in CHECKED_KINDS:
                 return None
             end += spec.nbytes
         if end != len(body):
             return None
         if self._check is not None:
             self._check(header)
-        inputs, view = {}, memoryview(body)
-        for spec in header.tensors:
-            nbytes, offset = spec.nbytes, spec.offset or 0
-            block, memory, start = aligned_block(nbytes)
-            memory[start : start + nbytes] = view[offset : offset + nbytes]
-            inputs[spec.name] = np.ndarray(spec.shape, spec.datatype.dtype, block, start)
+        inputs = copied_arrays(header.tensors, memoryview(body))
         return ReceivedRequest(header=header, inputs=inputs, media_type=self._media_type, hold=hold)
 
     @property

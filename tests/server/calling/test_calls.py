@@ -17,7 +17,7 @@ from streamcodec import Rows, Tensor, Windows, encode_request
 from streamcodec.engine.memory.rows import Window, synchronous
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.runtime.models import threads
-from streamcodec.runtime.models.ending import is_ending
+from streamcodec.runtime.models.failures import is_ending
 from streamcodec.server import ServerOptions
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Reply
 from streamcodec.service.models.model import Outputs

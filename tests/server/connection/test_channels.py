@@ -22,7 +22,7 @@ import pytest
 from streamcodec import encode_request
 from streamcodec.engine.events import NEED_DATA
 from streamcodec.http.scratch import SCRATCH_BYTES
-from streamcodec.runtime.models.calls import Caller
+from streamcodec.runtime.models.calls import ModelCaller
 from streamcodec.runtime.models.workers import Workers
 from streamcodec.runtime.timeouts import Phase, WriteTimeout
 from streamcodec.server import ServerOptions
@@ -100,7 +100,7 @@ class Client:
         self.outbox = Outbox()
         self.session = Session(service, RequestCache(service), Admission(options))
         self.taking = WriteTimeout(options)
-        caller = Caller(Workers(1, 1), self.session.reservation, options.model_timeout)
+        caller = ModelCaller(Workers(1, 1), self.session.reservation, options.model_timeout)
         self.channel = ProtocolChannel(self.session, self.taking, self.outbox, options.max_pipelined_bytes, caller)
         self.transport = Transport()
         self.channel.connection_made(self.transport)

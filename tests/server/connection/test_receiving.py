@@ -13,8 +13,7 @@ import pytest
 
 from streamcodec import LimitExceededError, MessageError, OutOfMemoryError, RemoteProtocolError, encode_request
 from streamcodec.asgi import SharedBudget, receive_request
-from streamcodec.asgi.app import AsgiPeer
-from streamcodec.asgi.scope import Message, Scope, head_of
+from streamcodec.asgi.app import AsgiPeer, Message, Scope, head_of
 from streamcodec.embedding.endpoint import SHARED_BUDGET, in_shared_pool, options_of, receive_from
 from streamcodec.engine.limits import DEFAULT_LIMITS
 from streamcodec.runtime.options import ServerOptions
