@@ -26,13 +26,13 @@ from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.tasks import open_tasks
 from streamcodec.runtime.uploads.uploading import drop_expired, uploads_of
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.channels import Channel, ProtocolChannel, SocketChannel
+from streamcodec.server.connection.channels import Channel, Outbox, ProtocolChannel
 from streamcodec.server.connection.dates import Dates
 from streamcodec.server.connection.driver import Driver
 from streamcodec.server.connection.lanes import Lanes
-from streamcodec.server.connection.outbox import Outbox
 from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session
+from streamcodec.server.connection.socketchannel import SocketChannel
 from streamcodec.server.listening import Listening
 from streamcodec.service import Model, Service
 from streamcodec.service.observing import Observer, ServerLoad

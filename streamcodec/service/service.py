@@ -25,9 +25,9 @@ from streamcodec.service.models import documents
 from streamcodec.service.models.listing import Listing
 from streamcodec.service.models.model import Model
 from streamcodec.service.models.registry import ModelRegistry
+from streamcodec.service.negotiation import CLASSIFICATION
 from streamcodec.service.policies import CorsPolicy, HostPolicy
 from streamcodec.service.replies import Reply, error_reply, failure_reply, json_reply, unavailable_reply
-from streamcodec.service.request.extensions import CLASSIFICATION
 from streamcodec.service.request.inference import Inference, ResolvedHead
 from streamcodec.service.routes import STATISTICS_NAME, Resource, Route, find_route, path_of
 

@@ -19,7 +19,7 @@ from streamcodec import (
 from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.service import Inference, InferenceRequest, Listing
 from streamcodec.service.models.model import Outputs
-from streamcodec.service.request.extensions import check_extensions
+from streamcodec.service.negotiation import check_extensions
 from tests.service.requests import get, head, run, service_of
 
 SHARED = {"shared_memory_region": "r"}

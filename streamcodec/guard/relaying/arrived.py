@@ -18,7 +18,7 @@ import anyio
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.runtime.timeouts import Look
-from streamcodec.server.connection.channels import SocketChannel
+from streamcodec.server.connection.socketchannel import SocketChannel
 from streamcodec.transports import aio, turns
 from streamcodec.transports.source import EventSource
 from streamcodec.transports.sync import received

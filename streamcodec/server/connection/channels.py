@@ -1,17 +1,17 @@
 """Channels: the two ways to move a connection's bytes. This room knows nothing of the protocol.
 
-A `SocketChannel` waits for its own socket, under anyio on any event loop. A `ProtocolChannel` is an asyncio transport
-that calls back, on plain asyncio and uvloop. A request that is answered within the callback needs neither a wait nor a
-task that wakes up. Elsewhere these are most of the cost of a small request.
+A `SocketChannel` waits for its own socket, under anyio on any event loop. The channel here, `ProtocolChannel`, is an
+asyncio transport that calls back, on plain asyncio and uvloop. A request that is answered within the callback needs
+neither a wait nor a task that wakes up. Elsewhere these are most of the cost of a small request.
+
+Each sent answer may wake the client, which costs more than the sending. If answers are sent one right after the other,
+most of them find the client awake. Several answers for one client are sent as one (`Outbox`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import socket
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
 from typing import Any, Final, TypeVar, cast
 
 import anyio
@@ -21,18 +21,42 @@ from streamcodec.engine.memory.rows import Rows
 from streamcodec.http.server import ServerConnection
 from streamcodec.runtime.models.calls import ModelCaller
 from streamcodec.runtime.timeouts import Look, WriteTimeout
-from streamcodec.server.connection.leaving import has_ended, has_left, takes_more
-from streamcodec.server.connection.outbox import Outbox
 from streamcodec.server.connection.session import Session, Step
-from streamcodec.transports import aio, turns
+from streamcodec.server.connection.socketchannel import ARRIVED_BYTES, SocketChannel, has_ended, has_left
+from streamcodec.transports import turns
 from streamcodec.transports.inlet import Inlet
 from streamcodec.transports.protocol import EventProtocol
 from streamcodec.transports.sockets.acknowledged import unacknowledged_bytes
-from streamcodec.transports.sockets.system import send_some
-from streamcodec.transports.sockets.vectors import Parts, async_batches
+from streamcodec.transports.sockets.vectors import Parts
 from streamcodec.transports.source import EventSource
-from streamcodec.transports.sync import receive, received
-from streamcodec.transports.tls.sockets import Socket, TlsSocket
+
+
+class Outbox:
+    """The answers that one event loop sends at the end of this turn."""
+
+    def __init__(self) -> None:
+        """Begin inside a running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[asyncio.Transport, list[bytes]] = {}
+
+    def put(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Send data at the end of this turn."""
+        if not self._waiting:
+            self._loop.call_soon(self.flush)
+        self._waiting.setdefault(transport, []).append(data)
+
+    def nbytes(self, transport: asyncio.Transport) -> int:
+        """Return the number of bytes that wait for a transport."""
+        parts = self._waiting.get(transport)
+        return sum(map(len, parts)) if parts else 0
+
+    def flush(self) -> None:
+        """Send everything now."""
+        waiting, self._waiting = self._waiting, {}
+        for transport, parts in waiting.items():
+            if not transport.is_closing():  # it may have been closed in this turn
+                transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
 
 _EventT = TypeVar("_EventT")
 
@@ -56,114 +80,9 @@ _READING_SECONDS: Final = 0.001
 """In which the event loop reads what it has been told of: any time does, because it reads before its timers."""
 
 
-_ARRIVED_BYTES: Final = 16 << 20
-"""Of an upload that is read before its connection gives way: no system keeps more of one connection."""
-
 _CALL_SECONDS: Final = 0.25
 """How long a request waits for its batch before the task of its connection waits, too: for the time limit of the model,
 and for the client to leave."""
-
-
-class SocketChannel:
-    """A non-blocking socket. Each method raises an `OSError` if the connection is broken."""
-
-    def __init__(self, sock: Socket, taking: WriteTimeout) -> None:
-        """Take over the socket; `taking` says how long to wait for the client to read."""
-        self._socket = sock
-        self._limit = _TakingLimit(taking)
-        self._reading = anyio.CancelScope()
-
-    @property
-    def given(self) -> int:
-        """Bytes that the system has taken."""
-        return self._limit.sent
-
-    async def next_event(self, source: EventSource[_EventT], look: Look) -> _EventT:
-        """Read bytes for a source until it has an event; return the event.
-
-        Args:
-            source: the session, or another source that replaces it for a while.
-            look: called repeatedly while this waits for bytes.
-
-        Raises:
-            TimeoutError: raised by `look`.
-        """
-        while True:
-            with anyio.move_on_after(look(anyio.current_time())) as self._reading:
-                return await aio.next_event(self._socket, source)
-
-    def look_again(self) -> None:
-        """Make a waiting `next_event` call `look` at once."""
-        self._reading.cancel()
-
-    def take_arrived(self, connection: ServerConnection) -> None:
-        """Read until the system has no more, or until it has been much."""
-        most = connection.incoming.received + _ARRIVED_BYTES
-        while connection.incoming.wants_data and connection.incoming.received < most:
-            try:
-                nbytes = receive(self._socket, connection)
-            except BlockingIOError:
-                return
-            received(connection, nbytes)
-
-    async def send(self, parts: Parts) -> None:
-        """Send parts of a message, without copying.
-
-        Raises:
-            TimeoutError: the client reads too slowly.
-        """
-        async with aclosing(async_batches(parts)) as coming:
-            async for batch in coming:
-                await aio.send_batch(self._socket, batch, self._limit)
-
-    async def flush(self) -> None:
-        """Do nothing: `send` has waited."""
-
-    def has_left(self, missing: int | None) -> bool:
-        """Whether the client has left, although `missing` bytes of its request are unread; see `leaving.has_left`."""
-        return has_left(self._socket, missing)
-
-    def has_ended(self) -> bool:
-        """Whether the client will send nothing more, and may have left."""
-        return has_ended(self._socket)
-
-    def probe(self, data: bytes) -> None:
-        """Send a few bytes if the system takes them at once. If the client has left, they are answered with a reset."""
-        if takes_more(self._socket):
-            with suppress(OSError):  # the client has left
-                send_some(self._socket, [memoryview(data)])
-
-    def end(self) -> None:
-        """Tell the client that nothing more will be sent."""
-        with suppress(OSError):  # the client has already left
-            self._socket.end() if isinstance(self._socket, TlsSocket) else self._socket.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        """Close the socket. The wait of an abandoned thread for it ends, too: another socket may get its descriptor."""
-        anyio.notify_closing(self._socket)
-        if isinstance(self._socket, TlsSocket):
-            self._socket.end()
-        self._socket.close()
-
-
-class _TakingLimit(aio.ProgressLimit):
-    """A limit for a client that must read its answers."""
-
-    def __init__(self, taking: WriteTimeout) -> None:
-        """Begin before the first answer."""
-        super().__init__(None)
-        self._taking = taking
-
-    async def wait(self, ready: Callable[[Socket], Awaitable[None]], sock: Socket) -> None:
-        """Wait for the socket."""
-        taking = self._taking
-        taking.resume(anyio.current_time())
-        while True:
-            taken = self.sent - unacknowledged_bytes(sock)
-            with anyio.move_on_after(taking.look(anyio.current_time(), taken)):
-                await ready(sock)
-                taking.pause(anyio.current_time())
-                return
 
 
 class ProtocolChannel(EventProtocol[Any]):
@@ -216,7 +135,7 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def take_arrived(self, connection: ServerConnection) -> None:
         """Read until the system has no more, or until it has been much; with TLS, the transport alone can read."""
-        most = connection.incoming.received + _ARRIVED_BYTES
+        most = connection.incoming.received + ARRIVED_BYTES
         while not self.transport.is_closing() and connection.incoming.wants_data:
             if not self._inlet.read(connection, most - connection.incoming.received):
                 return

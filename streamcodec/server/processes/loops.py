@@ -1,4 +1,4 @@
-"""Loops: event loops of asyncio and uvloop that survive a lack of memory in the loop itself.
+"""Loops: event loops of asyncio and uvloop that survive a lack of memory in the loop itself; and what signals mean.
 
 asyncio catches exceptions of callbacks. But the loop itself may have no memory for the list of ready callbacks, or for
 the report of a failed callback. Such an exception ends the loop, and with it the server. Little is lost with such a
@@ -9,6 +9,7 @@ again.
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from importlib.util import find_spec
 from typing import Final
@@ -55,3 +56,13 @@ def new_loop(*, is_uvloop: bool = HAS_UVLOOP) -> asyncio.AbstractEventLoop:
 
     loop: asyncio.AbstractEventLoop = type("_UvLoop", (_Enduring, uvloop.Loop), {})()
     return loop
+
+
+STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+"""They stop the server; another one of them ends it at once."""
+
+RENEWS: Final[signal.Signals | None] = getattr(signal, "SIGHUP", None)
+"""It has models and certificates read anew; Windows has no such signal."""
+
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C, as of a shell."""

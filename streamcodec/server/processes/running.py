@@ -26,10 +26,8 @@ from anyio.abc import TaskGroup
 
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.server.processes.heartbeat import beat, beat_seconds
-from streamcodec.server.processes.loops import new_loop
-from streamcodec.server.processes.renewal import Reload, Renewal
-from streamcodec.server.processes.servicemanager import ServiceManager
-from streamcodec.server.processes.signals import INTERRUPTED, RENEWS, STOPS
+from streamcodec.server.processes.loops import INTERRUPTED, RENEWS, STOPS, new_loop
+from streamcodec.server.processes.servicemanager import Reload, Renewal, ServiceManager
 from streamcodec.server.serving import Server
 from streamcodec.server.sockets.handover import Word, received
 from streamcodec.server.sockets.opening import open_place, place_of

@@ -3,8 +3,8 @@
 The first process forks the others, and then only waits; see `workerprocess`.
 
 The first worker starts alone. If it dies before it is ready, so would the others: everything ends with its status, and
-its error is printed once. Later, a worker that dies is replaced; `places` says when. If none is left that serves, and
-none can start any more, everything ends: a service manager can do better than a port without anybody.
+its error is printed once. Later, a worker that dies is replaced; its `Place` says when. If none is left that serves,
+and none can start any more, everything ends: a service manager can do better than a port without anybody.
 
 A worker that is ready says again and again that it works (see `heartbeat`). One that has been silent for too long is
 killed, because a stopped process hears nothing else, and replaced as if it had died. Before that, and after any death,
@@ -33,10 +33,9 @@ from typing import Final
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server.processes import workerprocess
 from streamcodec.server.processes.heartbeat import Attention, Heartbeat, beat_seconds
-from streamcodec.server.processes.places import Place
+from streamcodec.server.processes.loops import INTERRUPTED, RENEWS, STOPS
 from streamcodec.server.processes.servicemanager import ServiceManager
-from streamcodec.server.processes.signals import INTERRUPTED, RENEWS, STOPS
-from streamcodec.server.processes.workerprocess import Work, WorkerProcess
+from streamcodec.server.processes.workerprocess import Place, Work, WorkerProcess
 from streamcodec.server.sockets import handover
 from streamcodec.server.sockets.accepting import shut_out
 

@@ -26,7 +26,7 @@ from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.encoder import Tensor
 from streamcodec.formats.v2.model import RequestedOutput, RequestHeader
 from streamcodec.service.models.model import Model
-from streamcodec.service.request.extensions import CLASSIFICATION
+from streamcodec.service.negotiation import CLASSIFICATION
 
 _UNRANKED: Final = {"BOOL", "BYTES"}
 

@@ -47,10 +47,9 @@ from streamcodec.service.memory.sizes import bytes_beside, bytes_of_objects, byt
 from streamcodec.service.models.classification import check_classes, classify_outputs
 from streamcodec.service.models.model import InferenceRequest, Inputs, Model, Outputs, Sent, ValueT, no_such_output
 from streamcodec.service.models.quickness import Quickness
-from streamcodec.service.negotiation import accepted_encoding
+from streamcodec.service.negotiation import accepted_encoding, check_extensions
 from streamcodec.service.observing import CallWatch
 from streamcodec.service.replies import Reply, drop_tracebacks, error_reply, failure_reply, message_reply
-from streamcodec.service.request.extensions import check_extensions
 from streamcodec.service.request.planned import planned_body, whole_body
 from streamcodec.service.request.raw import Deduce, raw_tensor
 from streamcodec.service.request.windows import Pull, windows_of

@@ -27,10 +27,10 @@ from streamcodec.runtime.models.workers import Workers
 from streamcodec.runtime.timeouts import Phase, WriteTimeout
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.channels import ProtocolChannel, SocketChannel
-from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.channels import Outbox, ProtocolChannel
 from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
+from streamcodec.server.connection.socketchannel import SocketChannel
 from streamcodec.server.processes.loops import HAS_UVLOOP, new_loop
 from streamcodec.service import Inference, Model, ModelRegistry, Reply, Service
 from streamcodec.transports import turns

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from streamcodec.server import Server, ServerOptions
-from streamcodec.server.connection.leaving import has_left
+from streamcodec.server.connection.socketchannel import has_left
 from streamcodec.service import InferenceRequest, Model, demo_models
 from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here

@@ -15,7 +15,7 @@ import pytest
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.channels import Outbox
 from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session
 from streamcodec.service import InferenceRequest, Model, Service

@@ -21,8 +21,8 @@ from streamcodec import NEED_DATA, NEED_TURN, RemoteProtocolError
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.server.connection import lingering
 from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.channels import Outbox
 from streamcodec.server.connection.lingering import UnreadRest
-from streamcodec.server.connection.outbox import Outbox
 from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.server.sockets.accepting import accept_connections

@@ -24,7 +24,7 @@ from streamcodec import Limits, LocalProtocolError
 from streamcodec.engine.compression.inflate import FREE_BYTES
 from streamcodec.engine.record import field_names
 from streamcodec.server import ServerOptions, open_listener
-from streamcodec.server.connection.outbox import Outbox
+from streamcodec.server.connection.channels import Outbox
 from streamcodec.service import InferenceRequest, Model, Service
 from streamcodec.service.models.model import Outputs
 from tests.server.models import models

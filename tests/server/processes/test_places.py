@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from streamcodec.server.processes.places import Place
+from streamcodec.server.processes.workerprocess import Place
 
 
 def _pauses(place: Place, times: int, *, lived: float, was_ready: bool) -> list[float]:
