@@ -321,7 +321,7 @@ def test_no_memory_for_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     client = Client()
-    monkeypatch.setattr(LaneInference, "_copying_decoder", fail)
+    monkeypatch.setattr(LaneInference, "_keep", fail)
     assert client.ask(*client.put(X)).status == 503
 
 
