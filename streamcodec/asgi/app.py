@@ -198,7 +198,7 @@ class AsgiPeer:
         self.waited: tuple[float, float] | None = None
         self.has_piece: bool = False
         self.can_close: bool = scope.get("http_version", "1.1") in _CLOSING_VERSIONS
-        self._left = -1 if self.can_close else _length_of(scope)
+        self._left = -1 if self.can_close else length_of(scope)
 
     async def whole(self, length: int, seconds: float) -> bytes | None:
         """Return the body if its first message has all of it; see `Peer.whole`.
@@ -263,7 +263,7 @@ class AsgiPeer:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _length_of(scope: Scope) -> int:
+def length_of(scope: Scope) -> int:
     """Return the length of a body, as its head says; a negative number if it does not."""
     lengths = [bytes(value) for name, value in scope["headers"] if bytes(name) == b"content-length"]
     is_number = len(lengths) == 1 and lengths[0].isdigit() and len(lengths[0]) <= _MAX_DIGITS

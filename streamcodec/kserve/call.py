@@ -25,7 +25,7 @@ import anyio
 import numpy as np
 from kserve import InferRequest, InferResponse
 
-from streamcodec.asgi.app import AsgiPeer, Message, Receive, Scope, Send, head_of, send_at_once
+from streamcodec.asgi.app import AsgiPeer, Message, Receive, Scope, Send, head_of, length_of, send_at_once
 from streamcodec.embedding.conversation import Conversation
 from streamcodec.embedding.frontend import Frontend
 from streamcodec.engine.errors import MessageError
@@ -234,9 +234,7 @@ class KserveCall:
         """Whether KServe answers before the body, and more of that is to come than one drops to keep a connection."""
         if self._is_taken or not self._peer.can_close:
             return False
-        lengths = [value for name, value in self._scope["headers"] if name == b"content-length"]
-        most = b"%d" % self._intake.frontend.service.limits.max_drain_bytes
-        return len(lengths) != 1 or (len(lengths[0]), lengths[0]) > (len(most), most)
+        return not 0 <= length_of(self._scope) <= self._intake.frontend.service.limits.max_drain_bytes
 
 
 class _Arrival(Conversation):

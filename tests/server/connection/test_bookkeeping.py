@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamcodec import NEED_DATA, ErrorCode
+from streamcodec import NEED_DATA
 from streamcodec.runtime.memory.available import default_budget
 from streamcodec.server import ServerOptions, open_listener
 from streamcodec.server.connection.admission import Admission
@@ -17,7 +17,7 @@ from streamcodec.server.connection.session import Session, Step
 from streamcodec.service import Service
 from streamcodec.service.memory.budget import Budget, Reservation
 from tests.server.models import models
-from tests.server.wire import GET_LIVE, head, infer_request
+from tests.server.wire import GET_LIVE, head
 
 
 class Guest:
@@ -81,14 +81,6 @@ def test_a_connection_is_idle_from_its_answer_on_and_leaves_first_if_that_was_it
     session.outgoing = []
     session.has_sent()
     assert used == [(session, when == "before its body")]
-
-
-def test_who_is_too_slow_is_told_so_in_a_word_that_programs_know() -> None:
-    session = _session(Admission(ServerOptions()))
-    session.connection.feed(infer_request()[:-1])
-    session.next_event()
-    error = session.too_slow()
-    assert (error.code, error.status_hint) == (ErrorCode.TOO_SLOW, 408)
 
 
 # Memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import logging
@@ -21,7 +20,6 @@ from streamcodec import NEED_DATA, NEED_TURN, RemoteProtocolError
 from streamcodec.server import Server, ServerOptions, open_listener
 from streamcodec.server.connection import lingering
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.channels import Outbox
 from streamcodec.server.connection.lingering import UnreadRest
 from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session, Step
@@ -158,31 +156,6 @@ def test_only_so_many_who_find_no_place_are_waited_for(monkeypatch: pytest.Monke
 
     anyio.run(main)
     assert waits == [3, 3, 0, 0, 3, 3, 3, 0]
-
-
-# The outbox
-
-
-class _Transport(asyncio.Transport):
-    def is_closing(self) -> bool:
-        return False
-
-    def write(self, data: object) -> None:
-        """Drop it."""
-
-
-def test_what_waits_in_the_outbox_is_counted_for_each_transport() -> None:
-    async def main() -> None:
-        outbox, one, other = Outbox(), _Transport(), _Transport()
-        assert outbox.nbytes(one) == 0
-        outbox.put(one, b"abc")
-        outbox.put(one, b"de")
-        outbox.put(other, b"f")
-        assert (outbox.nbytes(one), outbox.nbytes(other)) == (5, 1)
-        outbox.flush()
-        assert (outbox.nbytes(one), outbox.nbytes(other)) == (0, 0)
-
-    asyncio.run(main())
 
 
 # The budget
