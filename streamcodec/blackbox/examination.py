@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streamcodec.blackbox.learning import Baseline
-from streamcodec.blackbox.messages import Ending, Request
+from streamcodec.blackbox.messages import AfterSending, RawRequest
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.target import HEALTH, NotApplicableError, Target
-from streamcodec.blackbox.verdicts import Expectation, Finding, Kind, describe, judge
-from streamcodec.blackbox.wire import Observation, Outcome, OutOfRequestsError, Wire
+from streamcodec.blackbox.verdicts import Expectation, Fault, Finding, describe, judge
+from streamcodec.blackbox.wire import OutOfRequestsError, Wire, WireOutcome, WireResult
 
 _OK = 200
-_UNWELL = {Kind.BLOCKED, Kind.CRASHED, Kind.BROKEN}
+_UNWELL = {Fault.BLOCKED, Fault.CRASHED, Fault.BROKEN}
 """After one of these findings, other probes would only show the same finding again."""
 _RECOVERY_PAUSE = 0.5
 """Seconds between two health checks while a server is down."""
 _USED_UP = "the requests that may be sent are used up; raise --max-requests"
-_NOTHING = Request(pieces=())
+_NOTHING = RawRequest(pieces=())
 
 
-class State(Enum):
+class ProbeState(Enum):
     """The state of a probe."""
 
     PASSED = "passed"
@@ -43,11 +43,11 @@ class Result:
     """The result of a probe."""
 
     probe: Probe
-    state: State
+    state: ProbeState
     note: str = ""
     """What the server answered, or why the probe was not run."""
     finding: Finding | None = None
-    request: Request = _NOTHING
+    request: RawRequest = _NOTHING
     """The request that was sent."""
     seconds: float = 0.0
     """Seconds from the connection to the answer."""
@@ -70,13 +70,13 @@ class Examiner:
         end = ""
         for probe in probes:
             if end:
-                yield Result(probe=probe, state=State.NOT_RUN, note=end)
+                yield Result(probe=probe, state=ProbeState.NOT_RUN, note=end)
                 continue
             try:
                 result = self._run(probe)
             except OutOfRequestsError:
                 end = _USED_UP
-                result = Result(probe=probe, state=State.NOT_RUN, note=end)
+                result = Result(probe=probe, state=ProbeState.NOT_RUN, note=end)
             yield result
             if result.finding is not None and result.finding.kind in _UNWELL:
                 end = self._wait(probe)
@@ -85,7 +85,7 @@ class Examiner:
         try:
             request = probe.make(self.target)
         except NotApplicableError as reason:
-            return Result(probe=probe, state=State.NOT_APPLICABLE, note=str(reason))
+            return Result(probe=probe, state=ProbeState.NOT_APPLICABLE, note=str(reason))
         if probe.expects is Expectation.ACCEPT and self.baseline.may_refuse(request):
             probe = replace(probe, expects=Expectation.EITHER)
         observation = self.wire.exchange(request, self.timeout)
@@ -97,7 +97,7 @@ class Examiner:
         except OutOfRequestsError:
             if finding is None:  # it is not known whether the server has survived it
                 raise
-        state = State.PASSED if finding is None else State.FOUND
+        state = ProbeState.PASSED if finding is None else ProbeState.FOUND
         return Result(
             probe=probe, state=state, note=note, finding=finding, request=request, seconds=observation.seconds
         )
@@ -111,15 +111,15 @@ class Examiner:
         if finding is None:
             return None
         detail = f"{note}; then a good request: {finding.kind}: {finding.detail}"
-        return Finding(kind=Kind.BROKEN, detail=detail)
+        return Finding(kind=Fault.BROKEN, detail=detail)
 
     def _trouble(self) -> Finding | None:
         """Return the problem with the server's health; None if there is none."""
         observation = self.wire.exchange(self.target.get(HEALTH), self.timeout)
-        if observation.outcome is Outcome.ANSWERED:
+        if observation.outcome is WireOutcome.ANSWERED:
             answer = observation.answers[0]
-            return None if answer.status == _OK else Finding(kind=Kind.BROKEN, detail=describe(answer))
-        kind = Kind.BLOCKED if observation.outcome is Outcome.SILENT else Kind.CRASHED
+            return None if answer.status == _OK else Finding(kind=Fault.BROKEN, detail=describe(answer))
+        kind = Fault.BLOCKED if observation.outcome is WireOutcome.SILENT else Fault.CRASHED
         return Finding(kind=kind, detail=observation.detail)
 
     def _wait(self, probe: Probe) -> str:
@@ -135,11 +135,11 @@ class Examiner:
         return f"the server has not recovered from {probe.name}"
 
 
-def _noted(observation: Observation, request: Request) -> str:
+def _noted(observation: WireResult, request: RawRequest) -> str:
     """Return a short description of an answer."""
-    if request.ending is Ending.RESETS:
+    if request.ending is AfterSending.RESETS:
         return "reset by the probe"
     said = [describe(answer) for answer in observation.answers]
-    if observation.outcome is not Outcome.ANSWERED:
+    if observation.outcome is not WireOutcome.ANSWERED:
         said.append(observation.detail)
     return ", then ".join(said)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from streamcodec.blackbox.inputs import Input
-from streamcodec.blackbox.messages import Message, Request
+from streamcodec.blackbox.messages import Assembly, RawRequest
 from streamcodec.blackbox.target import HEALTH, NotApplicableError, Target
 from streamcodec.blackbox.verdicts import Expectation, Finding, Outputs, describe, judge, read_outputs
-from streamcodec.blackbox.wire import Answer, Outcome, Wire
+from streamcodec.blackbox.wire import Wire, WireAnswer, WireOutcome
 from streamcodec.engine.datatypes import DATATYPES
 
 _OK: Final = 200
@@ -39,13 +39,13 @@ class CannotExamineError(Exception):
 class Baseline:
     """The good request, and the server's answer to it."""
 
-    request: Request
+    request: RawRequest
     outputs: Outputs | None
     """None if the answer is not well formed, or differs from call to call."""
     is_echo: bool
     """Whether the outputs are the inputs, so that they are known for any request."""
 
-    def expected(self, request: Request) -> Outputs | None:
+    def expected(self, request: RawRequest) -> Outputs | None:
         """Return the expected outputs of a request; None if they are not known."""
         if request.tensors is None or self.outputs is None:
             return None
@@ -53,7 +53,7 @@ class Baseline:
             return Outputs(request.tensors)
         return None if self.may_refuse(request) else self.outputs
 
-    def may_refuse(self, request: Request) -> bool:
+    def may_refuse(self, request: RawRequest) -> bool:
         """Tell whether the model may refuse a good request because of new values or sizes.
 
         A model that echoes its inputs accepts everything that the protocol allows.
@@ -133,10 +133,10 @@ def _check_inputs(target: Target) -> None:
         raise CannotExamineError("no input of the model has elements")
 
 
-def _get(wire: Wire, target: Target, path: str, timeout: float, trouble: str) -> Answer:
+def _get(wire: Wire, target: Target, path: str, timeout: float, trouble: str) -> WireAnswer:
     """Ask for a resource; raise CannotExamineError if it is not given."""
     observation = wire.exchange(target.get(path), timeout)
-    if observation.outcome is not Outcome.ANSWERED:
+    if observation.outcome is not WireOutcome.ANSWERED:
         raise CannotExamineError(f"the server {trouble}: {observation.outcome.value}: {observation.detail}")
     answer = observation.answers[0]
     if answer.status != _OK:
@@ -145,7 +145,7 @@ def _get(wire: Wire, target: Target, path: str, timeout: float, trouble: str) ->
 
 
 def _try(
-    wire: Wire, target: Target, make: Callable[[Target], Message], timeout: float, refusals: list[str]
+    wire: Wire, target: Target, make: Callable[[Target], Assembly], timeout: float, refusals: list[str]
 ) -> Baseline | None:
     """Send a good request twice. None if one of them is not accepted, with the reason."""
     message = make(target)
@@ -163,7 +163,7 @@ def _try(
     return Baseline(request=request, outputs=outputs, is_echo=is_echo)
 
 
-def _echoes(wire: Wire, target: Target, make: Callable[[Target], Message], timeout: float) -> bool:
+def _echoes(wire: Wire, target: Target, make: Callable[[Target], Assembly], timeout: float) -> bool:
     """Tell whether the answer to a good request is its tensors."""
     message = make(target)
     observation = wire.exchange(target.send(message), timeout)

@@ -1,8 +1,8 @@
 """Messages: inference requests, in parts that can be changed one at a time.
 
-A `Message` begins as a valid request: the JSON document and the bytes of its tensors. Its methods return copies with
-one part changed. The other parts are not adjusted, so the result can be invalid on purpose. A `Request` has the bytes
-that are sent.
+An `Assembly` begins as a valid request: the JSON document and the bytes of its tensors. Its methods return copies with
+one part changed. The other parts are not adjusted, so the result can be invalid on purpose. A `RawRequest` has the
+bytes that are sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ABSENT: Final = _Absent.ABSENT
 """As the value of a member: the member is left out."""
 
 
-class Ending(Enum):
+class AfterSending(Enum):
     """What the client does after sending the request."""
 
     STAYS = auto()
@@ -35,12 +35,12 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RawRequest:
     """The bytes of one probe, and how they are sent."""
 
     pieces: tuple[bytes, ...]
     """The pieces of the request, sent with a pause between them, so that the server reads them separately."""
-    ending: Ending = Ending.STAYS
+    ending: AfterSending = AfterSending.STAYS
     answers: int = 1
     """Number of answers to wait for; if the expectation allows it, the connection may end before."""
     tensors: tuple[bytes, ...] | None = None
@@ -64,7 +64,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Assembly:
     """An inference request, before it is put together."""
 
     document: dict[str, Any]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from streamcodec.blackbox.messages import ABSENT, Message, Request
+from streamcodec.blackbox.messages import ABSENT, Assembly, RawRequest
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation, read_tensors
@@ -47,7 +47,7 @@ def mutation(target: Target, name: str) -> Probe:
     return Probe(name, expects, why, "what streamcodec's own decoder says", lambda _: request)
 
 
-def _mutation(target: Target, random: Random) -> tuple[Request, Expectation, str]:
+def _mutation(target: Target, random: Random) -> tuple[RawRequest, Expectation, str]:
     probed = random.choice(target.inputs)
     message = target.binary(probed, shape=probed.sample_shape(random.choice(_SIZES)))
     body = (message.text, message.payload, len(message.text))
@@ -58,7 +58,7 @@ def _mutation(target: Target, random: Random) -> tuple[Request, Expectation, str
     request = target.send(message, text=text, payload=payload, length=str(length))
     place = random.randrange(len(request.data))
     pieces = (request.data[:place], request.data[place:]) if random.random() < 1 / 2 else (request.data,)
-    return Request(pieces=tuple(filter(None, pieces)), tensors=tensors), expects, why
+    return RawRequest(pieces=tuple(filter(None, pieces)), tensors=tensors), expects, why
 
 
 def _verdict(body: bytes, length: int) -> tuple[Expectation, str, tuple[bytes, ...] | None]:
@@ -75,19 +75,19 @@ def _verdict(body: bytes, length: int) -> tuple[Expectation, str, tuple[bytes, .
     return Expectation.EITHER, "a message that is well formed", tensors
 
 
-def _whole(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+def _whole(message: Assembly, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
     """Change nothing."""
     return body
 
 
-def _member(message: Message, body: Body, random: Random) -> Body:
+def _member(message: Assembly, body: Body, random: Random) -> Body:
     """Change a member of the input."""
     member, value = random.choice(_MEMBERS), random.choice((*_ODD, *DATATYPES))
     text = message.with_input(**{member: value}).text
     return text, body[1], len(text)
 
 
-def _size(message: Message, body: Body, random: Random) -> Body:
+def _size(message: Assembly, body: Body, random: Random) -> Body:
     """Declare a slightly different size or shape."""
     step = random.choice(_STEPS)
     shape = list(message.entry["shape"])
@@ -99,32 +99,32 @@ def _size(message: Message, body: Body, random: Random) -> Body:
     return changed.text, body[1], len(changed.text)
 
 
-def _length(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+def _length(message: Assembly, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
     """Declare a slightly different length of the JSON."""
     return body[0], body[1], body[2] + random.choice(_STEPS)
 
 
-def _payload(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+def _payload(message: Assembly, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
     """Add or remove bytes."""
     step = random.choice(_STEPS)
     return body[0], body[1] + random.randbytes(step) if step > 0 else body[1][:step], body[2]
 
 
-def _flip(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+def _flip(message: Assembly, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
     """Flip a bit."""
     data = bytearray(body[0] + body[1])
     data[random.randrange(len(data))] ^= 1 << random.randrange(8)
     return bytes(data[: len(body[0])]), bytes(data[len(body[0]) :]), body[2]
 
 
-def _cut(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+def _cut(message: Assembly, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
     """Take bytes out of the JSON; its declared length follows."""
     start = random.randrange(len(body[0]))
     text = body[0][:start] + body[0][start + random.randrange(1, 9) :]
     return text, body[1], len(text)
 
 
-def _insert(message: Message, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
+def _insert(message: Assembly, body: Body, random: Random) -> Body:  # noqa: ARG001 - the signature of a change
     """Put bytes into the JSON; its declared length follows."""
     start = random.randrange(len(body[0]))
     inserted = random.choice((b" ", b"\0", b"\xff", b'"', b"{", b"]", b",", b"0", b"-", b"\\", b"\n", b"1e9"))

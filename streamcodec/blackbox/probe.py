@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation
 
-Make = Callable[[Target], Request]
+Make = Callable[[Target], RawRequest]
 """Makes the request for a model; raises `NotApplicableError` if it has no meaning for it."""
 
 

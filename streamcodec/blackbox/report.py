@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
-from streamcodec.blackbox.examination import Result, State
-from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.examination import ProbeState, Result
+from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Probe
 
 _WIDTHS: Final = (28, 24, 12)
@@ -42,9 +42,9 @@ def groups_table(results: Sequence[Result]) -> list[str]:
     """Return a table with the number of probes by group and result."""
     counts = Counter((result.probe.group, result.state) for result in results)
     groups = list(dict.fromkeys(result.probe.group for result in results))
-    rows = [[group, *(str(counts[group, state]) for state in State)] for group in groups]
-    totals = ["all", *(str(sum(counts[group, state] for group in groups)) for state in State)]
-    heading = ["group", *(state.value for state in State)]
+    rows = [[group, *(str(counts[group, state]) for state in ProbeState)] for group in groups]
+    totals = ["all", *(str(sum(counts[group, state] for group in groups)) for state in ProbeState)]
+    heading = ["group", *(state.value for state in ProbeState)]
     return _aligned([heading, *rows, totals])
 
 
@@ -63,7 +63,7 @@ def as_json(results: Iterable[Result], **about: object) -> dict[str, Any]:
 def as_junit(results: Sequence[Result], name: str) -> str:
     """Return the report for test runners: each probe is a test of the class that is its group."""
     failed = sum(result.finding is not None for result in results)
-    skipped = sum(result.state in {State.NOT_APPLICABLE, State.NOT_RUN} for result in results)
+    skipped = sum(result.state in {ProbeState.NOT_APPLICABLE, ProbeState.NOT_RUN} for result in results)
     head = (
         f"<testsuite name={_attribute(name)} tests='{len(results)}' failures='{failed}' skipped='{skipped}' errors='0'>"
     )
@@ -99,7 +99,7 @@ def _entry(result: Result) -> dict[str, Any]:
     return entry
 
 
-def _request(request: Request) -> dict[str, Any]:
+def _request(request: RawRequest) -> dict[str, Any]:
     """Return the request of a finding, so that it can be repeated without this program: its bytes and its pieces."""
     data = request.data
     return {
@@ -118,7 +118,7 @@ def _test_case(result: Result) -> str:
         expected = probe.expects.value
         said = f"{probe.tests}: should be {expected}; {result.finding.detail}{_weaknesses(probe)}"
         inner = f"<failure type={_attribute(result.finding.kind)} message={_attribute(said)}/>"
-    elif result.state is State.PASSED:
+    elif result.state is ProbeState.PASSED:
         inner = ""
     else:
         inner = f"<skipped message={_attribute(f'{result.state.value}: {result.note}')}/>"

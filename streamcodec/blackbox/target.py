@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streamcodec.blackbox.inputs import Input
-from streamcodec.blackbox.messages import Ending, Message, Request
+from streamcodec.blackbox.messages import AfterSending, Assembly, RawRequest
 from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
 
@@ -76,7 +76,7 @@ class Target:
         what = f"of {' or '.join(names)} of any size" if names else "of any size"
         return self.find(lambda each: each.is_open and each.datatype.name in (names or DATATYPES), what)
 
-    def binary(self, probed: Input | None = None, shape: Sequence[int] | None = None) -> Message:
+    def binary(self, probed: Input | None = None, shape: Sequence[int] | None = None) -> Assembly:
         """Return a good request with binary tensors.
 
         Args:
@@ -91,7 +91,7 @@ class Target:
             raise NotApplicableError("the server takes no binary tensors")
         return self._message(probed, shape, is_binary=True)
 
-    def json(self, probed: Input | None = None, shape: Sequence[int] | None = None) -> Message:
+    def json(self, probed: Input | None = None, shape: Sequence[int] | None = None) -> Assembly:
         """Return a good request with JSON data; for the arguments see `binary`.
 
         Raises:
@@ -101,19 +101,19 @@ class Target:
             raise NotApplicableError("the model cannot be given JSON data")
         return self._message(probed, shape, is_binary=False)
 
-    def any_form(self) -> Message:
+    def any_form(self) -> Assembly:
         """Return a good request in a form that the server accepts; binary if it accepts both."""
         return self.binary() if self.has_binary else self.json()
 
     def send(
         self,
-        message: Message,
+        message: Assembly,
         *fields: str,
         text: bytes | None = None,
         payload: bytes | None = None,
         length: str | None = "{n}",
         checks: bool = False,
-    ) -> Request:
+    ) -> RawRequest:
         """Put a message together.
 
         Args:
@@ -134,9 +134,9 @@ class Target:
             fields = ("Content-Type: application/json", *fields)
         return self.post(text + payload, *fields, tensors=message.tensors if checks else None)
 
-    def post(self, body: bytes, *fields: str, tensors: tuple[bytes, ...] | None = None) -> Request:
+    def post(self, body: bytes, *fields: str, tensors: tuple[bytes, ...] | None = None) -> RawRequest:
         """Return a request with a valid head and any body."""
-        return Request(pieces=(self.head(f"Content-Length: {len(body)}", *fields) + body,), tensors=tensors)
+        return RawRequest(pieces=(self.head(f"Content-Length: {len(body)}", *fields) + body,), tensors=tensors)
 
     def head(self, *fields: str, method: str = "POST", path: str | None = None, version: str = "1.1") -> bytes:
         """Return a head, of an inference request if no other path is given."""
@@ -145,8 +145,13 @@ class Target:
         return "\r\n".join((line, f"Host: {self.authority}", *fields, "", "")).encode("latin-1")
 
     def reframe(
-        self, request: Request, *fields: str, body: bytes | None = None, path: str | None = None, version: str = "1.1"
-    ) -> Request:
+        self,
+        request: RawRequest,
+        *fields: str,
+        body: bytes | None = None,
+        path: str | None = None,
+        version: str = "1.1",
+    ) -> RawRequest:
         """Return a request with other lines instead of its `Content-Length`, where `{n}` is the length of the body.
 
         Args:
@@ -161,17 +166,17 @@ class Target:
         body = request.body if body is None else body
         framing = (field.format(n=len(body)) for field in fields)
         data = self.head(*kept, *framing, path=path, version=version) + body
-        return Request(pieces=(data,), tensors=request.tensors)
+        return RawRequest(pieces=(data,), tensors=request.tensors)
 
-    def get(self, path: str) -> Request:
+    def get(self, path: str) -> RawRequest:
         """Return a request for a resource."""
-        return Request(pieces=(self.head(method="GET", path=path),))
+        return RawRequest(pieces=(self.head(method="GET", path=path),))
 
-    def cut(self, request: Request, nbytes: int, ending: Ending = Ending.CUTS) -> Request:
+    def cut(self, request: RawRequest, nbytes: int, ending: AfterSending = AfterSending.CUTS) -> RawRequest:
         """Return the first bytes of a request, after which no more come."""
-        return Request(pieces=(request.data[:nbytes],), ending=ending)
+        return RawRequest(pieces=(request.data[:nbytes],), ending=ending)
 
-    def _message(self, probed: Input | None, shape: Sequence[int] | None, *, is_binary: bool) -> Message:
+    def _message(self, probed: Input | None, shape: Sequence[int] | None, *, is_binary: bool) -> Assembly:
         probed = self.find(lambda _: True, "with elements") if probed is None else probed
         entries, tensors = [], []
         for each in (*(other for other in self.inputs if other is not probed), probed):
@@ -188,7 +193,7 @@ class Target:
         document: dict[str, Any] = {"inputs": entries}
         if self.has_binary:
             document["parameters"] = {"binary_data_output": True}
-        return Message(document=document, tensors=tuple(tensors), is_binary=is_binary, probed=probed)
+        return Assembly(document=document, tensors=tuple(tensors), is_binary=is_binary, probed=probed)
 
 
 def _first(inputs: Sequence[Input], what: str) -> Input:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final
 
-from streamcodec.blackbox.wire import Answer, Observation, Outcome
+from streamcodec.blackbox.wire import WireAnswer, WireOutcome, WireResult
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.events import EndOfMessage, TensorReceived
@@ -46,7 +46,7 @@ class Expectation(Enum):
     """No answer is expected; the server must stay alive."""
 
 
-class Kind(StrEnum):
+class Fault(StrEnum):
     """What a server can do wrong."""
 
     ACCEPTED = "accepted"
@@ -77,7 +77,7 @@ class Kind(StrEnum):
 class Finding:
     """Something that a server has done wrong."""
 
-    kind: Kind
+    kind: Fault
     detail: str
 
 
@@ -86,7 +86,7 @@ Outputs = Counter[bytes]
 
 
 def judge(
-    expectation: Expectation, observation: Observation, *, expected: Outputs | None, also: frozenset[int]
+    expectation: Expectation, observation: WireResult, *, expected: Outputs | None, also: frozenset[int]
 ) -> Finding | None:
     """Compare what a server did with what it should have done.
 
@@ -109,13 +109,13 @@ def judge(
     return _judge_end(expectation, observation)
 
 
-def describe(answer: Answer) -> str:
+def describe(answer: WireAnswer) -> str:
     """Return a status and the server's error text, on one line."""
     words = error_text(answer)
     return f"{answer.status}: {words}" if words and answer.status not in _SUCCESS else str(answer.status)
 
 
-def error_text(answer: Answer) -> str:
+def error_text(answer: WireAnswer) -> str:
     """Return the server's error text: the member `error` of a JSON document, else the beginning of the body."""
     body = answer.body
     try:
@@ -127,7 +127,7 @@ def error_text(answer: Answer) -> str:
     return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}..."
 
 
-def read_outputs(answer: Answer) -> Outputs | None:
+def read_outputs(answer: WireAnswer) -> Outputs | None:
     """Return the outputs of an answer; None if it is not a well formed inference response."""
     try:
         length = parse_header_length(answer.values(HEADER_LENGTH_FIELD.lower().encode()))
@@ -155,58 +155,61 @@ def read_tensors(decoder: Decoder[RequestHeader] | Decoder[ResponseHeader], body
     return tuple(tensors)
 
 
-def _judge_what_follows(observation: Observation) -> Finding | None:
+def _judge_what_follows(observation: WireResult) -> Finding | None:
     """Check whether the bytes after a request were read as another request, or could be."""
     statuses = [answer.status for answer in observation.answers]
     if any(status in _SUCCESS for status in statuses[1:]):
-        return Finding(kind=Kind.ACCEPTED, detail=f"{statuses[0]}, and then the bytes after the request are answered")
-    is_last = len(statuses) == 1 and observation.outcome is Outcome.CLOSED
+        return Finding(kind=Fault.ACCEPTED, detail=f"{statuses[0]}, and then the bytes after the request are answered")
+    is_last = len(statuses) == 1 and observation.outcome is WireOutcome.CLOSED
     if not statuses or statuses[0] not in _SUCCESS or is_last:
         return None
-    return Finding(kind=Kind.ACCEPTED, detail=f"{statuses[0]}, and the connection stays open")
+    return Finding(kind=Fault.ACCEPTED, detail=f"{statuses[0]}, and the connection stays open")
 
 
 def _judge_answer(
-    expectation: Expectation, answer: Answer, expected: Outputs | None, also: frozenset[int]
+    expectation: Expectation, answer: WireAnswer, expected: Outputs | None, also: frozenset[int]
 ) -> Finding | None:
     if answer.values(INJECTED.encode()):
-        return Finding(kind=Kind.GARBLED, detail="the answer has a field that came from the request")
+        return Finding(kind=Fault.GARBLED, detail="the answer has a field that came from the request")
     if answer.status in _SUCCESS:
         return _judge_success(expectation, answer, expected)
     if answer.status in _REFUSAL or answer.status in also:
         return _judge_refusal(expectation, answer)
-    kind = Kind.SERVER_ERROR if answer.status in _FAILURE else Kind.GARBLED
+    kind = Fault.SERVER_ERROR if answer.status in _FAILURE else Fault.GARBLED
     return Finding(kind=kind, detail=describe(answer))
 
 
-def _judge_success(expectation: Expectation, answer: Answer, expected: Outputs | None) -> Finding | None:
+def _judge_success(expectation: Expectation, answer: WireAnswer, expected: Outputs | None) -> Finding | None:
     if expectation in {Expectation.REFUSE, Expectation.REFUSE_OR_CLOSE}:
-        return Finding(kind=Kind.ACCEPTED, detail=str(answer.status))
+        return Finding(kind=Fault.ACCEPTED, detail=str(answer.status))
     if expected is None or (outputs := read_outputs(answer)) == expected:
         return None
     words = "no well formed outputs" if outputs is None else "the outputs do not match this request"
-    return Finding(kind=Kind.CHANGED, detail=f"{answer.status}: {words}")
+    return Finding(kind=Fault.CHANGED, detail=f"{answer.status}: {words}")
 
 
-def _judge_refusal(expectation: Expectation, answer: Answer) -> Finding | None:
+def _judge_refusal(expectation: Expectation, answer: WireAnswer) -> Finding | None:
     if expectation is Expectation.ACCEPT:
-        return Finding(kind=Kind.REFUSED, detail=describe(answer))
+        return Finding(kind=Fault.REFUSED, detail=describe(answer))
     if not error_text(answer):
-        return Finding(kind=Kind.UNEXPLAINED, detail=str(answer.status))
+        return Finding(kind=Fault.UNEXPLAINED, detail=str(answer.status))
     return None
 
 
-def _judge_end(expectation: Expectation, observation: Observation) -> Finding | None:
+def _judge_end(expectation: Expectation, observation: WireResult) -> Finding | None:
     """Judge that answers are missing."""
-    if observation.outcome is Outcome.ANSWERED or (expectation is Expectation.ANSWER_ONCE and observation.answers):
+    if observation.outcome is WireOutcome.ANSWERED or (expectation is Expectation.ANSWER_ONCE and observation.answers):
         return None
-    if observation.outcome is Outcome.CLOSED and expectation in {Expectation.REFUSE_OR_CLOSE, Expectation.ANSWER_ONCE}:
+    if observation.outcome is WireOutcome.CLOSED and expectation in {
+        Expectation.REFUSE_OR_CLOSE,
+        Expectation.ANSWER_ONCE,
+    }:
         return None
     kinds = {
-        Outcome.CLOSED: Kind.CLOSED,
-        Outcome.SILENT: Kind.HUNG,
-        Outcome.GARBLED: Kind.GARBLED,
-        Outcome.UNREACHABLE: Kind.CRASHED,
+        WireOutcome.CLOSED: Fault.CLOSED,
+        WireOutcome.SILENT: Fault.HUNG,
+        WireOutcome.GARBLED: Fault.GARBLED,
+        WireOutcome.UNREACHABLE: Fault.CRASHED,
     }
     said = "".join(f"{answer.status}, then " for answer in observation.answers)
     return Finding(kind=kinds[observation.outcome], detail=said + observation.detail)

@@ -18,7 +18,7 @@ from typing import Final
 
 import h11
 
-from streamcodec.blackbox.messages import Ending, Request
+from streamcodec.blackbox.messages import AfterSending, RawRequest
 
 _PIECE_SECONDS: Final = 0.005
 """Pause between two pieces of a request. On loopback it is long enough for the server to read the first one alone."""
@@ -30,7 +30,7 @@ _NEXT_ANSWER_SECONDS: Final = 1.0
 """How long a further answer may take, if its request was sent together with the first one."""
 
 
-class Outcome(Enum):
+class WireOutcome(Enum):
     """The end of an exchange."""
 
     ANSWERED = "answered"
@@ -46,7 +46,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WireAnswer:
     """A response of the server."""
 
     status: int
@@ -60,11 +60,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class WireResult:
     """The answers to a request, or how the exchange failed."""
 
-    outcome: Outcome
-    answers: tuple[Answer, ...] = ()
+    outcome: WireOutcome
+    answers: tuple[WireAnswer, ...] = ()
     seconds: float = 0.0
     """Seconds from the connection to the end."""
     detail: str = ""
@@ -111,7 +111,7 @@ class Wire:
     cannot change."""
     pacer: Pacer
 
-    def exchange(self, request: Request, timeout: float) -> Observation:
+    def exchange(self, request: RawRequest, timeout: float) -> WireResult:
         """Send a request and wait for its answers.
 
         Args:
@@ -128,7 +128,7 @@ class Wire:
             with _connect(self.address, timeout) as sock:
                 return _converse(sock, request, timeout, began)
         except OSError as error:
-            return Observation(outcome=Outcome.UNREACHABLE, seconds=time.monotonic() - began, detail=_said(error))
+            return WireResult(outcome=WireOutcome.UNREACHABLE, seconds=time.monotonic() - began, detail=_said(error))
 
 
 def _connect(address: tuple[str, int] | str, timeout: float) -> socket.socket:
@@ -146,40 +146,40 @@ def _connect(address: tuple[str, int] | str, timeout: float) -> socket.socket:
     return sock
 
 
-def _converse(sock: socket.socket, request: Request, timeout: float, began: float) -> Observation:
+def _converse(sock: socket.socket, request: RawRequest, timeout: float, began: float) -> WireResult:
     deadline = began + timeout + _PIECE_SECONDS * (len(request.pieces) - 1)
     with suppress(OSError):  # the server may answer, or close, before all is sent, or read no more
         _send(sock, request, deadline)
-    if request.ending is Ending.RESETS:
+    if request.ending is AfterSending.RESETS:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        return Observation(outcome=Outcome.CLOSED, seconds=time.monotonic() - began, detail="by the probe")
+        return WireResult(outcome=WireOutcome.CLOSED, seconds=time.monotonic() - began, detail="by the probe")
     reader = _Reader(sock)
-    answers: list[Answer] = []
-    outcome, detail = Outcome.ANSWERED, ""
+    answers: list[WireAnswer] = []
+    outcome, detail = WireOutcome.ANSWERED, ""
     while len(answers) < request.answers:
         try:
             answers.append(reader.answer(deadline))
             deadline, timeout = time.monotonic() + _NEXT_ANSWER_SECONDS, _NEXT_ANSWER_SECONDS
         except TimeoutError:
-            outcome, detail = Outcome.SILENT, f"no answer within {timeout:g} s"
+            outcome, detail = WireOutcome.SILENT, f"no answer within {timeout:g} s"
             break
         except h11.RemoteProtocolError as error:
-            outcome, detail = Outcome.GARBLED, str(error)
+            outcome, detail = WireOutcome.GARBLED, str(error)
             break
         except OSError as error:
-            outcome, detail = Outcome.CLOSED, _said(error)
+            outcome, detail = WireOutcome.CLOSED, _said(error)
             break
     seconds = time.monotonic() - began
-    return Observation(outcome=outcome, answers=tuple(answers), seconds=seconds, detail=detail)
+    return WireResult(outcome=outcome, answers=tuple(answers), seconds=seconds, detail=detail)
 
 
-def _send(sock: socket.socket, request: Request, deadline: float) -> None:
+def _send(sock: socket.socket, request: RawRequest, deadline: float) -> None:
     for index, piece in enumerate(request.pieces):
         if index and select([sock], [], [], _PIECE_SECONDS)[0]:
             break  # the server answered or closed before the request was complete
         sock.settimeout(max(0.0, deadline - time.monotonic()))
         sock.sendall(piece)
-    if request.ending is Ending.CUTS:
+    if request.ending is AfterSending.CUTS:
         sock.shutdown(socket.SHUT_WR)
 
 
@@ -190,7 +190,7 @@ class _Reader:
         self._sock = sock
         self._unread = b""
 
-    def answer(self, deadline: float) -> Answer:
+    def answer(self, deadline: float) -> WireAnswer:
         """Read one answer.
 
         Raises:
@@ -217,7 +217,7 @@ class _Reader:
                 if len(body) > _MAX_ANSWER_BYTES:
                     raise h11.RemoteProtocolError(f"the answer is longer than {_MAX_ANSWER_BYTES:,} bytes")
         self._unread = connection.trailing_data[0]
-        return Answer(status=status, fields=tuple(fields), body=bytes(body))
+        return WireAnswer(status=status, fields=tuple(fields), body=bytes(body))
 
     def _read(self, deadline: float) -> bytes:
         """Read some bytes. Bytes that came before the deadline are read even after it."""

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from streamcodec import DATATYPES, __version__
 from streamcodec.blackbox import report
-from streamcodec.blackbox.examination import Examiner, Result, State
+from streamcodec.blackbox.examination import Examiner, ProbeState, Result
 from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.learning import CannotExamineError, find_baseline, guess_baseline, learn_inputs
 from streamcodec.blackbox.mutations import mutation, names
@@ -278,7 +278,7 @@ def _examine(options: argparse.Namespace, json_file: TextIO | None, junit_file: 
             if options.all or result.finding is not None:
                 say(report.result_row(result))
     except KeyboardInterrupt:
-        results += [Result(probe=probe, state=State.NOT_RUN, note="interrupted") for probe in probes]
+        results += [Result(probe=probe, state=ProbeState.NOT_RUN, note="interrupted") for probe in probes]
         raise
     finally:
         _write(options, results, json_file, junit_file)
@@ -290,7 +290,7 @@ def _examine(options: argparse.Namespace, json_file: TextIO | None, junit_file: 
 
 def _summary(results: list[Result]) -> str:
     found = sum(result.finding is not None for result in results)
-    not_run = [result.note for result in results if result.state is State.NOT_RUN]
+    not_run = [result.note for result in results if result.state is ProbeState.NOT_RUN]
     text = f"{found or 'no'} {'finding' if found == 1 else 'findings'}"
     if not_run:
         return f"{text}; {len(not_run)} probes were not run: {not_run[0]}"
@@ -298,13 +298,13 @@ def _summary(results: list[Result]) -> str:
 
 
 def _has_run(results: list[Result]) -> bool:
-    return any(result.state in {State.PASSED, State.FOUND} for result in results)
+    return any(result.state in {ProbeState.PASSED, ProbeState.FOUND} for result in results)
 
 
 def _status(results: list[Result]) -> int:
     if any(result.finding for result in results):
         return _FOUND
-    is_whole = _has_run(results) and not any(result.state is State.NOT_RUN for result in results)
+    is_whole = _has_run(results) and not any(result.state is ProbeState.NOT_RUN for result in results)
     return 0 if is_whole else _CANNOT
 
 

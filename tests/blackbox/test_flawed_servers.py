@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from streamcodec import DATATYPES
-from streamcodec.blackbox.examination import Result, State
+from streamcodec.blackbox.examination import ProbeState, Result
 from streamcodec.blackbox.learning import CannotExamineError
-from streamcodec.blackbox.verdicts import Kind
+from streamcodec.blackbox.verdicts import Fault
 from tests.blackbox.peers import (
     SHORT,
     TIMEOUT,
@@ -64,49 +64,49 @@ def _dies_after_answering(server: FlawedServer, received: Received) -> bytes:
     return received.answer
 
 
-FLAWS: dict[str, tuple[Kind, str, str, Flaw]] = {
-    "accepts trailing bytes": (Kind.ACCEPTED, "sizes/trailing-byte", "200", _ignores_trailing_bytes),
+FLAWS: dict[str, tuple[Fault, str, str, Flaw]] = {
+    "accepts trailing bytes": (Fault.ACCEPTED, "sizes/trailing-byte", "200", _ignores_trailing_bytes),
     "blames itself": (
-        Kind.SERVER_ERROR,
+        Fault.SERVER_ERROR,
         "sizes/past-end",
         "500: KeyError: 'x'",
         _instead_of_refusals(lambda *_: response(500, b"""{"error": "KeyError:\\n 'x'"}""")),
     ),
-    "hangs": (Kind.HUNG, "json/cut", "no answer within 3 s", _instead_of_refusals(_says_nothing)),
-    "dies": (Kind.CRASHED, "shapes/negative", "Connection refused", _instead_of_refusals(_dies)),
+    "hangs": (Fault.HUNG, "json/cut", "no answer within 3 s", _instead_of_refusals(_says_nothing)),
+    "dies": (Fault.CRASHED, "shapes/negative", "Connection refused", _instead_of_refusals(_dies)),
     "dies behind its answer": (
-        Kind.CRASHED,
+        Fault.CRASHED,
         "shapes/negative",
         "400: a dimension is not an integer >= 0",
         _instead_of_refusals(_dies_after_answering),
     ),
-    "closes": (Kind.CLOSED, "datatypes/unknown", "closed without an answer", _instead_of_refusals(lambda *_: b"")),
+    "closes": (Fault.CLOSED, "datatypes/unknown", "closed without an answer", _instead_of_refusals(lambda *_: b"")),
     "breaks off": (
-        Kind.GARBLED,
+        Fault.GARBLED,
         "datatypes/unknown",
         "closed",
         _instead_of_refusals(lambda _, received: received.answer[:-9]),
     ),
     "does not speak HTTP": (
-        Kind.GARBLED,
+        Fault.GARBLED,
         "members/no-inputs",
         "illegal status line",
         _instead_of_refusals(lambda *_: b"what do you mean?\r\n\r\n"),
     ),
     "sends elsewhere": (
-        Kind.GARBLED,
+        Fault.GARBLED,
         "members/no-inputs",
         "302",
         _instead_of_refusals(lambda *_: response(302, b"", "Location: /")),
     ),
     "gives no reason": (
-        Kind.UNEXPLAINED,
+        Fault.UNEXPLAINED,
         "elements/last-overruns",
         "400",
         _instead_of_refusals(lambda *_: response(400, b"")),
     ),
     "refuses what is right": (
-        Kind.REFUSED,
+        Fault.REFUSED,
         "boundaries/padded",
         "400: no blanks, please",
         lambda _, received: response(400, b"no blanks, please") if b"}  " in received.body else received.answer,
@@ -118,10 +118,10 @@ FLAWS: dict[str, tuple[Kind, str, str, Flaw]] = {
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_flaw_is_found(flaw: str) -> None:
     kind, name, detail, behave = FLAWS[flaw]
-    timeout = SHORT if kind is Kind.HUNG else TIMEOUT
+    timeout = SHORT if kind is Fault.HUNG else TIMEOUT
     with flawed(behave) as server:
         (result,) = examine(server, name, timeout=timeout)
-    assert result.state is State.FOUND
+    assert result.state is ProbeState.FOUND
     assert result.finding is not None
     assert (result.finding.kind, detail in result.finding.detail) == (kind, True), result.finding
     assert result.request is not None
@@ -131,7 +131,7 @@ def test_flaw_is_found(flaw: str) -> None:
 def test_nothing_is_found_without_a_flaw(name: str) -> None:
     with flawed(_right) as server:
         (result,) = examine(server, name)
-    assert (result.state, result.finding) == (State.PASSED, None)
+    assert (result.state, result.finding) == (ProbeState.PASSED, None)
 
 
 def test_answer_to_another_request_is_found() -> None:
@@ -147,7 +147,7 @@ def test_answer_to_another_request_is_found() -> None:
         changed, same = examine(server, "boundaries/infinity", "boundaries/padded")
     assert changed.finding is not None
     assert (changed.finding.kind, changed.finding.detail) == (
-        Kind.CHANGED,
+        Fault.CHANGED,
         "200: the outputs do not match this request",
     )
     assert same.finding is None
@@ -164,7 +164,7 @@ def test_field_that_came_from_the_request_is_found() -> None:
     with flawed(echoes_id) as server:
         (result,) = examine(server, "http/field-in-id")
     assert result.finding is not None
-    assert result.finding.kind is Kind.GARBLED
+    assert result.finding.kind is Fault.GARBLED
     assert "came from the request" in result.finding.detail
 
 
@@ -180,7 +180,7 @@ def test_server_that_answers_others_wrongly_afterwards_is_found() -> None:
     with flawed(breaks) as server:
         (result,) = examine(server, "json/cut")
     assert result.finding is not None
-    assert result.finding.kind is Kind.BROKEN
+    assert result.finding.kind is Fault.BROKEN
     assert result.finding.detail.startswith("400: ")
     assert result.finding.detail.endswith("then a good request: server error: 500: I am confused")
 
@@ -196,7 +196,7 @@ def test_server_that_is_not_well_afterwards_is_found() -> None:
     with flawed(falls_ill) as server:
         (result,) = examine(server, "json/cut")
     assert result.finding is not None
-    assert result.finding.kind is Kind.BROKEN
+    assert result.finding.kind is Fault.BROKEN
     assert result.finding.detail.endswith("then health: 503: not well")
 
 
@@ -212,15 +212,15 @@ def test_server_that_answers_nobody_meanwhile_is_found() -> None:
     with flawed(blocks) as server:
         blocked, behind = examine(server, "json/cut", "json/array", timeout=SHORT)
     assert blocked.finding is not None
-    assert blocked.finding.kind is Kind.BLOCKED
+    assert blocked.finding.kind is Fault.BLOCKED
     assert blocked.finding.detail == "no answer within 3 s; then health: no answer within 3 s"
-    assert behind.state is State.NOT_RUN
+    assert behind.state is ProbeState.NOT_RUN
 
 
 def test_probes_behind_a_crash_are_not_run() -> None:
     with flawed(_instead_of_refusals(_dies)) as server:
         results = examine(server, "boundaries/binary", "json/cut", "json/array", "json/null")
-    states = [State.PASSED, State.FOUND, State.NOT_RUN, State.NOT_RUN]
+    states = [ProbeState.PASSED, ProbeState.FOUND, ProbeState.NOT_RUN, ProbeState.NOT_RUN]
     assert [result.state for result in results] == states
     assert results[-1].note == "the server has not recovered from json/cut"
 
@@ -235,7 +235,7 @@ def test_other_probes_are_not_blamed_for_a_server_that_is_broken() -> None:
 
     with flawed(breaks) as server:
         results = examine(server, "json/cut", "json/array", "json/null")
-    assert [result.state for result in results] == [State.FOUND, State.NOT_RUN, State.NOT_RUN]
+    assert [result.state for result in results] == [ProbeState.FOUND, ProbeState.NOT_RUN, ProbeState.NOT_RUN]
 
 
 @pytest.mark.slow
@@ -255,8 +255,8 @@ def test_probes_go_on_when_the_server_comes_back() -> None:
     with flawed(stumbles) as server:
         broken, after = examine(server, "json/cut", "json/array", recovery=60)
     assert broken.finding is not None
-    assert broken.finding.kind is Kind.BROKEN
-    assert (after.state, after.finding) == (State.PASSED, None)
+    assert broken.finding.kind is Fault.BROKEN
+    assert (after.state, after.finding) == (ProbeState.PASSED, None)
 
 
 def test_requests_are_bounded() -> None:
@@ -265,7 +265,7 @@ def test_requests_are_bounded() -> None:
         limited = examiner(server.address, max_requests=7 + 3 + 3 + 1)
         results = list(limited.examine(named("json/cut", "json/array", "json/null", "json/string")))
         assert len(server.requests) == 14
-    states = [State.PASSED, State.PASSED, State.NOT_RUN, State.NOT_RUN]
+    states = [ProbeState.PASSED, ProbeState.PASSED, ProbeState.NOT_RUN, ProbeState.NOT_RUN]
     assert [result.state for result in results] == states
     assert "used up" in results[-1].note
 
@@ -274,7 +274,7 @@ def test_requests_are_bounded_while_the_server_is_down() -> None:
     with flawed(_instead_of_refusals(_dies)) as server:
         limited = examiner(server.address, max_requests=7 + 2, recovery=60)
         _, behind = limited.examine(named("json/cut", "json/array"))
-    assert (behind.state, "used up" in behind.note) == (State.NOT_RUN, True)
+    assert (behind.state, "used up" in behind.note) == (ProbeState.NOT_RUN, True)
 
 
 def test_finding_is_kept_when_no_requests_are_left_for_what_follows() -> None:
@@ -282,8 +282,8 @@ def test_finding_is_kept_when_no_requests_are_left_for_what_follows() -> None:
         limited = examiner(server.address, max_requests=7 + 1)
         found, behind = limited.examine(named("json/cut", "json/array"))
     assert found.finding is not None
-    assert found.finding.kind is Kind.SERVER_ERROR
-    assert behind.state is State.NOT_RUN
+    assert found.finding.kind is Fault.SERVER_ERROR
+    assert behind.state is ProbeState.NOT_RUN
 
 
 def test_answers_of_a_model_that_echoes_nothing_are_known_for_its_inputs_alone() -> None:
@@ -301,7 +301,7 @@ def test_answers_of_a_model_that_echoes_nothing_are_known_for_its_inputs_alone()
     with flawed(counts) as server:
         results = examine(server, "boundaries/spread", "boundaries/infinity", "boundaries/padded-64-KiB")
     kinds = [result.finding and result.finding.kind for result in results]
-    assert kinds[1:] == [None, Kind.CHANGED]
+    assert kinds[1:] == [None, Fault.CHANGED]
 
 
 def test_answer_without_outputs_is_found() -> None:
@@ -311,14 +311,14 @@ def test_answer_without_outputs_is_found() -> None:
     with flawed(forgets) as server:
         (result,) = examine(server, "boundaries/padded-64-KiB")
     assert result.finding is not None
-    assert (result.finding.kind, result.finding.detail) == (Kind.CHANGED, "200: no well formed outputs")
+    assert (result.finding.kind, result.finding.detail) == (Fault.CHANGED, "200: no well formed outputs")
 
 
 def test_second_answer_that_does_not_come_is_found() -> None:
     with flawed(_right) as server:
         (result,) = examine(server, "boundaries/pipelined")
     assert result.finding is not None
-    assert result.finding.kind is Kind.CLOSED
+    assert result.finding.kind is Fault.CLOSED
     assert result.finding.detail.startswith("200, then the connection was closed ")
 
 
@@ -338,7 +338,7 @@ def test_connection_that_goes_on_after_two_lengths_is_found() -> None:
         with flawed(flaw) as server:
             (result,) = examine(server, "http/length-and-chunks")
         kinds.append(result.finding and result.finding.kind)
-    assert kinds == [Kind.ACCEPTED, None]
+    assert kinds == [Fault.ACCEPTED, None]
 
 
 def test_request_behind_a_refused_one_that_is_answered_is_found() -> None:
@@ -350,7 +350,7 @@ def test_request_behind_a_refused_one_that_is_answered_is_found() -> None:
         (result,) = examine(server, "http/length-and-chunks")
     assert result.finding is not None
     assert (result.finding.kind, result.finding.detail) == (
-        Kind.ACCEPTED,
+        Fault.ACCEPTED,
         "400, and then the bytes after the request are answered",
     )
 
@@ -369,7 +369,7 @@ def test_wrong_answer_to_the_second_of_two_requests_is_found() -> None:
     with flawed(differs) as server:
         (result,) = examine(server, "boundaries/pipelined")
     assert result.finding is not None
-    assert (result.finding.kind, result.finding.detail) == (Kind.SERVER_ERROR, "500: one at a time")
+    assert (result.finding.kind, result.finding.detail) == (Fault.SERVER_ERROR, "500: one at a time")
 
 
 @pytest.mark.parametrize("function", [np.square, np.abs, np.trunc, lambda x: np.maximum(x, 0)])
@@ -395,7 +395,11 @@ def test_model_that_takes_binary_tensors_only() -> None:
     with flawed(_right) as server:
         half = examiner(server.address, inputs(("x", "FP16", (-1,))))
         results = list(half.examine(named("values/null", "sizes/negative", "elements/none")))
-    assert [result.state for result in results] == [State.NOT_APPLICABLE, State.PASSED, State.NOT_APPLICABLE]
+    assert [result.state for result in results] == [
+        ProbeState.NOT_APPLICABLE,
+        ProbeState.PASSED,
+        ProbeState.NOT_APPLICABLE,
+    ]
     assert results[0].note == "the model cannot be given JSON data"
     assert results[2].note == "the model has no input of BYTES"
 
@@ -411,7 +415,7 @@ def test_server_that_takes_json_only() -> None:
         plain = examiner(server.address, inputs(("x", "FP32", (-1,))))
         results = list(plain.examine(named("sizes/negative", "values/null", "json/cut")))
     assert not plain.target.has_binary
-    assert [result.state for result in results] == [State.NOT_APPLICABLE, State.PASSED, State.PASSED]
+    assert [result.state for result in results] == [ProbeState.NOT_APPLICABLE, ProbeState.PASSED, ProbeState.PASSED]
 
 
 def test_model_whose_answers_differ_is_asked_only_whether_it_answers() -> None:
@@ -426,7 +430,7 @@ def test_model_whose_answers_differ_is_asked_only_whether_it_answers() -> None:
         varying = examiner(server.address, inputs(("x", "UINT8", (-1,))))
         results: list[Result] = list(varying.examine(named("boundaries/padded", "json/cut")))
     assert varying.baseline.outputs is None
-    assert [result.state for result in results] == [State.PASSED, State.PASSED]
+    assert [result.state for result in results] == [ProbeState.PASSED, ProbeState.PASSED]
 
 
 def test_server_without_health_cannot_be_examined() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamcodec.blackbox.examination import Result, State
+from streamcodec.blackbox.examination import ProbeState, Result
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.service import ANY_SIZE, Model, ModelRegistry, TensorMetadata, demo_models
 from tests.blackbox.peers import MIXED, examiner, inputs, mutations
@@ -50,14 +50,14 @@ def results(address: tuple[str, int]) -> dict[str, Result]:
 def test_probe_finds_nothing(results: dict[str, Result], name: str) -> None:
     result = results[name]
     assert result.finding is None, result.finding
-    assert result.state is (State.NOT_APPLICABLE if name in NOT_FOR_ANY_MODEL else State.PASSED), result.note
+    assert result.state is (ProbeState.NOT_APPLICABLE if name in NOT_FOR_ANY_MODEL else ProbeState.PASSED), result.note
 
 
 @pytest.mark.slow
 def test_mutations_find_nothing(results: dict[str, Result]) -> None:
     mutated = [result for name, result in results.items() if name.startswith("mutations/")]
     assert len(mutated) == 50
-    assert {result.state for result in mutated} == {State.PASSED}
+    assert {result.state for result in mutated} == {ProbeState.PASSED}
     assert {result.note.partition(":")[0] for result in mutated} >= {"200", "400"}
 
 
@@ -76,4 +76,4 @@ def test_models_with_metadata_show_nothing_either(
     probes = [probe for probe in PROBES if probe.group in ABOUT_MODELS] + mutations(declared.target, 2, 30)
     results = list(declared.examine(probes))
     assert [(result.probe.name, result.finding) for result in results if result.finding] == []
-    assert sum(result.state is State.PASSED for result in results) > 90
+    assert sum(result.state is ProbeState.PASSED for result in results) > 90

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streamcodec.blackbox.messages import Ending, Request
-from streamcodec.blackbox.wire import Observation, Outcome, OutOfRequestsError, Pacer, Wire
+from streamcodec.blackbox.messages import AfterSending, RawRequest
+from streamcodec.blackbox.wire import OutOfRequestsError, Pacer, Wire, WireOutcome, WireResult
 from streamcodec.server import open_unix_listener
 from tests.client.scripted import Step, hung_up, response, scripted
 from tests.server.models import models
@@ -26,16 +26,16 @@ def _pacer() -> Pacer:
     return Pacer(max_requests=100, max_rate=1e6)
 
 
-def _ask(*steps: Step, request: Request | None = None, timeout: float = TIMEOUT) -> Observation:
+def _ask(*steps: Step, request: RawRequest | None = None, timeout: float = TIMEOUT) -> WireResult:
     with scripted(steps) as server:
         port = int(server.url.rpartition(":")[2])
         wire = Wire(address=("127.0.0.1", port), pacer=_pacer())
-        return wire.exchange(request or Request(pieces=(QUESTION,)), timeout)
+        return wire.exchange(request or RawRequest(pieces=(QUESTION,)), timeout)
 
 
 def test_answer() -> None:
     seen = _ask(response(b"hello", "X: 1", "x: 2", status="404 x"))
-    assert (seen.outcome, seen.detail) == (Outcome.ANSWERED, "")
+    assert (seen.outcome, seen.detail) == (WireOutcome.ANSWERED, "")
     (answer,) = seen.answers
     assert (answer.status, answer.body, answer.values(b"x")) == (404, b"hello", [b"1", b"2"])
 
@@ -43,9 +43,9 @@ def test_answer() -> None:
 def test_answer_over_a_unix_socket(tmp_path: Path) -> None:
     with server_here(models(), listener=open_unix_listener(tmp_path / "s")):
         wire = Wire(address=str(tmp_path / "s"), pacer=_pacer())
-        assert wire.exchange(Request(pieces=(GET_LIVE,)), TIMEOUT).answers[0].status == 200
-    seen = wire.exchange(Request(pieces=(GET_LIVE,)), TIMEOUT)
-    assert (seen.outcome, seen.detail) == (Outcome.UNREACHABLE, "No such file or directory")
+        assert wire.exchange(RawRequest(pieces=(GET_LIVE,)), TIMEOUT).answers[0].status == 200
+    seen = wire.exchange(RawRequest(pieces=(GET_LIVE,)), TIMEOUT)
+    assert (seen.outcome, seen.detail) == (WireOutcome.UNREACHABLE, "No such file or directory")
 
 
 def test_interim_answers_are_no_answers() -> None:
@@ -60,19 +60,19 @@ def test_answers_in_chunks_and_without_length() -> None:
 
 
 def test_two_answers_that_come_together() -> None:
-    request = Request(pieces=(QUESTION,), answers=2)
+    request = RawRequest(pieces=(QUESTION,), answers=2)
     assert [each.body for each in _ask(response(b"1") + response(b"2"), request=request).answers] == [b"1", b"2"]
 
 
 def test_one_answer_of_two() -> None:
-    seen = _ask(response(b"1"), request=Request(pieces=(QUESTION,), answers=2))
-    assert (seen.outcome, len(seen.answers)) == (Outcome.CLOSED, 1)
+    seen = _ask(response(b"1"), request=RawRequest(pieces=(QUESTION,), answers=2))
+    assert (seen.outcome, len(seen.answers)) == (WireOutcome.CLOSED, 1)
 
 
 def test_no_answer() -> None:
     seen = _ask(b"", hung_up, timeout=0.1)
-    assert (seen.outcome, seen.detail, seen.answers) == (Outcome.SILENT, "no answer within 0.1 s", ())
-    assert _ask(b"").outcome is Outcome.CLOSED
+    assert (seen.outcome, seen.detail, seen.answers) == (WireOutcome.SILENT, "no answer within 0.1 s", ())
+    assert _ask(b"").outcome is WireOutcome.CLOSED
 
 
 def test_answer_in_drops_has_no_more_time_than_another() -> None:
@@ -83,7 +83,7 @@ def test_answer_in_drops_has_no_more_time_than_another() -> None:
                 sock.sendall(b"a")
                 time.sleep(0.01)
 
-    assert _ask(drip, timeout=0.1).outcome is Outcome.SILENT
+    assert _ask(drip, timeout=0.1).outcome is WireOutcome.SILENT
 
 
 def test_slow_reader_has_no_more_time_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +97,8 @@ def test_slow_reader_has_no_more_time_than_another(monkeypatch: pytest.MonkeyPat
                 time.sleep(0.01)
         sock.sendall(response(b"all"))
 
-    seen = _ask(read, request=Request(pieces=pieces, ending=Ending.CUTS), timeout=0.2)
-    assert (seen.outcome, seen.detail) == (Outcome.SILENT, "no answer within 0.2 s")
+    seen = _ask(read, request=RawRequest(pieces=pieces, ending=AfterSending.CUTS), timeout=0.2)
+    assert (seen.outcome, seen.detail) == (WireOutcome.SILENT, "no answer within 0.2 s")
 
 
 def test_answer_of_a_server_that_reads_no_more_is_read() -> None:
@@ -109,30 +109,30 @@ def test_answer_of_a_server_that_reads_no_more_is_read() -> None:
     is_over = threading.Event()
     with scripted([refuse]) as server:
         wire = Wire(address=("127.0.0.1", int(server.url.rpartition(":")[2])), pacer=_pacer())
-        seen = wire.exchange(Request(pieces=(QUESTION + bytes(16 << 20),)), 0.5)
+        seen = wire.exchange(RawRequest(pieces=(QUESTION + bytes(16 << 20),)), 0.5)
         is_over.set()
     assert [answer.status for answer in seen.answers] == [413]
 
 
 def test_answer_without_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamcodec.blackbox.wire._MAX_ANSWER_BYTES", 100)
-    assert _ask(response(bytes(100))).outcome is Outcome.ANSWERED
+    assert _ask(response(bytes(100))).outcome is WireOutcome.ANSWERED
     seen = _ask(response(bytes(101)))
-    assert (seen.outcome, seen.detail) == (Outcome.GARBLED, "the answer is longer than 100 bytes")
+    assert (seen.outcome, seen.detail) == (WireOutcome.GARBLED, "the answer is longer than 100 bytes")
 
 
 @pytest.mark.parametrize("text", [b"220 mail.example ESMTP\r\n\r\n", response(b"abc")[:-1], b"HTTP/1.1 200 OK\r\nx"])
 def test_what_is_no_answer(text: bytes) -> None:
     seen = _ask(text)
-    assert seen.outcome is Outcome.GARBLED
+    assert seen.outcome is WireOutcome.GARBLED
     assert seen.detail
 
 
 def test_a_server_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
-    seen = Wire(address=address, pacer=_pacer()).exchange(Request(pieces=(QUESTION,)), TIMEOUT)
-    assert (seen.outcome, seen.detail) == (Outcome.UNREACHABLE, "Connection refused")
+    seen = Wire(address=address, pacer=_pacer()).exchange(RawRequest(pieces=(QUESTION,)), TIMEOUT)
+    assert (seen.outcome, seen.detail) == (WireOutcome.UNREACHABLE, "Connection refused")
 
 
 def test_pieces_arrive_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_pieces_arrive_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         sock.sendall(response(b""))
 
     pieces = (QUESTION[:10], QUESTION[10:])
-    assert _ask(read, request=Request(pieces=pieces)).outcome is Outcome.ANSWERED
+    assert _ask(read, request=RawRequest(pieces=pieces)).outcome is WireOutcome.ANSWERED
     assert reads == list(pieces)
 
 
@@ -159,13 +159,13 @@ def test_an_early_answer_ends_the_sending() -> None:
         while data := sock.recv(1000):
             counts.append(len(data))
 
-    seen = _ask(read, request=Request(pieces=(QUESTION, *[b"x"] * 2000)))
+    seen = _ask(read, request=RawRequest(pieces=(QUESTION, *[b"x"] * 2000)))
     assert [answer.status for answer in seen.answers] == [400]
     assert sum(counts) < len(QUESTION) + 2000
 
 
-@pytest.mark.parametrize(("ending", "outcome"), [(Ending.CUTS, b""), (Ending.RESETS, "reset")])
-def test_a_request_that_breaks_off(ending: Ending, outcome: bytes | str) -> None:
+@pytest.mark.parametrize(("ending", "outcome"), [(AfterSending.CUTS, b""), (AfterSending.RESETS, "reset")])
+def test_a_request_that_breaks_off(ending: AfterSending, outcome: bytes | str) -> None:
     ends: list[bytes | str] = []
 
     def read(sock: socket.socket) -> None:
@@ -176,7 +176,7 @@ def test_a_request_that_breaks_off(ending: Ending, outcome: bytes | str) -> None
         except ConnectionResetError:
             ends.append("reset")
 
-    assert _ask(read, request=Request(pieces=(b"POST",), ending=ending)).outcome is Outcome.CLOSED
+    assert _ask(read, request=RawRequest(pieces=(b"POST",), ending=ending)).outcome is WireOutcome.CLOSED
     assert ends == [outcome]
 
 

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Final
 
 from streamcodec import DATATYPES
-from streamcodec.blackbox.examination import Examiner, Result, State
+from streamcodec.blackbox.examination import Examiner, ProbeState, Result
 from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.learning import find_baseline
 from streamcodec.blackbox.mutations import mutation, names
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import Target
-from streamcodec.blackbox.verdicts import Expectation, Kind
+from streamcodec.blackbox.verdicts import Expectation, Fault
 from streamcodec.blackbox.wire import Pacer, Wire
 from streamcodec.client.connections.address import Address
 from tests.interop.servers.processes import running
@@ -47,11 +47,11 @@ _SERVERS: Final = {
 }
 _RULES: Final = {Expectation.REFUSE, Expectation.REFUSE_OR_CLOSE, Expectation.ANSWER_ONCE}
 _OF_MODELS: Final = {"members/input-missing", "members/input-unknown"}
-_DOWN: Final = {Kind.CRASHED, Kind.BROKEN, Kind.BLOCKED}
+_DOWN: Final = {Fault.CRASHED, Fault.BROKEN, Fault.BLOCKED}
 _COLUMNS: Final = {
-    "accepted": {Kind.ACCEPTED, Kind.CHANGED},
-    "5xx": {Kind.SERVER_ERROR},
-    "no answer": {Kind.CLOSED, Kind.HUNG, Kind.GARBLED, Kind.UNEXPLAINED, Kind.REFUSED},
+    "accepted": {Fault.ACCEPTED, Fault.CHANGED},
+    "5xx": {Fault.SERVER_ERROR},
+    "no answer": {Fault.CLOSED, Fault.HUNG, Fault.GARBLED, Fault.UNEXPLAINED, Fault.REFUSED},
     "down or broken": _DOWN,
 }
 
@@ -110,7 +110,7 @@ def _is_wrong(probe: Probe) -> bool:
 
 
 def _row(server: str, way: str, results: list[Result]) -> str:
-    wrong = [result for result in results if _is_wrong(result.probe) and result.state is not State.NOT_APPLICABLE]
+    wrong = [result for result in results if _is_wrong(result.probe) and result.state is not ProbeState.NOT_APPLICABLE]
     kinds = Counter(result.finding.kind for result in wrong if result.finding is not None)
     counts = [sum(kinds[kind] for kind in column) for column in _COLUMNS.values()]
     refused = [result.seconds for result in wrong if result.finding is None]

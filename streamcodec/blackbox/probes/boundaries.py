@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamcodec.blackbox.inputs import prefixed
-from streamcodec.blackbox.messages import Message, Request
+from streamcodec.blackbox.messages import Assembly, RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.http import chunked
 from streamcodec.blackbox.probes.sources import BINARY, JSON, MESSAGING, SEMANTICS, V2
@@ -47,7 +47,7 @@ def _right(*fields: str) -> Make:
 def _text(change: Callable[[bytes], bytes]) -> Make:
     """Write the JSON in another way."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         message = target.any_form()
         return target.send(message, text=change(message.text), checks=True)
 
@@ -58,7 +58,7 @@ def _having(**members: object) -> Make:
     return lambda target: target.send(target.any_form().having(**members), checks=True)
 
 
-def _with_parameter(target: Target) -> Request:
+def _with_parameter(target: Target) -> RawRequest:
     """Add an unknown parameter to an input."""
     message = target.any_form()
     parameters = message.entry.get("parameters", {}) | {"no-such-parameter": 1}
@@ -68,9 +68,9 @@ def _with_parameter(target: Target) -> Request:
 def _head(change: Callable[[bytes], bytes]) -> Make:
     """Write the head in another way."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         request = target.send(target.any_form(), checks=True)
-        return Request(pieces=(change(request.head) + request.body,), tensors=request.tensors)
+        return RawRequest(pieces=(change(request.head) + request.body,), tensors=request.tensors)
 
     return make
 
@@ -86,71 +86,73 @@ def _letter_case(change: Callable[[bytes], bytes]) -> Make:
     return _head(changed)
 
 
-def _cut_in_head(target: Target) -> Request:
+def _cut_in_head(target: Target) -> RawRequest:
     """Send the head in four pieces; the body comes with the last one."""
     request = target.send(target.any_form(), checks=True)
     size = len(request.head) // 4
     places = (0, size, 2 * size, 3 * size, len(request.data))
     pieces = (request.data[start:end] for start, end in pairwise(places))
-    return Request(pieces=tuple(pieces), tensors=request.tensors)
+    return RawRequest(pieces=tuple(pieces), tensors=request.tensors)
 
 
 def _cut(size: int, start: int = 0) -> Make:
     """Send a good request in pieces of a size, from a place on, counted from the end of the head."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         request = target.send(target.any_form(), checks=True)
         return _in_pieces(request, len(request.head) + start, size)
 
     return make
 
 
-def _in_pieces(request: Request, first: int, size: int) -> Request:
+def _in_pieces(request: RawRequest, first: int, size: int) -> RawRequest:
     """Cut a request from a place on; after many pieces, the rest is sent at once."""
     data = request.data
     places = [*range(first, len(data), size)][:_MAX_PIECES]
     pieces = (data[start:end] for start, end in pairwise((0, *places, len(data))))
-    return Request(pieces=tuple(pieces), tensors=request.tensors)
+    return RawRequest(pieces=tuple(pieces), tensors=request.tensors)
 
 
 def _chunked(size: int, *, extension: bytes = b"", trailer: bytes = b"") -> Make:
     """Send a good message in chunks of a size."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         return _in_chunks(target, target.send(target.any_form(), checks=True), size, extension, trailer)
 
     return make
 
 
-def _in_chunks(target: Target, request: Request, size: int, extension: bytes = b"", trailer: bytes = b"") -> Request:
+def _in_chunks(
+    target: Target, request: RawRequest, size: int, extension: bytes = b"", trailer: bytes = b""
+) -> RawRequest:
     parts = (request.body[place : place + size] for place in range(0, len(request.body), size))
     body = chunked(parts, extension=extension, trailer=trailer)
     return target.reframe(request, "Transfer-Encoding: chunked", body=body)
 
 
-def _pipelined(target: Target) -> Request:
+def _pipelined(target: Target) -> RawRequest:
     request = target.send(target.any_form(), checks=True)
-    return Request(pieces=(request.data * 2,), answers=2, tensors=request.tensors)
+    return RawRequest(pieces=(request.data * 2,), answers=2, tensors=request.tensors)
 
 
-def _nested(target: Target) -> Request:
+def _nested(target: Target) -> RawRequest:
     """Nest data as the shape says."""
     message = target.json(target.find(lambda each: len(each.shape) > 1, "of more than one dimension"))
     data: Any = np.array(message.entry["data"], object).reshape(message.entry["shape"]).tolist()
     return target.send(message.with_input(data=data), checks=True)
 
 
-def _empty(target: Target) -> Message:
+def _empty(target: Target) -> Assembly:
     probed = target.open()
     return target.binary(probed, shape=probed.sample_shape(0))
 
 
-def _empty_json(target: Target) -> Request:
+def _empty_json(target: Target) -> RawRequest:
     probed = target.open()
     return target.send(target.json(probed, shape=probed.sample_shape(0)), checks=True)
 
 
-def _scalar(target: Target) -> Request:
+def _scalar(target: Target) -> RawRequest:
     probed = target.find(lambda each: not each.shape, "without dimensions")
     return target.send(target.binary(probed), checks=True)
 
@@ -158,7 +160,7 @@ def _scalar(target: Target) -> Request:
 def _elements(make: Callable[[int], list[bytes]]) -> Make:
     """Send BYTES elements, made by a function of their number."""
 
-    def make_request(target: Target) -> Request:
+    def make_request(target: Target) -> RawRequest:
         probed = target.of("BYTES")
         elements = make(math.prod(probed.sample_shape()))
         return target.send(target.binary(probed).replaced(b"".join(map(prefixed, elements))), checks=True)
@@ -166,25 +168,25 @@ def _elements(make: Callable[[int], list[bytes]]) -> Make:
     return make_request
 
 
-def _many_elements(target: Target, count: int) -> Request:
+def _many_elements(target: Target, count: int) -> RawRequest:
     """Make a request of many short elements, so that each cut is within a length prefix."""
     probed = target.open("BYTES")
     return target.send(target.binary(probed, shape=probed.shape_of(count)), checks=True)
 
 
-def _elements_cut(target: Target) -> Request:
+def _elements_cut(target: Target) -> RawRequest:
     request = _many_elements(target, _ELEMENTS)
     return _in_pieces(request, len(request.head), _PIECE_BYTES)
 
 
-def _elements_in_chunks(target: Target) -> Request:
+def _elements_in_chunks(target: Target) -> RawRequest:
     return _in_chunks(target, _many_elements(target, 100), 7)
 
 
 def _bits(patterns: dict[str, int]) -> Make:
     """Send a float of given bits."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         probed = target.of(*patterns)
         datatype = probed.datatype
         message = target.binary(probed)
@@ -194,7 +196,7 @@ def _bits(patterns: dict[str, int]) -> Make:
     return make
 
 
-def _extremes(target: Target) -> Request:
+def _extremes(target: Target) -> RawRequest:
     """Send the largest 64-bit integers as JSON; a reader that makes floats of them loses their last digits."""
     probed = target.of("INT64", "UINT64")
     dtype = probed.datatype.dtype
@@ -203,7 +205,7 @@ def _extremes(target: Target) -> Request:
     return target.send(message, checks=True)
 
 
-def _absolute(target: Target) -> Request:
+def _absolute(target: Target) -> RawRequest:
     """Write the whole URL into the first line."""
     return _head(lambda head: head.replace(b" /", f" http://{target.authority}/".encode(), 1))(target)
 

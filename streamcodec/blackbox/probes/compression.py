@@ -10,7 +10,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 
-from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import BINARY, GZIP, SEMANTICS, ZLIB
 from streamcodec.blackbox.target import Target
@@ -35,7 +35,7 @@ def _gzip(data: bytes) -> bytes:
 def _encoded(encode: Callable[[bytes], bytes], coding: str = "gzip", *, checks: bool = False) -> Make:
     """Send a good message, encoded."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         plain = target.send(target.any_form(), checks=checks)
         lines = ("Content-Length: {n}", f"Content-Encoding: {coding}")
         return target.reframe(plain, *lines, body=encode(plain.body))

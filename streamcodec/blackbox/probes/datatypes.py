@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamcodec.blackbox.messages import ABSENT, Request
+from streamcodec.blackbox.messages import ABSENT, RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import BINARY, V2
 from streamcodec.blackbox.target import Target
@@ -19,12 +19,12 @@ def _named(name: object) -> Make:
     return lambda target: target.send(target.any_form().with_input(datatype=name))
 
 
-def _in_small_letters(target: Target) -> Request:
+def _in_small_letters(target: Target) -> RawRequest:
     message = target.any_form()
     return target.send(message.with_input(datatype=message.probed.datatype.name.lower()))
 
 
-def _of_another_size(target: Target) -> Request:
+def _of_another_size(target: Target) -> RawRequest:
     """Name a datatype with items of another size; the bytes are the right ones."""
     message = target.binary(target.fixed())
     itemsize = message.probed.datatype.itemsize
@@ -35,7 +35,7 @@ def _of_another_size(target: Target) -> Request:
 def _bool(value: int) -> Make:
     """Spoil the first byte of a BOOL tensor."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         message = target.binary(target.of("BOOL"))
         return target.send(message.carrying(bytes([value]) + message.tensor[1:]))
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from streamcodec.blackbox.inputs import prefixed
-from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import BINARY
 from streamcodec.blackbox.target import Target
@@ -23,7 +23,7 @@ _SIGNED = 1 << 31
 def _made_of(make_tensor: Callable[[int], bytes]) -> Make:
     """Send a BYTES tensor with bytes made by a function of its number of elements; its declared size is right."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         probed = target.of("BYTES")
         return target.send(target.binary(probed).replaced(make_tensor(math.prod(probed.sample_shape()))))
 

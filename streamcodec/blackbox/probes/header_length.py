@@ -7,7 +7,7 @@ underscores.
 
 from __future__ import annotations
 
-from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import BINARY, SEMANTICS
 from streamcodec.blackbox.target import Target
@@ -26,19 +26,19 @@ def _saying(form: str) -> Make:
 
 
 def _off_by(difference: int) -> Make:
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         message = target.binary()
         return target.send(message, length=str(len(message.text) + difference))
 
     return make
 
 
-def _past_body(target: Target) -> Request:
+def _past_body(target: Target) -> RawRequest:
     message = target.binary()
     return target.send(message, length=str(len(message.text + message.payload) + 1))
 
 
-def _with_underscore(target: Target) -> Request:
+def _with_underscore(target: Target) -> RawRequest:
     message = target.binary()
     return target.send(message, length="_".join(str(len(message.text))))
 
@@ -47,7 +47,7 @@ def _wrapped(bits: int) -> Make:
     return _off_by(1 << bits)
 
 
-def _garbage_inside(target: Target) -> Request:
+def _garbage_inside(target: Target) -> RawRequest:
     message = target.binary()
     return target.send(message, text=message.text + b"garbage")
 

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import replace
 
 from streamcodec.blackbox.inputs import prefixed
-from streamcodec.blackbox.messages import Ending, Request
+from streamcodec.blackbox.messages import AfterSending, RawRequest
 from streamcodec.blackbox.probe import Probe
 from streamcodec.blackbox.probes.sources import CAUTION, V2
 from streamcodec.blackbox.target import Target
@@ -33,40 +33,40 @@ _TIB = 1 << 40
 _ELEMENTS = 1 << 20
 
 
-def _long_head(target: Target) -> Request:
+def _long_head(target: Target) -> RawRequest:
     """Begin a field that does not end."""
     piece = b"a" * (1 << 20)
     head = target.head().removesuffix(b"\r\n") + b"x: "
-    return Request(pieces=(head, *[piece] * (_HEAD_BYTES // len(piece))), ending=Ending.CUTS)
+    return RawRequest(pieces=(head, *[piece] * (_HEAD_BYTES // len(piece))), ending=AfterSending.CUTS)
 
 
-def _many_fields(target: Target) -> Request:
+def _many_fields(target: Target) -> RawRequest:
     return target.send(target.any_form(), *(f"x{number}: 1" for number in range(20_000)))
 
 
-def _promised_header(target: Target) -> Request:
+def _promised_header(target: Target) -> RawRequest:
     """Announce a JSON header of 2 GiB, and end after a few bytes of it."""
     data = target.head(f"Content-Length: {_TIB}", f"{HEADER_LENGTH_FIELD}: {1 << 31}") + b'{"inputs":'
-    return Request(pieces=(data,), ending=Ending.CUTS)
+    return RawRequest(pieces=(data,), ending=AfterSending.CUTS)
 
 
-def _promised_tensor(target: Target) -> Request:
+def _promised_tensor(target: Target) -> RawRequest:
     """Announce a tensor of 1 TiB, in a body to match, and end with the JSON."""
     message = target.binary(target.open())
     itemsize = message.probed.datatype.itemsize
     text = message.with_input(shape=[_TIB // itemsize]).sized(_TIB).text
     lines = (f"Content-Length: {len(text) + _TIB}", f"{HEADER_LENGTH_FIELD}: {len(text)}")
-    return Request(pieces=(target.head(*lines) + text,), ending=Ending.CUTS)
+    return RawRequest(pieces=(target.head(*lines) + text,), ending=AfterSending.CUTS)
 
 
-def _promised_chunk(target: Target) -> Request:
+def _promised_chunk(target: Target) -> RawRequest:
     """Announce a chunk of 2^60 bytes, and end."""
     request = target.send(target.any_form())
     data = target.reframe(request, "Transfer-Encoding: chunked", body=b"fffffffffffffff\r\n{").data
-    return Request(pieces=(data,), ending=Ending.CUTS)
+    return RawRequest(pieces=(data,), ending=AfterSending.CUTS)
 
 
-def _bomb(target: Target) -> Request:
+def _bomb(target: Target) -> RawRequest:
     """Send a good message and 128 MiB of zeros after it, compressed to 128 KiB."""
     request = target.send(target.any_form())
     bomb = _gzip_with_zeros(request.body)
@@ -90,33 +90,33 @@ def _deep(opening: bytes, closing: bytes) -> bytes:
     return opening * _DEPTH + closing * _DEPTH
 
 
-def _deep_data(target: Target) -> Request:
+def _deep_data(target: Target) -> RawRequest:
     """Nest data deeper than any shape is."""
     message = target.json()
     text = message.with_input(data="here").text.replace(b'"here"', _deep(b"[", b"]"))
     return target.send(message, text=text)
 
 
-def _deep_objects(target: Target) -> Request:
+def _deep_objects(target: Target) -> RawRequest:
     text = target.any_form().text
     nested = b'{"a":' * _DEPTH + b"1" + b"}" * _DEPTH
     return target.send(target.any_form(), text=b'{"unknown":' + nested + b"," + text[1:])
 
 
-def _long_number(target: Target) -> Request:
+def _long_number(target: Target) -> RawRequest:
     message = target.any_form()
     text = message.with_input(shape="here").text.replace(b'"here"', b"[" + b"9" * _DIGITS + b"]")
     return target.send(message, text=text)
 
 
-def _many_inputs(target: Target) -> Request:
+def _many_inputs(target: Target) -> RawRequest:
     message = target.any_form()
     entry = {"name": "x", "datatype": "FP32", "shape": [0], "parameters": {"binary_data_size": 0}}
     inputs = [{**entry, "name": f"x{number}"} for number in range(_INPUTS)]
     return target.send(message.having(inputs=[*message.document["inputs"], *inputs]))
 
 
-def _many_elements(target: Target) -> Request:
+def _many_elements(target: Target) -> RawRequest:
     """Send a million elements of no bytes, and a last one that overruns."""
     probed = target.open("BYTES")
     shape = probed.shape_of(_ELEMENTS)
@@ -124,7 +124,7 @@ def _many_elements(target: Target) -> Request:
     return target.send(target.binary(probed).with_input(shape=shape).replaced(tensor))
 
 
-def _huge_claim(target: Target) -> Request:
+def _huge_claim(target: Target) -> RawRequest:
     """Claim 2^40 elements, as JSON data with one value."""
     message = target.json(target.open())
     data = message.entry["data"][:1]

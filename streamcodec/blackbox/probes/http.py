@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import CAUTION, MESSAGING, SEMANTICS
 from streamcodec.blackbox.target import Target
@@ -49,7 +49,7 @@ def _framed(*fields: str) -> Make:
 def _framed_chunks(*fields: str, version: str = "1.1") -> Make:
     """Send chunks under a head that says so, more or less."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         request = target.send(target.any_form())
         return target.reframe(request, *fields, body=in_two(request.body), version=version)
 
@@ -59,9 +59,9 @@ def _framed_chunks(*fields: str, version: str = "1.1") -> Make:
 def _smuggling(*fields: str, version: str = "1.1") -> Make:
     """Send chunks and one more request after them, at once. Two answers show that both were read."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         first = _framed_chunks(*fields, version=version)(target)
-        return Request(pieces=(first.data + target.get("/v2/health/live").data,), answers=2)
+        return RawRequest(pieces=(first.data + target.get("/v2/health/live").data,), answers=2)
 
     return make
 
@@ -69,10 +69,10 @@ def _smuggling(*fields: str, version: str = "1.1") -> Make:
 def _replaced(old: str, new: str) -> Make:
     """Change the head of a good request, byte for byte; `{host}` is its host."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         request = target.send(target.any_form())
         before, after = (text.format(host=target.authority).encode("latin-1") for text in (old, new))
-        return Request(pieces=(request.head.replace(before, after) + request.body,))
+        return RawRequest(pieces=(request.head.replace(before, after) + request.body,))
 
     return make
 
@@ -83,7 +83,7 @@ def _adding(line: str) -> Make:
 
 
 def _bytes(data: bytes) -> Make:
-    return lambda _: Request(pieces=(data,))
+    return lambda _: RawRequest(pieces=(data,))
 
 
 PROBES = (

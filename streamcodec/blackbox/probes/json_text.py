@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import JSON, UTF8, V2
 from streamcodec.blackbox.target import Target
@@ -26,7 +26,7 @@ _DEEP = 1000
 def _text(change: Callable[[bytes], bytes]) -> Make:
     """Change the text of a good message; the declared length follows."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         message = target.any_form()
         return target.send(message, text=change(message.text))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streamcodec.blackbox.messages import ABSENT, Message, Request
+from streamcodec.blackbox.messages import ABSENT, Assembly, RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import BINARY, V2
 from streamcodec.blackbox.target import NotApplicableError, Target
@@ -27,14 +27,14 @@ def _input_having(**members: object) -> Make:
     return lambda target: target.send(target.any_form().with_input(**members))
 
 
-def _spoiling(change: Callable[[Message], Message]) -> Make:
+def _spoiling(change: Callable[[Assembly], Assembly]) -> Make:
     return lambda target: target.send(change(target.any_form()))
 
 
-def _doubled(message: Message) -> Message:
+def _doubled(message: Assembly) -> Assembly:
     """Send the last input twice, bytes included."""
     inputs = message.document["inputs"]
-    return Message(
+    return Assembly(
         document=message.document | {"inputs": [*inputs, inputs[-1]]},
         tensors=(*message.tensors, message.tensor),
         is_binary=message.is_binary,
@@ -42,7 +42,7 @@ def _doubled(message: Message) -> Message:
     )
 
 
-def _one_missing(target: Target) -> Request:
+def _one_missing(target: Target) -> RawRequest:
     """Leave out the last of several inputs, bytes included."""
     message = target.any_form()
     inputs = message.document["inputs"]
@@ -54,7 +54,7 @@ def _one_missing(target: Target) -> Request:
     return target.send(message.having(inputs=inputs[:-1]), payload=payload)
 
 
-def _unknown(target: Target) -> Request:
+def _unknown(target: Target) -> RawRequest:
     if not target.is_declared:
         raise NotApplicableError("the model does not declare its inputs")
     return target.send(target.any_form().with_input(name="no-such-input"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import SEMANTICS, V2
 from streamcodec.blackbox.target import Target
@@ -16,7 +16,7 @@ _METHODS = f"{SEMANTICS}, section 15.5.6: a method that a resource does not have
 def _posted_to(path: str) -> Make:
     """Send a right body to another path; `{model}` is the model."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         request = target.send(target.any_form())
         return target.reframe(request, "Content-Length: {n}", path=path.format(model=target.model))
 
@@ -25,7 +25,7 @@ def _posted_to(path: str) -> Make:
 
 def _by(method: str) -> Make:
     """Ask for inference by another method, without a body."""
-    return lambda target: Request(pieces=(target.head(method=method),))
+    return lambda target: RawRequest(pieces=(target.head(method=method),))
 
 
 PROBES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from streamcodec.blackbox.messages import ABSENT, Request
+from streamcodec.blackbox.messages import ABSENT, RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import V2
 from streamcodec.blackbox.target import Target
@@ -19,14 +19,14 @@ _COUNT = f"{V2}, tensor: data has as many elements as shape says"
 def _shaped(shape: Callable[[list[int]], object]) -> Make:
     """Say another shape in a good message; the bytes are the right ones."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         message = target.binary(target.fixed()) if target.has_binary else target.json(target.fixed())
         return target.send(message.with_input(shape=shape(message.entry["shape"])))
 
     return make
 
 
-def _overflowing(target: Target) -> Request:
+def _overflowing(target: Target) -> RawRequest:
     """Declare a number of elements whose size in bytes, modulo 2^64, is the actual size."""
     message = target.binary(target.fixed())
     shape = message.entry["shape"]

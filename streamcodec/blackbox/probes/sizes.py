@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streamcodec.blackbox.inputs import Input
-from streamcodec.blackbox.messages import Message, Request
+from streamcodec.blackbox.messages import Assembly, RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import BINARY
 from streamcodec.blackbox.target import NotApplicableError, Target
@@ -18,7 +18,7 @@ _EXACT = f"{BINARY}: only the tensors follow the JSON"
 _ONE_SOURCE = f"{BINARY}: a tensor with binary_data_size has no data"
 
 
-def _spoiling(change: Callable[[Message], Message]) -> Make:
+def _spoiling(change: Callable[[Assembly], Assembly]) -> Make:
     """Change a good message whose tensor has items of one size."""
     return lambda target: target.send(change(target.binary(target.fixed())))
 
@@ -37,13 +37,13 @@ def _open(target: Target) -> Input:
     return target.find(lambda each: each.is_open and not each.datatype.is_bytes, "of any size, with items of one size")
 
 
-def _negative_empty(target: Target) -> Request:
+def _negative_empty(target: Target) -> RawRequest:
     """Declare a negative size for a tensor without elements."""
     probed = _open(target)
     return target.send(target.binary(probed, shape=probed.sample_shape(0)).sized(-4))
 
 
-def _rewinding(target: Target) -> Request:
+def _rewinding(target: Target) -> RawRequest:
     """Declare a negative size for an empty tensor, so that the next tensor would begin within the JSON."""
     empty = _open(target)
     last = target.find(lambda each: each is not empty and not each.datatype.is_bytes, "to follow one of any size")
@@ -57,7 +57,7 @@ def _rewinding(target: Target) -> Request:
     return target.send(message.having(inputs=[*inputs[:-1], entry, inputs[-1]]), payload=payload)
 
 
-def _borrowing(target: Target) -> Request:
+def _borrowing(target: Target) -> RawRequest:
     """Move the border between two tensors; the sum stays right."""
     message = target.binary(target.fixed())
     if len(message.tensors) == 1:
@@ -68,7 +68,7 @@ def _borrowing(target: Target) -> Request:
     return target.send(message.having(inputs=[*before, lender, borrower]))
 
 
-def _doubled(target: Target) -> Request:
+def _doubled(target: Target) -> RawRequest:
     """Send a tensor in both forms at once."""
     probed = target.fixed()
     return target.send(target.binary(probed).with_input(data=target.json(probed).entry["data"]))
@@ -77,14 +77,14 @@ def _doubled(target: Target) -> Request:
 def _payload(change: Callable[[bytes], bytes]) -> Make:
     """Change the bytes after the JSON, which stays right."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         message = target.binary(target.fixed())
         return target.send(message, payload=change(message.payload))
 
     return make
 
 
-def _absent(target: Target) -> Request:
+def _absent(target: Target) -> RawRequest:
     """Leave the size out, so that the tensor has no source."""
     return target.send(target.binary(target.fixed()).with_input(parameters={}))
 

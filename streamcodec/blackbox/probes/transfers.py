@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streamcodec.blackbox.messages import Ending, Request
+from streamcodec.blackbox.messages import AfterSending, RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.http import in_two
 from streamcodec.blackbox.probes.sources import CAUTION, MESSAGING
@@ -20,7 +20,7 @@ _COMPLETE = f"{MESSAGING}, section 8: a request whose connection ends early is i
 def _chunks(frame: Callable[[bytes], bytes]) -> Make:
     """Send the body of a good message in custom chunks."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         request = target.send(target.any_form())
         return target.reframe(request, "Transfer-Encoding: chunked", body=frame(request.body))
 
@@ -32,10 +32,10 @@ def _sized(form: str) -> Make:
     return _chunks(lambda body: f"{form.format(n=len(body))}\r\n".encode() + body + b"\r\n0\r\n\r\n")
 
 
-def _cut(where: Callable[[bytes], int], ending: Ending = Ending.CUTS) -> Make:
+def _cut(where: Callable[[bytes], int], ending: AfterSending = AfterSending.CUTS) -> Make:
     """Send the first bytes of a good request."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         request = target.send(target.any_form())
         return target.cut(request, where(request.data), ending)
 
@@ -45,7 +45,7 @@ def _cut(where: Callable[[bytes], int], ending: Ending = Ending.CUTS) -> Make:
 def _cut_chunks(nbytes: int) -> Make:
     """Send a good request in chunks, without its last bytes."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         request = _chunks(in_two)(target)
         return target.cut(request, len(request.data) - nbytes)
 
@@ -117,21 +117,21 @@ PROBES = (
         Expectation.SURVIVE,
         "a connection reset within the head",
         CAUTION,
-        _cut(lambda data: _body(data) - 9, Ending.RESETS),
+        _cut(lambda data: _body(data) - 9, AfterSending.RESETS),
     ),
     Probe(
         "cuts/reset-in-body",
         Expectation.SURVIVE,
         "a connection reset in the middle of the body",
         CAUTION,
-        _cut(_middle, Ending.RESETS),
+        _cut(_middle, AfterSending.RESETS),
     ),
     Probe(
         "cuts/reset-at-end",
         Expectation.SURVIVE,
         "a connection reset after the whole request",
         CAUTION,
-        _cut(len, Ending.RESETS),
+        _cut(len, AfterSending.RESETS),
     ),
 )
 """The probes of these groups."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamcodec.blackbox.messages import Request
+from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import JSON, V2
 from streamcodec.blackbox.target import Target
@@ -28,14 +28,14 @@ _LARGEST = {"FP32": "1e39", "FP64": "1e999"}
 def _given(change: Callable[[list[Any]], object], *names: str) -> Make:
     """Give an input (of one of these datatypes) other data."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         message = target.json(target.of(*names) if names else None)
         return target.send(message.with_input(data=change(message.entry["data"])))
 
     return make
 
 
-def _bare(target: Target) -> Request:
+def _bare(target: Target) -> RawRequest:
     """Give a value without an array around it, which only a tensor without dimensions may have."""
     message = target.json(target.find(lambda each: bool(each.shape), "with dimensions"))
     return target.send(message.with_input(data=message.entry["data"][0]))
@@ -49,7 +49,7 @@ def _beginning_with(value: object, *names: str) -> Make:
 def _literally(value: str, *names: str) -> Make:
     """Let the first value be a literal that is not JSON, or that Python would write differently."""
 
-    def make(target: Target) -> Request:
+    def make(target: Target) -> RawRequest:
         mark = "the first value"
         message = target.json(target.of(*names))
         data = message.entry["data"]
@@ -59,21 +59,21 @@ def _literally(value: str, *names: str) -> Make:
     return make
 
 
-def _too_large(target: Target) -> Request:
+def _too_large(target: Target) -> RawRequest:
     """Let the first value be the smallest integer that the datatype cannot hold."""
     datatype = target.of(*_INTEGERS).datatype
     bits = datatype.itemsize * 8 - (datatype.kind == "i")
     return _literally(str(1 << bits), datatype.name)(target)
 
 
-def _too_small(target: Target) -> Request:
+def _too_small(target: Target) -> RawRequest:
     """Let the first value be the largest integer below the range of the datatype."""
     datatype = target.of(*_INTEGERS).datatype
     lowest = -(1 << datatype.itemsize * 8 - 1) if datatype.kind == "i" else 0
     return _literally(str(lowest - 1), datatype.name)(target)
 
 
-def _beyond_floats(target: Target) -> Request:
+def _beyond_floats(target: Target) -> RawRequest:
     name = target.of(*_FLOATS).datatype.name
     return _literally(_LARGEST[name], name)(target)
 
