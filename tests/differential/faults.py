@@ -20,7 +20,7 @@ from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.observation import Observation
 from streamcodec.service.request.plan import Plan, Recipe
 from streamcodec.wsgi import app as wsgi_app
-from streamcodec.wsgi import environ as wsgi_environ
+from streamcodec.wsgi import reading as wsgi_reading
 from streamcodec.wsgi.reading import Environ
 
 _HEAD_END: Final = b"\r\n\r\n"
@@ -91,7 +91,7 @@ def _take_none_for_a_text(patch: pytest.MonkeyPatch) -> None:
     def head_of(environ: Environ, limits: Limits) -> RequestHead:
         key = "\n".join(str(environ.get(variable)) for variable in variables)
         if key not in heads:
-            heads[key] = wsgi_environ.head_of(environ, limits)
+            heads[key] = wsgi_reading.head_of(environ, limits)
         return heads[key]
 
     patch.setattr(wsgi_app.App, "__init__", make_fresh)
