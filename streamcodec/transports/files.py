@@ -10,9 +10,8 @@ a non-blocking file returns it if it has no bytes now.
 the file is asked again after a short time. `timeout` limits the wait. It cannot interrupt a blocking read. So a file
 must have its own timeout, as serial lines have, or must not block (`os.set_blocking`).
 
-A read goes straight to the place of the bytes, and never beyond the message, so the next reader gets what follows. A
-buffered file is read with `readinto1`, which makes only one system read. With more reads, bytes in the buffer would be
-lost if a later read failed.
+A read goes straight to the place of the bytes, and never beyond the message, so the next reader gets what follows. No
+byte of a buffered file is lost if a system read fails; `_Reader` says how.
 """
 
 from __future__ import annotations
@@ -21,7 +20,9 @@ import io
 import math
 import select
 import time
-from typing import Final, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol
 
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, HeaderT
@@ -35,6 +36,9 @@ of a file in memory took 23 ms of CPU in reads of 64 KiB, 21 ms in reads of this
 
 _HAS_POLL: Final = hasattr(select, "poll")
 """Elsewhere only sockets can be waited for, so that files are asked again."""
+
+_BUFFERED: Final = (io.BufferedReader, io.BufferedRandom, io.BufferedRWPair)
+"""Files that `_Reader` may `peek` into. The `peek` of others, as of an HTTP response, may wait for the next message."""
 
 _IDLE_SECONDS: Final = 0.002
 """How long to wait for a file that cannot tell when it has bytes. At 8 Mbit/s, 2 kB arrive in that time, half of what
@@ -133,13 +137,14 @@ def next_event(
     event = source.next_event()
     if not (event is NEED_DATA or event is NEED_TURN):
         return event
+    reader = _Reader(file)
     patience = _Patience(file, timeout)
     while event is NEED_DATA or event is NEED_TURN:
         if event is NEED_TURN:
             source.work()
             patience.renew()
         else:
-            nbytes = _read(file, source.get_buffer()[:_BYTES_AT_ONCE])
+            nbytes = reader.read(source.get_buffer()[:_BYTES_AT_ONCE])
             if nbytes:
                 source.buffer_updated(nbytes)
                 patience.renew()
@@ -179,13 +184,37 @@ def encode_to(message: Encoded, file: Writable, *, timeout: float | None = None)
                 patience.wait(POLLOUT, is_told=False)
 
 
-def _read(file: Readable, room: memoryview) -> int | None:
-    """Read once; return how many bytes were read, None if the file has none now."""
-    readinto = getattr(file, "readinto1", None) or getattr(file, "readinto", None)
-    if readinto is not None:
-        nbytes: int | None = readinto(room)
+class _Reader:
+    """Reads a file, without the loss of a byte if the system's read fails.
+
+    `readinto1` of a buffered file copies what the buffer has. If the room is larger than the whole buffer, it then asks
+    the system for more, and forgets what it has copied if that fails. So a large room must not meet bytes in the
+    buffer: `peek` tells how many there are, and exactly these are read first. But `peek` fills an empty buffer, and
+    such bytes are copied twice. So it is not used if the buffer is known to be empty, or not smaller than the room.
+    """
+
+    def __init__(self, file: Readable) -> None:
+        self._readinto: Callable[[memoryview], int | None] = (
+            getattr(file, "readinto1", None) or getattr(file, "readinto", None) or partial(_fill, file)
+        )
+        self._buffer = file if isinstance(file, _BUFFERED) else None
+        self._safe_nbytes: float = 0
+
+    def read(self, room: memoryview) -> int | None:
+        """Read once; return how many bytes were read, None if the file has none now."""
+        if self._buffer is None:
+            return self._readinto(room)
+        buffered = len(self._buffer.peek(1)) if len(room) > self._safe_nbytes else None
+        room = room[: buffered or None]
+        nbytes = self._readinto(room)
+        # The buffer can have more only if it had enough for the whole room, and so is not smaller than that.
+        self._safe_nbytes = len(room) if nbytes == len(room) != buffered else math.inf
         return nbytes
-    data = file.read(len(room))  # type: ignore[union-attr]  # an object without `readinto` has this
+
+
+def _fill(file: Any, room: memoryview) -> int | None:  # noqa: ANN401 - a `Readable` without `readinto`
+    """Do what `readinto` does, for a file that only has `read`."""
+    data: bytes | None = file.read(len(room))
     if data is None:
         return None
     room[: len(data)] = data

@@ -16,8 +16,9 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -234,14 +235,44 @@ def test_a_socket_as_a_file(buffering: int | None) -> None:
 
 def test_a_buffer_loses_nothing_when_its_socket_has_waited_too_long() -> None:
     """Whoever insists on a full buffer would have read the first part, and forgotten it."""
+    for nbytes in (5_000, 60_000):  # fewer than most buffers have, and more
+        left, right = socket.socketpair()
+        right.settimeout(0.02)
+        source = decoder()
+        with left, right, right.makefile("rb") as file:
+            left.sendall(BODY[:nbytes])
+            with pytest.raises(TimeoutError):
+                files.decode(file, source)
+            assert source.offset == nbytes
+
+
+@pytest.mark.parametrize("buffer_bytes", [1, 50, 1000, 8192, 1 << 17, 1 << 20])
+@pytest.mark.parametrize("piece_bytes", [7, 60, 5000, 90_000])
+def test_a_buffer_loses_nothing_when_reads_fail(buffer_bytes: int, piece_bytes: int) -> None:
+    """Before and after each piece, a read fails, as in a program whose signals raise exceptions."""
+    message, make_decoder = (FORMATS["npy"][0], npy.decoder) if piece_bytes < 100 else (MESSAGE, decoder)
+    data = b"".join(message.buffers)
+    pieces = [data[start : start + piece_bytes] for start in range(0, len(data), piece_bytes)]
+    steps = [step for piece in pieces for step in (OSError("again"), piece)]
+    file, source = io.BufferedReader(ScriptedRaw([*steps, b"tail"]), buffer_bytes), make_decoder()
+    event = None
+    while not isinstance(event, EndOfMessage):
+        with suppress(OSError):
+            event = files.next_event(file, source)
+    assert event.nbytes == len(data)
+    assert file.read(4) == b"tail"
+
+
+def test_the_body_of_a_response_ends_while_its_connection_stays_open() -> None:
+    """Nothing is asked of the connection after the last byte: nobody would answer."""
+    data = b"".join(_NAMED.buffers)
     left, right = socket.socketpair()
-    right.settimeout(0.02)
-    source = decoder()
-    with left, right, right.makefile("rb") as file:
-        left.sendall(BODY[:60_000])
-        with pytest.raises(TimeoutError):
-            files.decode(file, source)
-        assert source.offset == 60_000
+    right.settimeout(10)
+    with left, right:
+        left.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data))
+        response = HTTPResponse(right)
+        response.begin()
+        np.testing.assert_array_equal(files.decode(response, safetensors.decoder())["x"], VALUES)
 
 
 # Serial lines
