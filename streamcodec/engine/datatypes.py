@@ -1,6 +1,6 @@
 """Datatypes: the 14 names of the specification, with their numpy dtypes and their forms on the wire.
 
-There is one table, and the rest of the library looks datatypes up in it. All wire forms are little-endian. The numpy
+There is one table, and the rest of the library looks datatypes up in it. Its wire forms are little-endian. The numpy
 dtypes say so explicitly (`<f4`), so a view has the same values on a big-endian host. The types of `ml_dtypes` have the
 host's byte order unless it is chosen, so it is chosen for them, too. Their `array.tolist()` and `array.item()` ignore
 it; on such a host, convert with `array.astype("f4")` before.
@@ -74,7 +74,8 @@ class Datatype:
 
         Args:
             name: in the messages of the format.
-            dtype: of its arrays. Objects and structures are not possible. Multi-byte values are little-endian.
+            dtype: of its arrays. Objects and structures are not possible. Values are read in its byte order, and
+                `binary_form` writes them little-endian.
             has_json: whether the V2 protocol has a JSON form for it.
 
         Raises:
@@ -88,14 +89,11 @@ class Datatype:
         if dtype.hasobject or not dtype.itemsize or dtype.names is not None or dtype.subdtype is not None:
             msg = f"elements of a datatype are plain values of a fixed size, unlike those of numpy's {dtype}"
             raise LocalProtocolError(msg)
-        if is_big_endian(dtype):
-            msg = f"datatypes are little-endian, unlike numpy's {dtype.str}"
-            raise LocalProtocolError(msg)
         self._set(name, dtype, dtype.itemsize, dtype.kind, has_json=has_json)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype of an array of this datatype, little-endian."""
+        """The numpy dtype of an array of this datatype, in the byte order of the message."""
         return self._dtype or _bfloat16()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

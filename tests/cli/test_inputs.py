@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamcodec import datatype_of
 from streamcodec.cli import main
 from streamcodec.formats import safetensors
 from tests.server.models import models
@@ -123,6 +124,30 @@ def test_arrays_of_standard_input_one_after_the_other(
     assert _lines(capsys) == {"first: UINT8 [2] = 1, 2", "second: BYTES [2] = b'x', b'yz'"}
 
 
+@pytest.mark.parametrize("dtype", [">f4", "<f4", ">i8", ">u2"])
+def test_arrays_of_either_byte_order(
+    dtype: str, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = np.array([1, 300], dtype)
+    np.save("x.npy", array)
+    np.savez("x.npz", x=array)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path("x.npy").read_bytes())))
+    for source in ("x.npy", "x.npz", "-"):
+        assert _infer(url, "--input", f"x={source}") == 0
+        values = "1.0, 300.0" if array.dtype.kind == "f" else "1, 300"
+        assert _lines(capsys) == {f"x: {datatype_of(array.dtype).name} [2] = {values}"}
+
+
+@pytest.mark.parametrize("array", [np.zeros(2, ">c16"), np.zeros(2, "<i2,>f4")], ids=["complex", "structure"])
+def test_arrays_that_the_protocol_does_not_have(
+    array: np.ndarray[Any, Any], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save("x.npy", array)
+    assert _infer(url, "--input", "x=x.npy") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has no datatype in the V2 protocol" in line
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -136,6 +161,7 @@ def test_arrays_of_standard_input_one_after_the_other(
         "c=one.npz",
         "x=array.npz",
         "x=one.npy",
+        "x=objects.npy",
         "x=bad.png",
     ],
 )
@@ -144,6 +170,7 @@ def test_inputs_that_cannot_be_read(
 ) -> None:
     for name in ("bad.safetensors", "bad.npz", "bad.png"):
         Path(name).write_bytes(b"PK\x03\x04\x10")
+    np.save("objects", np.array([None]))
     np.savez("one", a=np.arange(3))
     shutil.copy("one.npz", "one.npy")
     with Path("array.npz").open("wb") as file:

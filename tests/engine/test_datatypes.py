@@ -213,6 +213,7 @@ def test_values_of_no_fixed_size_are_no_datatype(dtype: str) -> None:
         Datatype("X", np.dtype(dtype))
 
 
-def test_values_in_the_other_byte_order_are_no_datatype() -> None:
-    with pytest.raises(LocalProtocolError, match="little-endian"):
-        Datatype("X", np.dtype(">f4"))
+def test_a_datatype_has_the_byte_order_of_its_dtype() -> None:
+    big, little = (Datatype("X", np.dtype(f"{order}f4")) for order in "><")
+    assert (big.dtype.str, little.dtype.str) == (">f4", "<f4")
+    assert big != little

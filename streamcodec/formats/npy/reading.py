@@ -136,10 +136,10 @@ def _read_datatype(descr: str) -> Datatype:
         if _DESCR.fullmatch(descr):
             return Datatype(descr, np.dtype(descr))
     except (TypeError, ValueError, LocalProtocolError):
-        pass  # not a dtype, a dtype without bytes, or big-endian
+        pass  # not a dtype, or a dtype without bytes
     raise _no_datatype(shown(descr))
 
 
 def _no_datatype(words: str) -> RemoteProtocolError:
-    msg = f"descr {words} is no dtype of plain, little-endian values; objects and structures are not read"
+    msg = f"descr {words} is no dtype of plain values; objects and structures are not read"
     return RemoteProtocolError(msg, code=ErrorCode.UNKNOWN_DATATYPE, path="descr")

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
+from pathlib import Path
 from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamcodec import Discard, Into, LimitExceededError, Limits, Windows, format_decoder
+from streamcodec import (
+    Discard,
+    Into,
+    LimitExceededError,
+    Limits,
+    LocalProtocolError,
+    MemoryMap,
+    Windows,
+    format_decoder,
+)
 from streamcodec.formats import npy
 from streamcodec.testing import assert_split_invariant, assert_stops_at_end, chunkings, run_pull, run_push, run_scatter
 from tests.cputime import least_cpu_seconds
@@ -31,6 +41,7 @@ def test_what_is_right_is_read_as_by_numpy(data: bytes, *, has_length: bool) -> 
     expected = loaded(data)
     assert event.spec.name == "array"
     assert (event.array.dtype, event.array.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(event.array, expected)
     assert event.array.tobytes() == expected.tobytes()
     assert event.array.flags.f_contiguous >= expected.flags.f_contiguous
 
@@ -137,6 +148,21 @@ def test_limits(limit: str, most: int) -> None:
     error = read(saved(SQUARE), limits=Limits(**{limit: most})).error
     assert isinstance(error, LimitExceededError)
     assert error.limit == limit
+
+
+def test_memory_for_big_endian_values_has_their_byte_order() -> None:
+    data = saved(SQUARE.astype(">i4"))
+    mine = np.zeros((2, 3), ">i4")
+    assert read(data, place=lambda _: Into(mine)).tensors[0].array is mine
+    assert mine.tolist() == SQUARE.tolist()
+    with pytest.raises(LocalProtocolError, match="the tensor is >i4"):
+        read(data, place=lambda _: Into(np.zeros((2, 3), "<i4")))
+
+
+def test_a_mapped_file_has_the_byte_order_of_the_message(tmp_path: Path) -> None:
+    data = saved(SQUARE.astype(">i4"))
+    read(data, place=lambda _: MemoryMap(tmp_path / "array.npy"))
+    assert (tmp_path / "array.npy").read_bytes() == data
 
 
 def test_a_scalar_in_fortran_order() -> None:
