@@ -10,6 +10,10 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+_EARLY_SECONDS: Final = 0.001
+"""How much too early a timer of an event loop may end: uvloop counts milliseconds."""
 
 
 class TimeLimit:
@@ -22,8 +26,8 @@ class TimeLimit:
 
     @property
     def is_over(self) -> bool:
-        """Whether no time is left."""
-        return time.monotonic() >= self._end
+        """Whether no time is left, as seen when a timer that was set for it has ended."""
+        return time.monotonic() >= self._end - _EARLY_SECONDS
 
     @property
     def left(self) -> float:
