@@ -33,8 +33,8 @@ _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") i
 SIGHUP."""
 
 
-def write(path: Path, write_to: Callable[[BinaryIO], None], *, replaces: bool) -> None:
-    """Write a file.
+def write(path: Path, write_to: Callable[[BinaryIO], object], *, replaces: bool) -> None:
+    """Write a file; a device or a pipe is written to as it is.
 
     Args:
         path: of the file.
@@ -46,11 +46,27 @@ def write(path: Path, write_to: Callable[[BinaryIO], None], *, replaces: bool) -
         OSError: it cannot be written.
     """
     check_free(path, replaces=replaces)
+    if path.exists() and not path.is_file():
+        with _named(path), path.open("wb") as file:
+            write_to(file)
+        return
     unfinished = _unfinished(path.parent)
-    with _removed_at_the_end(unfinished):
+    with _removed_at_the_end(unfinished), _named(path):
         with unfinished.open("xb") as file:
             write_to(file)
         keep(unfinished, path, replaces=replaces)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in each error of the system, which knows only its descriptor, or its temporary name."""
+    try:
+        yield
+    except FileExistsError:
+        raise  # it says what to do
+    except OSError as error:
+        error.filename = os.fspath(path)
+        raise
 
 
 @contextmanager
@@ -58,7 +74,8 @@ def unfinished_folder(parent: Path) -> Iterator[Path]:
     """Make a folder for files that are not complete; it is removed at the end of the block, with all that is in it."""
     folder = _unfinished(parent)
     with _removed_at_the_end(folder):
-        folder.mkdir()
+        with _named(parent):
+            folder.mkdir()
         yield folder
 
 
@@ -90,7 +107,7 @@ def _remove(path: Path) -> None:
         for file in path.iterdir():
             file.unlink()
         path.rmdir()
-    else:
+    elif path.exists():  # on a read-only disk, it cannot be removed although it is not there
         path.unlink(missing_ok=True)
 
 

@@ -18,8 +18,16 @@ def temporary_folder(prefix: str) -> Path:
 
     Args:
         prefix: of their names, the same for all servers.
+
+    Raises:
+        FileNotFoundError: there is no place for it.
     """
-    _remove_left_behind(Path(tempfile.gettempdir()), prefix)
+    try:
+        place = tempfile.gettempdir()
+    except FileNotFoundError:
+        msg = "processes share files in a temporary directory, and none can be written to; TMPDIR names one"
+        raise FileNotFoundError(msg) from None
+    _remove_left_behind(Path(place), prefix)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
 
 

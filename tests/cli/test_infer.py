@@ -152,6 +152,16 @@ def test_file_systems_without_links(number: int, folder: Path, monkeypatch: pyte
     assert not list(folder.glob("*.part"))
 
 
+def test_a_pipe_is_written_to_and_not_replaced(folder: Path) -> None:
+    path = folder / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor() as threads:
+        content = threads.submit(path.read_bytes)
+        files.write(path, lambda file: file.write(b"content"), replaces=True)
+        assert content.result() == b"content"
+    assert path.is_fifo()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_forced", [False, True])
 def test_a_disk_that_is_full_leaves_nothing_and_what_was_there(is_forced: bool, url: str, folder: Path) -> None:
@@ -174,7 +184,7 @@ def test_a_disk_that_is_full_leaves_nothing_and_what_was_there(is_forced: bool, 
 def _signalled(number: signal.Signals, before: Any, *arguments: str) -> tuple[int, str]:  # noqa: ANN401 - as `signal` has it
     """Send a signal to `infer` while it writes a file; return its exit status and what it complained.
 
-    A file system that takes its time stands for a large file: `np.save` is interrupted before its end.
+    An array that takes its time stands for a large file: the file is there, and is not complete.
 
     Args:
         number: of the signal.
@@ -182,16 +192,14 @@ def _signalled(number: signal.Signals, before: Any, *arguments: str) -> tuple[in
         arguments: of `infer`.
     """
     code = """
-import sys, time, numpy, streamcodec.cli
-usual = numpy.save
-def save(file, array):
-    file.write(b"half of it")
-    file.flush()
+import sys, time, streamcodec.cli
+from streamcodec.cli.inferring import outputs
+usual = outputs.savable
+def savable(tensor, most):
     print("now", flush=True)
     time.sleep(1)
-    file.seek(0)
-    usual(file, array)
-numpy.save = save
+    return usual(tensor, most)
+outputs.savable = savable
 streamcodec.cli.program()
 """
     usual = signal.signal(number, before)  # a shell may have Ctrl-C ignored in the background

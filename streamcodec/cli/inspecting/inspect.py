@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from streamcodec.cli.arguments import number
-from streamcodec.cli.files import check_free
+from streamcodec.cli.files import check_free, write
 from streamcodec.cli.inspecting.html import html_page
 from streamcodec.cli.inspecting.json import json_lines
 from streamcodec.cli.inspecting.text import text_lines
@@ -115,8 +115,8 @@ def run(options: argparse.Namespace) -> None:
     finally:
         options.file.close()
     if options.html is not None:
-        with options.html.open("w" if options.force else "x", encoding="utf-8") as page:
-            page.write(html_page(report))
+        page = html_page(report).encode()
+        write(options.html, lambda file: file.write(page), replaces=options.force)
     if options.is_json:
         say(*json_lines(report))
     elif options.html is not None:

@@ -49,8 +49,8 @@ def open_folder(path: str | os.PathLike[str]) -> int:
     """Open a directory of uploads, which is made if there is none; return its descriptor.
 
     Raises:
-        LocalProtocolError: it cannot be opened; or it belongs to somebody else, or others may look into it; or this
-            system has no locks of files.
+        LocalProtocolError: it cannot be opened or written to; or it belongs to somebody else, or others may look into
+            it; or this system has no locks of files.
     """
     if not _HAS_LOCKS:
         msg = "upload_dir: this system has no locks of files; leave it out, and uploads are kept in memory"
@@ -63,6 +63,10 @@ def open_folder(path: str | os.PathLike[str]) -> int:
         msg = f"upload_dir: {os.fspath(path)}: {error.strerror or error}"
         raise LocalProtocolError(msg) from None
     status = os.fstat(folder)
+    if not os.access(path, os.W_OK | os.X_OK):  # as on a disk that is read-only
+        os.close(folder)
+        msg = f"upload_dir: {os.fspath(path)}: no file can be made here"
+        raise LocalProtocolError(msg)
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & _OTHERS:
         os.close(folder)
         msg = f"upload_dir: {os.fspath(path)} must belong to the user of the server alone: chown it, and chmod 700"
