@@ -20,7 +20,7 @@ WORDS = np.array([b"", b"\0\xff", b"word"], dtype=object)
 REQUEST = encode_request(
     [
         Tensor(name="values", array=VALUES),
-        Tensor(name="as_json", array=np.array([1, 2]), is_binary=False),
+        Tensor(name="as_json", array=np.array([1, 2], np.int64), is_binary=False),
         Tensor(name="flags", array=FLAGS),
         Tensor(name="words", array=WORDS),
     ],

@@ -17,7 +17,7 @@ HOST = ("Host", "x")
 
 
 def test_rows_pass_by_without_being_asked_for() -> None:
-    message = encode_request([Tensor(name="a", array=LARGE), Tensor(name="b", array=np.arange(3))])
+    message = encode_request([Tensor(name="a", array=LARGE), Tensor(name="b", array=np.arange(3, dtype=np.int64))])
     head, header, rows, values = ClientConnection().send_request("POST", "/", [HOST, *message.headers], message.parts)
     assert f"Content-Length: {message.body_length}\r\n".encode() in bytes(head)  # type: ignore[arg-type] # it is bytes
     assert header is message.parts[0]
