@@ -109,6 +109,7 @@ class Turns:
         self._began = _now()
         self._no_sooner = 0.0
         self._no_sooner_for_small = 0.0
+        self._is_spent = False
         self._number = 0
         self._is_scheduled = False
         self._waiting = 0
@@ -129,6 +130,8 @@ class Turns:
             source: may have `is_urgent`, which is true for health checks. These wait only if they take as long again.
                 And `is_large`, which is true for large messages: beside small ones these have less time.
         """
+        if self._is_spent and not getattr(source, "is_urgent", False):
+            return True  # without asking the system again, which takes as long as twenty calls
         now = perf_counter()
         is_large = getattr(source, "is_large", False)
         if now < self._no_sooner or (now < self._no_sooner_for_small and not is_large):
@@ -143,6 +146,7 @@ class Turns:
         if spent <= self._most:
             self._no_sooner_for_small = now + self._most - spent
             return False
+        self._is_spent = True
         return spent >= 2 * self._most or not getattr(source, "is_urgent", False)
 
     def has_small(self) -> bool:
@@ -216,6 +220,7 @@ class Turns:
         self._number += 1
         self._began = _now()
         self._no_sooner = self._no_sooner_for_small = 0.0
+        self._is_spent = False
 
     def _schedule(self) -> None:
         """Have asyncio tell when the next turn begins, which costs too much for each. On trio, who waits finds out."""
@@ -227,7 +232,7 @@ class Turns:
         """Begin a turn, and call each function that waits for one, as long as there is time for them."""
         ahead, behind, large = self._ahead, self.behind, self._large
         self._begin()
-        end = self._began + _BEHIND_SECONDS
+        end, no_sooner = self._began + _BEHIND_SECONDS, perf_counter() + _BEHIND_SECONDS
         self._is_scheduled = False
         try:
             for _ in range(max(len(ahead), len(behind))):
@@ -235,7 +240,7 @@ class Turns:
                     ahead.popleft()()
                 if behind:
                     behind.popleft()()
-                if _now() >= end:
+                if perf_counter() >= no_sooner and _now() >= end:
                     break
             for _ in range(min(len(large), _LARGE_PLACES)):
                 large.popleft()()

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from io import BytesIO
 from itertools import count, repeat
 from typing import Any
@@ -710,3 +711,29 @@ def test_a_compressed_answer_that_is_damaged(run: Run, pair: Pair) -> None:
         assert caught.value.code == ErrorCode.INVALID_COMPRESSION
 
     run(main)
+
+
+def test_the_system_is_asked_no_more_when_a_turn_has_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask for the time of the processor takes longer than most of what is done for a small request."""
+    asked: list[str] = []
+
+    def ask() -> float:
+        asked.append("")
+        return 1e9
+
+    async def main() -> None:
+        here = turns.of_loop()
+        await asyncio.sleep(0)
+        monkeypatch.setattr(turns, "perf_counter", lambda: 1e9)
+        monkeypatch.setattr(turns, "_now", ask)
+        assert here.is_over()
+        assert all(here.is_over() for _ in range(100))
+        assert len(asked) == 1
+        called: list[int] = []
+        for number in range(100):
+            here.later(partial(called.append, number))
+        await asyncio.sleep(0)
+        assert called == [*range(100)]
+        assert len(asked) == 2, "as the turn begins, and not for each callback"
+
+    asyncio.run(main())
