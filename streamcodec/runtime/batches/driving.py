@@ -20,8 +20,10 @@ _numbers: Final = count()
 
 
 def tell_places(closed: Closed[_MemberT]) -> None:
-    """Tell the requests of a batch what they are a part of."""
+    """Tell those requests of a batch that are watched what they are a part of."""
     members = closed.items
+    if not any(member.is_watched for member in members):
+        return
     rows, number = sum([member.rows for member in members]), next(_numbers)
     for index, (member, waited) in enumerate(zip(members, closed.waited, strict=True)):
         member.place = BatchPlace(

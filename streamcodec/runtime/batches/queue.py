@@ -33,22 +33,25 @@ from streamcodec.service.models.model import Outputs
 _STOPPED: Final = "the batch was ended from outside, as when a server stops"
 
 
-def do_nothing() -> None:
-    """Do nothing."""
-
-
 class QueuedMember(Member):
     """A request whose task waits.
 
     Attributes:
         done: called when it has its outcome.
         is_done: whether it has.
-        leave: takes it out of the queue, or out of its batch.
         reservation: the memory of the request.
         running: the call that it is a part of; None before.
+        queue: which it has come to.
+        waiting: what stands for it there; None before, and when it is over.
+        check: of what the model returns.
+        workers: the threads of its server.
     """
 
-    __slots__ = ("done", "is_done", "leave", "reservation", "running")
+    __slots__ = ("check", "done", "is_done", "queue", "reservation", "running", "waiting", "workers")
+
+    queue: Queue
+    check: Check
+    workers: Workers
 
     def __init__(
         self,
@@ -62,9 +65,16 @@ class QueuedMember(Member):
         super().__init__(request, seat, key)
         self.done: Callable[[], object] = done
         self.is_done: bool = False
-        self.leave: Callable[[], None] = do_nothing
         self.reservation: Reservation = reservation
         self.running: _Running | None = None
+        self.waiting: Waiting[QueuedMember] | None = None
+
+    def leave(self) -> None:
+        """Take it out of the queue, or out of its batch."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            self.has_left = True
+            self.queue.left(self, waiting)
 
     def take(self) -> Outputs | Failed:
         """Return the outcome.
@@ -72,8 +82,7 @@ class QueuedMember(Member):
         Raises:
             NoThreadError: no thread can be started.
         """
-        self.running = None
-        self.leave = do_nothing
+        self.waiting = None
         outcome, self.outcome = self.outcome, None
         if isinstance(outcome, Failed) and isinstance(outcome.error, NoThreadError):
             raise outcome.error
@@ -116,23 +125,22 @@ class Queue:
         return self._collector.rows
 
     def put(self, member: QueuedMember, check: Check, workers: Workers) -> None:
-        """Have the model called with a request. Its event is set when it has its outcome.
+        """Have the model called with a request, which is `done` when it has its outcome.
 
         Args:
-            member: the request; see `member`.
+            member: the request.
             check: of what the model returns.
             workers: the threads of the server.
 
         Raises:
             QueueFullError: too many rows wait.
         """
-        waiting = entered(self._collector, member, self._model)
-        start = partial(self._start, check=check, workers=workers)
-        member.leave = partial(self._leave, member, waiting, start)
+        member.queue, member.waiting = self, entered(self._collector, member, self._model)
+        member.check, member.workers = check, workers
         if self._collector.is_ripe:
-            self._close(start, monotonic())
-        else:
-            self._set_timer(start)
+            self._close(monotonic())
+        elif self._timer is None:
+            self._set_timer()
 
     async def wait(self, member: QueuedMember) -> Outputs | Failed:
         """Wait for the outcome of a request. If this is cancelled, the request leaves.
@@ -150,52 +158,52 @@ class Queue:
                 raise
         return member.take()
 
-    def _leave(self, member: QueuedMember, waiting: Waiting[QueuedMember], start: _Start) -> None:
-        member.has_left = True
-        member.leave = do_nothing
-        if not self._collector.remove(waiting) and member.running is not None:
-            self._left(member, member.running, start)
+    def left(self, member: QueuedMember, waiting: Waiting[QueuedMember]) -> None:
+        """Report that nobody wants the outcome of a request any more."""
+        running = member.running
+        if self._collector.remove(waiting) or running is None:
+            return
+        member.reservation.hand_to(running.memory)
+        member.running = None
+        if all(other.has_left for other in running.members) and running.give_up is not None:
+            running.is_over = True
+            self._collector.running -= 1
+            running.give_up()
+            self._close(monotonic())
 
-    def _set_timer(self, start: _Start) -> None:
+    def _set_timer(self) -> None:
         """Have the next batch closed when its time comes."""
         due = self._collector.due
         if self._timer is None and due != float("inf"):
             self._timer = due
-            _call_later(self._mailbox.loop, max(0.0, due - monotonic()), partial(self._is_due, start))
+            _call_later(self._mailbox.loop, max(0.0, due - monotonic()), self._is_due)
 
-    def _is_due(self, start: _Start) -> None:
+    def _is_due(self) -> None:
         due, self._timer = cast("float", self._timer), None
-        self._close(start, max(monotonic(), due))  # timers may come a little early
+        self._close(max(monotonic(), due))  # timers may come a little early
 
-    def _close(self, start: _Start, now: float) -> None:
+    def _close(self, now: float) -> None:
         while (closed := self._collector.take(now)) is not None:
-            start(closed)
-        self._set_timer(start)
+            self._start(closed)
+        self._set_timer()
 
-    def _start(self, closed: Closed[QueuedMember], check: Check, workers: Workers) -> None:
+    def _start(self, closed: Closed[QueuedMember]) -> None:
         """Call the model for a batch."""
         members = arranged(closed.items)
         running = _Running(members)
         for member in members:
             member.running = running
         tell_places(closed)
-        work, nbytes = calls_of(members, self._model, check, running.memory)
-        end = partial(self._ended, running, partial(self._start, check=check, workers=workers))
+        work, nbytes = calls_of(members, self._model, members[0].check, running.memory)
         if self._model.is_async:
-            _spawn(self._mailbox.loop, self._tasks, partial(self._run_async, running, work, end))
-            return
-        is_in_thread = not may_run_batch_inline(self._model, nbytes)
-        call = partial(drive, work, self._model, is_in_thread=is_in_thread)
-        run = partial(run_batch, self._model, nbytes, call, is_in_thread=is_in_thread)
-        if is_in_thread:
-            self._start_in_thread(running, run, end, workers)
+            _spawn(self._mailbox.loop, self._tasks, partial(self._run_async, running, work))
+        elif may_run_batch_inline(self._model, nbytes):
+            run_batch(self._model, nbytes, partial(drive, work, self._model, is_in_thread=False), is_in_thread=False)
+            self._ended(running)
         else:
-            run()
-            end()
+            self._start_in_thread(running, partial(self._in_thread, work, nbytes), members[0].workers)
 
-    def _start_in_thread(
-        self, running: _Running, function: Callable[[], None], end: Callable[[], None], workers: Workers
-    ) -> None:
+    def _start_in_thread(self, running: _Running, function: Callable[[], None], workers: Workers) -> None:
         work = Work(running.memory)
 
         def give_up() -> None:
@@ -204,21 +212,24 @@ class Queue:
 
         running.give_up = give_up
         try:
-            workers.start(work, function, end)
+            workers.start(work, function, partial(self._ended, running))
         except NoThreadError as error:
             for member in running.members:
                 member.outcome = Failed(error)
-            end()
+            self._ended(running)
 
-    async def _run_async(self, running: _Running, work: Calls, end: Callable[[], None]) -> None:
+    def _in_thread(self, work: Calls, nbytes: int) -> None:
+        run_batch(self._model, nbytes, partial(drive, work, self._model, is_in_thread=True), is_in_thread=True)
+
+    async def _run_async(self, running: _Running, work: Calls) -> None:
         try:
             with anyio.CancelScope() as scope:
                 running.give_up = scope.cancel
                 await drive_async(work, self._model)
         finally:
-            end()
+            self._ended(running)
 
-    def _ended(self, running: _Running, start: _Start) -> None:
+    def _ended(self, running: _Running) -> None:
         """Wake the tasks of a batch, and begin with the next one."""
         running.memory.release()
         if running.is_over:
@@ -232,22 +243,7 @@ class Queue:
             member.running = None
             member.is_done = True
             member.done()
-        self._close(start, monotonic())
-
-    def _left(self, member: QueuedMember, running: _Running, start: _Start) -> None:
-        """Take a request out of a batch that is being called."""
-        if running.is_over:
-            return
-        member.reservation.hand_to(running.memory)
-        member.running = None
-        if all(other.has_left for other in running.members) and running.give_up is not None:
-            running.is_over = True
-            self._collector.running -= 1
-            running.give_up()
-            self._close(start, monotonic())
-
-
-_Start = Callable[[Closed[QueuedMember]], None]
+        self._close(monotonic())
 
 
 def queue_of(model: Model, loop: Any) -> Queue:  # noqa: ANN401 - as `current_loop` returns it

@@ -28,6 +28,7 @@ class _Sleeper(Member):
         super().__init__(inference.request(), inference.seat)
         self.event = Event()
         self.is_done = False
+        self.is_watched = inference.watch is not None
         self.reservation = reservation
 
 

@@ -212,6 +212,7 @@ class ModelCaller:
             return False  # there is no task in which an observer could be told of the beginning and the end
         request = inference.request()
         member = QueuedMember(request, self._reservation, done, inference.seat)
+        member.is_watched = watch is not None
         if not self._begin(inference.resolved, member):
             return False
         if watch is not None:
@@ -284,6 +285,7 @@ class ModelCaller:
             if member is None:
                 member = QueuedMember(request, self._reservation, do_nothing, inference.seat)
                 if inference.watch is not None:
+                    member.is_watched = True
                     inference.watch.call_begun(request)
                 queue.put(member, inference.resolved.checked, self._workers)
             return await queue.wait(member)

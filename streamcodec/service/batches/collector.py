@@ -143,7 +143,7 @@ class Collector(Generic[_ItemT]):
         """Remove a request that does not want to wait any more; return whether it was still in the queue."""
         if waiting not in self._waiting:
             return False
-        self._drop(waiting)
+        self._drop(waiting.group, [waiting])
         return True
 
     def take(self, now: float) -> Closed[_ItemT] | None:
@@ -160,16 +160,15 @@ class Collector(Generic[_ItemT]):
                 break
             taken.append(waiting)
             rows += waiting.rows
-        for waiting in taken:
-            self._drop(waiting)
+        self._drop(group, taken)
         self.running += 1
         waited = [now - waiting.since for waiting in taken]
         return Closed(items=[waiting.item for waiting in taken], rows=rows, reason=reason, waited=waited)
 
-    def _drop(self, waiting: Waiting[_ItemT]) -> None:
-        group = waiting.group
-        del self._waiting[waiting], group.waiting[waiting]
-        self._count(group, -waiting.rows)
+    def _drop(self, group: _Group[_ItemT], dropped: list[Waiting[_ItemT]]) -> None:
+        for waiting in dropped:
+            del self._waiting[waiting], group.waiting[waiting]
+        self._count(group, -sum([waiting.rows for waiting in dropped]))
         if not group.waiting:
             del self._groups[group.key]
 

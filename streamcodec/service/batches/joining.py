@@ -51,12 +51,13 @@ class Member:
         outcome: its own outputs, or what was raised for it; None before.
         has_begun: whether the model has been called with it.
         has_left: whether nobody wants its outputs any more.
-        place: in its batch; None before it is in one.
+        is_watched: whether somebody wants to know its place.
+        place: in its batch, if it is watched; None before it is in one.
         seat: in a block; None if its rows are in memory of their own.
         key: what agrees for requests that go together.
     """
 
-    __slots__ = ("has_begun", "has_left", "key", "outcome", "place", "request", "rows", "seat")
+    __slots__ = ("has_begun", "has_left", "is_watched", "key", "outcome", "place", "request", "rows", "seat")
 
     def __init__(self, request: InferenceRequest, seat: Seat | None = None, key: Hashable = None) -> None:
         """Begin before the call; without a key, it is found in the header of the request."""
@@ -67,6 +68,7 @@ class Member:
         self.outcome: Outputs | Failed | None = None
         self.has_begun: bool = False
         self.has_left: bool = False
+        self.is_watched: bool = False
         self.place: BatchPlace | None = None
 
 
