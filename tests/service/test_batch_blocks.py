@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -28,9 +30,10 @@ from streamcodec.http.bodies.known import KnownBody
 from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, RowError, Service
 from streamcodec.service.batches import blocks
-from streamcodec.service.batches.blocks import Blocks, Seat
+from streamcodec.service.batches.blocks import Block, Blocks, Seat
 from streamcodec.service.batches.collector import Collector
-from streamcodec.service.batches.joining import Failed, Member, arranged, block_of, calls, group_of
+from streamcodec.service.batches.joining import calls
+from streamcodec.service.batches.members import Failed, Member, arranged, block_of, group_of
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.models.model import Outputs
 from streamcodec.service.request import inference as requests_of
@@ -64,14 +67,15 @@ def _spec(rows: int, width: int = _ROW, **options: Any) -> TensorSpec:  # noqa: 
 class Room:
     """The blocks of one model, and a budget for them."""
 
-    def __init__(self, nbytes: int = 1 << 20) -> None:
+    def __init__(self, nbytes: int = 1 << 20, *, max_rows: int = 4) -> None:
         self.blocks = Blocks()
+        self.batch = Batch(max_rows=max_rows)
         self.budget = Budget(nbytes, min_rate=1.0)
         self.reservation = Reservation(self.budget)
 
     def seat(self, rows: int = 1, width: int = _ROW, key: str = "k", **options: Any) -> Seat | None:  # noqa: ANN401
         specs = [_spec(rows, width, **options)]
-        return self.blocks.seat(Batch(max_rows=4), key, specs, lambda _: NewArray(), self.reservation)
+        return self.blocks.seat(self.batch, key, specs, lambda _: NewArray(), self.reservation)
 
     def seats(self, *rows: int) -> list[Seat]:
         found = [self.seat(count) for count in rows]
@@ -152,6 +156,19 @@ def test_a_block_that_others_wait_for_keeps_only_what_is_seated() -> None:
     assert next_one.block is not seat.block
 
 
+def test_the_blocks_of_ten_thousand_groups_stay_within_the_budget_and_leave_nothing() -> None:
+    room = Room(1 << 14)
+    seats = [seat for number in range(10_000) if (seat := room.seat(1, key=f"group {number}")) is not None]
+    assert len(seats) == (1 << 14) // (4 * 64), "the others have memory of their own"
+    assert room.budget.reserved == room.budget.max_bytes
+    memory: WeakSet[Block] = WeakSet(seat.block for seat in seats)
+    while seats:
+        seats.pop().leave()
+    gc.collect()
+    assert not memory
+    assert room.budget.reserved == 0
+
+
 def test_a_copy_of_the_blocks_in_another_process_has_its_own() -> None:
     assert isinstance(pickle.loads(pickle.dumps(Blocks())), Blocks)  # noqa: S301 - made here
 
@@ -171,7 +188,6 @@ def test_rows_are_not_moved_if_no_row_between_them_is_missing() -> None:
     assert block_of(members[1:]) is seats[0].block
     assert block_of(members[::2]) is None
     assert block_of([members[0], _member(None, 9.0)]) is None
-    assert block_of(arranged([members[0], _member(None, 9.0)])) is None
     assert block_of([members[0], _member(Room().seat(), 9.0)]) is None
 
 
@@ -209,6 +225,72 @@ def _refuse_by_name(x: Array) -> Any:  # noqa: ANN401
     if rows := np.flatnonzero((x == BAD).any(axis=1)).tolist():
         raise RowError({row: ValueError("bad") for row in rows})
     return {"y": x * 2}
+
+
+_LATE, _LEFT = "late", "left"
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "gaps", "starts"),
+    [
+        pytest.param(8, {1: _LATE}, [2, 3, 4], id="to the rows that nobody has had"),
+        pytest.param(8, {1: _LEFT}, [1, 2, 3], id="to the row of a client that has left"),
+        pytest.param(4, {2: _LEFT}, [0, 1, 2], id="from the other side"),
+        pytest.param(
+            8, {2: _LEFT, 5: _LATE, 6: _LATE, 7: _LATE}, [0, 1, 2, 3], id="one of two, the other is beside it"
+        ),
+        pytest.param(5, {2: _LEFT}, [0, 1, 2, 3], id="the farthest, and what is before it lies beside the others then"),
+        pytest.param(
+            8,
+            {3: _LATE, 5: _LEFT, 6: _LEFT, 7: _LEFT},
+            [4, 5, 6, 7],
+            id="beside a shorter run, as the longer one has no room",
+        ),
+        pytest.param(8, {4: _LATE, 6: _LATE, 7: _LATE}, None, id="no room"),
+    ],
+)
+def test_a_few_rows_are_moved_if_one_between_them_is_missing(
+    max_rows: int, gaps: dict[int, str], starts: list[int] | None
+) -> None:
+    room = Room(max_rows=max_rows)
+    seats = room.seats(*[1] * (4 if max_rows == 8 and len(gaps) == 1 else max_rows))
+    members = [_member(seat, value) for value, seat in enumerate(seats)]
+    for index, gap in gaps.items():
+        if gap is _LEFT:
+            seats[index].leave()
+    present = [member for index, member in enumerate(members) if index not in gaps]
+    assert _drive(present, room.blocks, _refuse) == [(len(present), starts is not None)]
+    if starts is not None:
+        assert sorted(member.start for member in present) == starts
+    assert [member.outcome["y"][0, 0] for member in present] == [  # type: ignore[index, call-overload]
+        2 * value for value in range(len(seats)) if value not in gaps
+    ]
+    for index, gap in gaps.items():
+        assert gap is _LEFT or (seats[index].arrays["x"] == index).all(), "bytes still come for it"
+
+
+def test_a_row_that_came_to_other_memory_is_moved_to_the_others() -> None:
+    room = Room(max_rows=8)
+    members = [_member(seat, value) for value, seat in enumerate([None, *room.seats(1, 1)])]
+    assert _drive(members, room.blocks, _refuse) == [(3, True)]
+    assert [member.start for member in members] == [2, 0, 1]
+    assert [member.outcome["y"][0, 0] for member in members] == [0, 2, 4]  # type: ignore[index, call-overload]
+
+
+def test_nothing_is_moved_in_a_block_of_which_a_batch_has_been_closed() -> None:
+    room = Room(max_rows=8)
+    members = [_member(seat, value) for value, seat in enumerate(room.seats(1, 1, 1, 1, 1))]
+    assert _drive([members[3]], room.blocks, _refuse) == [(1, False)]
+    assert _drive([members[0], members[1], members[4]], room.blocks, _refuse) == [(3, False)]
+
+
+def test_nothing_is_moved_to_rows_whose_memory_others_have_got() -> None:
+    room = Room(8 * 4 * 64)
+    members = [_member(seat, value) for value, seat in enumerate(room.seats(1, 1, 1))]
+    assert not Reservation(room.budget).ask(room.budget.max_bytes - 3 * 64)
+    for now in (0.0, 2.0, 4.0):
+        room.budget.look(now)
+    assert _drive(members[::2], room.blocks, _refuse) == [(2, False)]
 
 
 def test_a_model_that_writes_into_its_inputs_gets_copies_from_the_second_batch_on() -> None:

@@ -25,7 +25,8 @@ from streamcodec import (
 from streamcodec.engine.record import replaced
 from streamcodec.service import Batch, InferenceRequest, Model, RowError, TensorMetadata
 from streamcodec.service.batches import joining
-from streamcodec.service.batches.joining import Failed, Member, calls, group_of
+from streamcodec.service.batches.joining import calls
+from streamcodec.service.batches.members import Failed, Member, group_of
 from streamcodec.service.models.model import Outputs
 
 Array = np.ndarray[Any, Any]

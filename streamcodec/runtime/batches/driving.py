@@ -11,7 +11,8 @@ from typing import Final, TypeVar, cast
 from streamcodec.runtime.models.failures import is_ending
 from streamcodec.service import Batch, BatchPlace, InferenceRequest, Model, Reservation
 from streamcodec.service.batches.collector import Closed, Collector, Waiting
-from streamcodec.service.batches.joining import Calls, Check, Failed, Member, block_of, calls, group_of
+from streamcodec.service.batches.joining import Calls, Check, calls
+from streamcodec.service.batches.members import Failed, Member, block_of, group_of
 from streamcodec.service.models.batching import QueueFullError
 
 _MemberT = TypeVar("_MemberT", bound=Member)

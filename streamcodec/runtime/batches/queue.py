@@ -26,7 +26,8 @@ from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
 from streamcodec.service import InferenceRequest, Model, Reservation
 from streamcodec.service.batches.blocks import Seat
 from streamcodec.service.batches.collector import Closed, Collector, Waiting
-from streamcodec.service.batches.joining import Calls, Check, Failed, Member, arranged
+from streamcodec.service.batches.joining import Calls, Check
+from streamcodec.service.batches.members import Failed, Member, arranged
 from streamcodec.service.models.batching import Batch
 from streamcodec.service.models.model import Outputs
 

@@ -14,7 +14,9 @@ from streamcodec.runtime.batches.driving import calls_of, drive, entered, tell_p
 from streamcodec.runtime.observation import Observation
 from streamcodec.service import Inference, Model, Reply, Reservation, unavailable_reply
 from streamcodec.service.batches.collector import Closed, Collector, Waiting
-from streamcodec.service.batches.joining import Check, Failed, Member, arranged
+from streamcodec.service.batches.joining import Check
+from streamcodec.service.batches.members import Failed, Member, arranged
+from streamcodec.service.models.batching import Batch, QueueFullError
 from streamcodec.service.models.batching import Batch, QueueFullError
 from streamcodec.service.models.model import Outputs
 

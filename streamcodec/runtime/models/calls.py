@@ -34,7 +34,7 @@ from streamcodec.runtime.models.threads import current_loop
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
 from streamcodec.runtime.observation import Observation
 from streamcodec.service import Inference, InferenceRequest, Model, Reply, ResolvedHead, unavailable_reply
-from streamcodec.service.batches.joining import Failed
+from streamcodec.service.batches.members import Failed
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.memory.lane import LaneInference
 from streamcodec.service.models.batching import QueueFullError

@@ -2,8 +2,8 @@
 
 When the JSON header of a request has come, its rows get a *seat* in the open block of the requests that it goes
 together with. If all rows of a batch lie one after the other when it is closed, nothing has to be copied. A request
-that is late, cut off or refused delays nobody: the batch is closed without it, and if that leaves a gap, the rows are
-gathered as if there was no block. No seat is given twice, so bytes that still come for it never reach another one.
+that is late, cut off or refused delays nobody: the batch is closed without it, and if that leaves a gap, a few rows are
+moved (`compaction`). No seat is given twice as long as bytes may still come for it.
 
 A block belongs to one batch. What is late for that goes together with other requests that are late. Its memory is in
 the budget until the last of its requests is over. While others wait for memory, it has only what is seated.
@@ -52,6 +52,7 @@ class Block:
         "_rows",
         "_seats",
         "_taken",
+        "_used",
         "is_whole",
     )
 
@@ -63,6 +64,7 @@ class Block:
         self._reservation = reservation
         self._taken = 0
         self._seats = 0
+        self._used = bytearray(rows)
         self._is_open = True
         self.is_whole: bool = True
         reservation.taken = self._taken_bytes
@@ -86,16 +88,34 @@ class Block:
             self._is_open = False
             return None
         self._taken = end
+        self._used[start:end] = b"\1" * rows
         self._seats += 1
         self._is_open = end < self._rows
-        return Seat(self, start, {name: array[start:end] for name, array in self._arrays.items()})
+        return Seat(self, start, rows, {name: array[start:end] for name, array in self._arrays.items()})
 
     def close(self) -> None:
         """Report that a batch of its requests has been closed."""
         self._is_open = self.is_whole = False
 
-    def leave(self) -> None:
+    def has_free(self, start: int, end: int) -> bool:
+        """Whether nobody uses these rows: no seat was given there, or the request that had it is over."""
+        is_there = start >= 0 and end <= (self._taken if self._reservation.is_short else self._rows)
+        return is_there and not any(self._used[start:end])
+
+    def use(self, start: int, end: int) -> None:
+        """Take free rows of a closed block, until the block has ended."""
+        self._used[start:end] = b"\1" * (end - start)
+        self._taken = max(self._taken, end)
+
+    def write(self, start: int, inputs: Mapping[str, _Array]) -> None:
+        """Copy the rows of a request to used rows."""
+        for name, array in self._arrays.items():
+            rows = inputs[name]
+            array[start : start + len(rows)] = rows
+
+    def leave(self, start: int, rows: int) -> None:
         """Report that a request that has a seat is over. The memory is given back after the last one."""
+        self._used[start : start + rows] = bytes(rows)
         self._seats -= 1
         if not self._seats:
             self._is_open = False
@@ -111,16 +131,18 @@ class Seat:
     Attributes:
         block: where it is.
         start: index of the first row.
+        rows: how many.
         arrays: its rows, by the names of the inputs.
     """
 
-    __slots__ = ("_is_over", "arrays", "block", "start")
+    __slots__ = ("_is_over", "arrays", "block", "rows", "start")
 
-    def __init__(self, block: Block, start: int, arrays: Mapping[str, _Array]) -> None:
+    def __init__(self, block: Block, start: int, rows: int, arrays: Mapping[str, _Array]) -> None:
         """Take these rows."""
         self._is_over = False
         self.block: Block = block
         self.start: int = start
+        self.rows: int = rows
         self.arrays: Mapping[str, _Array] = arrays
 
     def place(self, spec: TensorSpec) -> Placement:
@@ -131,7 +153,7 @@ class Seat:
         """Report that the request is over."""
         if not self._is_over:
             self._is_over = True
-            self.block.leave()
+            self.block.leave(self.start, self.rows)
 
 
 class _Rows:

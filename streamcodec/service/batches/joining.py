@@ -1,9 +1,9 @@
 """Joining: one call for several requests: their rows are put together, and the outputs are cut again. Without I/O.
 
-Rows that lie one after the other in a block already are not moved; all others are gathered by a copy. The outputs of a
-request are views of the outputs of its batch, so nothing is copied. An output that does not have one row for each row
-of the batch cannot be cut: nobody knows whose rows are missing, and a client must never get the rows of another. So
-such a call has failed.
+Rows that lie one after the other in a block are not moved, but for a few (`members`); all others are gathered by a
+copy. The outputs of a request are views of the outputs of its batch, so nothing is copied. An output that does not have
+one row for each row of the batch cannot be cut: nobody knows whose rows are missing, and a client must never get the
+rows of another. So such a call has failed.
 
 If a call fails, nobody knows whose rows were to blame either. So each request is tried once again alone, and gets what
 it would have got without the others. A model that knows it says so by a `RowError`.
@@ -11,8 +11,8 @@ it would have got without the others. A model that knows it says so by a `RowErr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,53 +23,14 @@ from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.record import replaced
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service.batches.blocks import Block, Blocks, Seat
-from streamcodec.service.batches.keys import kept, key_of
-from streamcodec.service.models.batching import BatchPlace, RowError
+from streamcodec.service.batches.blocks import Blocks
+from streamcodec.service.batches.keys import kept
+from streamcodec.service.batches.members import Failed, Member, block_of
+from streamcodec.service.models.batching import RowError
 from streamcodec.service.models.model import InferenceRequest, Outputs
 from streamcodec.service.request.inference import as_values
 
 _Array = np.ndarray[Any, Any]
-
-
-class Failed:
-    """What a call has raised."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        """Keep the exception."""
-        self.error: BaseException = error
-
-
-class Member:
-    """One request that is a part of a batch.
-
-    Attributes:
-        request: with all of its arrays.
-        rows: of each of its inputs.
-        outcome: its own outputs, or what was raised for it; None before.
-        has_begun: whether the model has been called with it.
-        has_left: whether nobody wants its outputs any more.
-        is_watched: whether somebody wants to know its place.
-        place: in its batch, if it is watched; None before it is in one.
-        seat: in a block; None if its rows are in memory of their own.
-        key: what agrees for requests that go together.
-    """
-
-    __slots__ = ("has_begun", "has_left", "is_watched", "key", "outcome", "place", "request", "rows", "seat")
-
-    def __init__(self, request: InferenceRequest, seat: Seat | None = None, key: Hashable = None) -> None:
-        """Begin before the call; without a key, it is found in the header of the request."""
-        self.request = request
-        self.seat: Seat | None = seat
-        self.key: Hashable = key_of(request.header, request.model_version) if key is None else key
-        self.rows: int = request.header.tensors[0].shape[0]
-        self.outcome: Outputs | Failed | None = None
-        self.has_begun: bool = False
-        self.has_left: bool = False
-        self.is_watched: bool = False
-        self.place: BatchPlace | None = None
 
 
 Calls = Generator[InferenceRequest, object, None]
@@ -77,37 +38,6 @@ Calls = Generator[InferenceRequest, object, None]
 
 Check = Callable[[object], Outputs]
 """Returns what a model has returned, if it is a mapping; or raises `LocalProtocolError`."""
-
-
-_MemberT = TypeVar("_MemberT", bound=Member)
-
-
-def group_of(member: Member) -> tuple[Hashable, int | None]:
-    """Return the group of a request, and the most rows that it can have if the memory of its block is the limit."""
-    key, seat = member.key, member.seat
-    return (key, None) if seat is None or not seat.block.is_whole else ((key, id(seat.block)), seat.block.most)
-
-
-def arranged(members: Sequence[_MemberT]) -> list[_MemberT]:
-    """Return the requests of a batch in the order of their seats. Nobody else gets a seat in their blocks."""
-    for member in members:
-        if member.seat is not None:
-            member.seat.block.close()
-    return sorted(members, key=lambda member: -1 if member.seat is None else member.seat.start)
-
-
-def block_of(members: Sequence[Member]) -> Block | None:
-    """Return the block in which the rows of several requests lie one after the other; None if there is none."""
-    first = members[0].seat
-    if first is None or len(members) == 1:
-        return None
-    start = first.start
-    for member in members:
-        seat = member.seat
-        if seat is None or seat.block is not first.block or seat.start != start:
-            return None
-        start += member.rows
-    return first.block
 
 
 def calls(
@@ -196,13 +126,13 @@ def _joined(members: Sequence[Member]) -> InferenceRequest:
     first, block = members[0].request, block_of(members)
     rows = sum([member.rows for member in members])
     inputs: Mapping[str, _Array] = first.inputs
-    if block is not None and members[0].seat is not None:
-        start = members[0].seat.start
-        inputs = block.between(start, start + rows)
-    elif len(members) > 1:
-        inputs = {name: _gathered([member.request.inputs[name] for member in members]) for name in inputs}
     for member in members:
         member.has_begun = True
+        member.move()
+    if block is not None:
+        inputs = block.between(members[0].start, members[0].start + rows)
+    elif len(members) > 1:
+        inputs = {name: _gathered([member.request.inputs[name] for member in members]) for name in inputs}
     tensors = tuple([_spec(tensor, rows, inputs[tensor.name]) for tensor in first.header.tensors])
     header = RequestHeader(tensors=tensors, parameters=kept(first.header.parameters))
     return replaced(first, inputs=inputs, header=header)
