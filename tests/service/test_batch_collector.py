@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Hashable
+from weakref import WeakSet
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -70,6 +72,31 @@ def test_what_has_waited_long_enough_comes_before_what_is_full() -> None:
     closed = collector.take(1.0)
     assert closed is not None
     assert (closed.items, closed.reason) == (["rare"], "delay")
+
+
+class _Key:
+    """Of a group; it is compared by identity, and can be referred to weakly."""
+
+
+def test_ten_thousand_groups_are_served_in_their_order_and_leave_nothing() -> None:
+    collector: Collector[int] = Collector(Batch(max_rows=4, max_delay=1.0, max_queue_rows=100))
+    keys = [_Key() for _ in range(10_000)]
+    groups: WeakSet[_Key] = WeakSet(keys)
+    taken = []
+    for number in range(10_000):
+        if collector.put(number, keys[number], 1, float(number)) is None:
+            assert len(collector) == 100, "the queue bounds the groups, too"
+            while (closed := collector.take(1e9)) is not None:
+                collector.running -= 1
+                taken += closed.items
+            assert collector.put(number, keys[number], 1, float(number)) is not None
+    while (closed := collector.take(1e9)) is not None:
+        collector.running -= 1
+        taken += closed.items
+    assert taken == [*range(10_000)]
+    del keys, closed
+    gc.collect()
+    assert not groups
 
 
 MAX_ROWS, MAX_QUEUE, DELAY, MAX_RUNNING = 5, 12, 3.0, 2

@@ -114,6 +114,16 @@ async def connect_and_go(_: socket.socket) -> None:
     await asyncio.sleep(0.2)
 
 
+def send_and_go(message: bytes) -> Act:
+    """Send a request, or a part of it, and leave a little later without an answer."""
+
+    async def act(sock: socket.socket) -> None:
+        await _send(sock, message)
+        await asyncio.sleep(0.05)
+
+    return act
+
+
 async def perform(address: Address, act: Act) -> None:
     """Do it again and again, each time on a new connection."""
     loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.hostile import TEXTS, Pair, entry
+from tests.under_attack import batches
 from tests.under_attack.acts import Act, ask, be_deaf, connect_and_go, flood, in_single_bytes, send_on, sit, trickle
 from tests.under_attack.matrix import KINDS, UPLOAD, WAYS, upload
 from tests.under_attack.messages import (
@@ -86,6 +87,10 @@ def _crossing(kind: str, way: str) -> Attack:
     return _alike(lambda: make(KINDS[kind]), connections=connections)
 
 
+def _batched(make: Callable[[], list[Act]]) -> Attack:
+    return Attack(make=make, connections=CONNECTIONS, probe=batches.SMALL_ROW)
+
+
 _EIGHT_GIB_HEAD: Final = post(b"", declared(1000), length=8 << 30)
 _REFUSED_UPLOAD: Final = post(b"", "Inference-Header-Content-Length: x", length=8 << 30)
 _UNIQUE: Final = b"".join(get(f"/v2/models/identity?{number}") for number in range(2000))
@@ -141,6 +146,11 @@ ATTACKS: Final[dict[str, Attack]] = {
     "48 that send BYTES of 254 KiB": _alike(lambda: ask(texts(254 * _KIB)), connections=48),
     "48 that generate from 256 KiB": _alike(lambda: ask(generate(256 * _KIB)), connections=48),
     UPLOAD: _alike(upload, connections=1),
+    "batches of rows of every size": _batched(batches.of_every_size),
+    "rows that trickle into batches": _batched(batches.trickling),
+    "clients that leave their batches": _batched(batches.leaving),
+    "rows that the model refuses": _batched(batches.refused),
+    "rows of which none goes together with another": _batched(batches.unlike),
     **{f"{kind}, {way}": _crossing(kind, way) for way in WAYS for kind in KINDS},
 }
 """By name."""
