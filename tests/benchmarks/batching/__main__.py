@@ -36,13 +36,16 @@ from tests.benchmarks import wrk
 from tests.benchmarks.measure import print_table
 from tests.benchmarks.peers import Running, tool
 
-_SIZES: Final = {"4 KiB": 1024, "600 KB": 150_528, "4 MiB": 1 << 20}
+SIZES: Final = {"4 KiB": 1024, "600 KB": 150_528, "4 MiB": 1 << 20}
 """Values of a row."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _SECONDS: Final = 120.0
 """In which each server has to be ready."""
 
 _OTHERS: Final = "STREAMCODEC_BATCH_PYTHON"
+
+_REFUSING: Final = "streamcodec, refusing"
+"""For `hostile` only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ _PEERS: Final = {
     "streamcodec, inline": _Peer(
         program="ours_program", python=sys.executable, target="/v2/models/inline/infer", is_v2=True
     ),
+    _REFUSING: _Peer(program="ours_program", python=sys.executable, target="/v2/models/refusing/infer", is_v2=True),
     "PyTriton": _Peer(
         program="pytriton_program",
         python=os.environ.get("STREAMCODEC_TRITON_PYTHON"),
@@ -83,8 +87,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=5, help="of each run (default: 5)")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 64, 256])
-    parser.add_argument("--sizes", nargs="+", choices=_SIZES, default=list(_SIZES))
-    parser.add_argument("--servers", nargs="+", choices=_PEERS, default=list(_PEERS))
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--servers", nargs="+", choices=_PEERS, default=[name for name in _PEERS if name != _REFUSING])
     parser.add_argument("--rounds", type=int, default=1, help="of all servers in turn (default: 1)")
     options = parser.parse_args()
     program = tool("wrk", "wrk")
@@ -93,8 +97,8 @@ def main() -> None:
         for size in options.sizes:
             for name in options.servers * options.rounds:
                 if _PEERS[name].python is not None:
-                    with serving(name, _SIZES[size]) as server:
-                        request = request_of(name, server, _SIZES[size])
+                    with serving(name, SIZES[size]) as server:
+                        request = request_of(name, server, SIZES[size])
                         requests = wrk.write(Path(work), [request])
                         for count in options.connections:
                             send = partial(wrk.run, program, server, requests, connections=count)

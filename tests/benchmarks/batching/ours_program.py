@@ -1,11 +1,13 @@
-"""Our server with the model, in batches and inline: `python -m tests.benchmarks.batching.ours_program PORT`."""
+"""Our server with the model, in batches, and inline: `python -m tests.benchmarks.batching.ours_program PORT`."""
 
 from __future__ import annotations
 
 import sys
 
+import numpy as np
+
 from streamcodec.server import run
-from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, Service
+from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, RowError, Service
 from streamcodec.service.models.model import Outputs
 from tests.benchmarks.batching.net import MAX_DELAY, MAX_ROWS, net
 
@@ -15,10 +17,21 @@ def predict(request: InferenceRequest) -> Outputs:
     return {"y": net(request.inputs["x"])}
 
 
+def predict_finite(request: InferenceRequest) -> Outputs:
+    """Compute all rows, and refuse those that are not finite."""
+    x = request.inputs["x"]
+    outputs = {"y": net(x)}
+    if bad := np.flatnonzero(~np.isfinite(x[:, -1])).tolist():
+        raise RowError({row: ValueError("not finite") for row in bad}, outputs)
+    return outputs
+
+
 def main(port: int, max_delay: float) -> None:
     """Serve until the end."""
+    batch = Batch(max_rows=MAX_ROWS, max_delay=max_delay)
     models = [
-        Model(name="batched", predict=predict, batch=Batch(max_rows=MAX_ROWS, max_delay=max_delay)),
+        Model(name="batched", predict=predict, batch=batch),
+        Model(name="refusing", predict=predict_finite, batch=batch),
         Model(name="inline", predict=predict, is_inline=True),
     ]
     run(Service(ModelRegistry.of(models)), port=port)
