@@ -17,7 +17,6 @@ from streamcodec.service.batches.collector import Closed, Collector, Waiting
 from streamcodec.service.batches.joining import Check
 from streamcodec.service.batches.members import Failed, Member, arranged
 from streamcodec.service.models.batching import Batch, QueueFullError
-from streamcodec.service.models.batching import Batch, QueueFullError
 from streamcodec.service.models.model import Outputs
 
 
