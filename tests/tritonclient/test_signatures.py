@@ -27,6 +27,7 @@ _CLASSES = {
     ],
     "http.aio": ["InferenceServerClient"],
     "http.auth": ["BasicAuth"],
+    "http.aio.auth": ["BasicAuth"],
     "utils": ["InferenceServerException"],
     "utils.shared_memory": ["SharedMemoryRegion"],
 }
@@ -87,7 +88,7 @@ def test_functions(module: str) -> None:
         assert _arguments(getattr(ours, name)) == _arguments(getattr(theirs, name)), name
 
 
-@pytest.mark.parametrize("module", ["http", "http.aio", "http.auth"])
+@pytest.mark.parametrize("module", ["http", "http.aio", "http.auth", "http.aio.auth"])
 def test_names_of_the_modules(module: str) -> None:
     ours, theirs = (importlib.import_module(f"{package}.{module}") for package in (OURS, THEIRS))
     own = {name for name, value in vars(theirs).items() if getattr(value, "__module__", "").startswith(THEIRS)}

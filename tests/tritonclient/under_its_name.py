@@ -5,5 +5,5 @@ from __future__ import annotations
 import importlib
 import sys
 
-for _name in ("", ".utils", ".utils.shared_memory", ".http", ".http.aio", ".http.auth"):
+for _name in ("", ".utils", ".utils.shared_memory", ".http", ".http.aio", ".http.auth", ".http.aio.auth"):
     sys.modules[f"tritonclient{_name}"] = importlib.import_module(f"streamcodec.tritonclient{_name}")
