@@ -134,16 +134,16 @@ def test_a_result_that_has_not_come(address: str) -> None:
 
 def test_a_call_that_takes_too_long() -> None:
     with stalling() as server, InferenceServerClient(server.url[7:], network_timeout=0.2) as client:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=r"timed out: nothing has moved for 0\.2 seconds"):
             client.is_server_live()
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="timed out"):
             client.async_infer("m", [_input(_floats())]).get_result()
 
 
 def test_a_call_that_takes_too_long_on_an_event_loop() -> None:
     async def main(address: str) -> None:
         async with aio.InferenceServerClient(address, conn_timeout=0.2) as client:
-            with pytest.raises(TimeoutError):
+            with pytest.raises(TimeoutError, match="timed out: the call has not ended"):
                 await client.is_server_live()
 
     with stalling() as server:

@@ -13,7 +13,7 @@ from streamcodec.client import Client, Timeout
 from streamcodec.engine.errors import ProtocolError
 from streamcodec.tritonclient.http import calls, inference
 from streamcodec.tritonclient.http.calls import Call, T
-from streamcodec.tritonclient.http.face import Face, as_method, failure
+from streamcodec.tritonclient.http.face import Face, as_method, failure, too_slow
 from streamcodec.tritonclient.http.result import LIMITS, Answer, InferResult
 from streamcodec.tritonclient.utils import raise_error
 
@@ -180,6 +180,8 @@ class InferenceServerClient(Face):
             return self._read(call, answer.take(events))
         except ProtocolError as error:
             raise failure(error) from None
+        except TimeoutError as error:
+            raise too_slow(error) from None
 
 
 def _context(

@@ -107,6 +107,11 @@ def failure(error: ProtocolError) -> InferenceServerException:
     return InferenceServerException(msg=str(error))
 
 
+def too_slow(error: TimeoutError) -> TimeoutError:
+    """Return the error for a call that took too long, with the two words that programs look for."""
+    return TimeoutError(f"timed out: {error}")
+
+
 def as_method(
     method: Callable[..., Any], describe: Callable[..., Call[Any]], *, name: str = "", result: object = None
 ) -> None:

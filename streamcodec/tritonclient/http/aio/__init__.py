@@ -14,7 +14,7 @@ from streamcodec.engine.errors import ProtocolError
 from streamcodec.tritonclient.http import calls, inference
 from streamcodec.tritonclient.http.calls import Call, T
 from streamcodec.tritonclient.http.client import InferAsyncRequest
-from streamcodec.tritonclient.http.face import Face, as_method, failure
+from streamcodec.tritonclient.http.face import Face, as_method, failure, too_slow
 from streamcodec.tritonclient.http.plugin import InferenceServerClientPlugin, Request
 from streamcodec.tritonclient.http.result import LIMITS, Answer, InferResult
 from streamcodec.tritonclient.http.tensors import InferInput, InferRequestedOutput
@@ -142,3 +142,5 @@ class InferenceServerClient(Face):
             return self._read(call, answer)
         except ProtocolError as error:
             raise failure(error) from None
+        except TimeoutError as error:
+            raise too_slow(error) from None
