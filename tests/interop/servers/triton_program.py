@@ -25,13 +25,13 @@ _LABELS = ["hare", "hedgehog", "otter", "owl"]
 
 
 def main(directory: Path, port: int) -> None:
-    _install_backend(_wheel(), directory / "backends" / "python")
+    install_backend(directory / "backends" / "python")
     _write_models(directory / "models")
     become_server(directory, port)
 
 
-def become_server(directory: Path, port: int) -> None:
-    """Become the server, with what is in `models` and `backends` of a directory."""
+def become_server(directory: Path, port: int, *options: str) -> None:
+    """Become the server, with what is in `models` and `backends` of a directory; later options have precedence."""
     wheel = _wheel()
     server = wheel / "bin" / "tritonserver"
     command = [
@@ -43,6 +43,7 @@ def become_server(directory: Path, port: int) -> None:
         "--allow-grpc=false",
         "--allow-metrics=false",
         "--log-info=false",
+        *options,
     ]
     environment = os.environ | {
         "LD_LIBRARY_PATH": str(wheel.parent.parent / "nvidia_pytriton.libs"),
@@ -59,8 +60,9 @@ def _wheel() -> Path:
     return Path(spec.submodule_search_locations[0]) / "tritonserver"
 
 
-def _install_backend(wheel: Path, backend: Path) -> None:
+def install_backend(backend: Path) -> None:
     """Put the Python backend together: the wheel keeps the program that runs models once for each Python version."""
+    wheel = _wheel()
     backend.mkdir(parents=True)
     for file in (wheel / "backends" / "python").iterdir():
         (backend / file.name).symlink_to(file)
