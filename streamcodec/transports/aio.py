@@ -82,6 +82,7 @@ async def next_event(
         if limit is not None and now >= end:
             raise limit.exceeded()
         silence = silence or Silence(sock)
+        event = source.next_event()  # the slice may have ended just after a read
     msg = f"nothing has moved for {timeout:g} seconds"
     raise TimeoutError(msg)
 

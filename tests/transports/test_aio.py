@@ -14,8 +14,8 @@ import anyio
 import numpy as np
 import pytest
 
-from streamcodec import Decoder, EndOfMessage, ErrorCode, RemoteProtocolError, TensorReceived
-from streamcodec.transports import aio
+from streamcodec import Decoder, EndOfMessage, ErrorCode, HeaderReceived, RemoteProtocolError, TensorReceived
+from streamcodec.transports import aio, turns
 from tests.transports.messages import BODY, Array, check, decoder
 from tests.transports.test_sync import RecordingSocket
 
@@ -104,6 +104,28 @@ def test_time_without_a_byte_is_limited_and_time_with_bytes_is_not(run: Run, pai
             with pytest.raises(TimeoutError):
                 await collect(right, timeout=0.3)
         assert time.monotonic() - began > 0.7
+
+    run(main)
+
+
+def test_a_wait_that_ends_just_after_a_read(run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the read has brought is not forgotten: the next event is there, and no more bytes can be taken before it."""
+    left, right = pair
+    wait_readable = anyio.wait_readable
+
+    async def late(sock: socket.socket) -> None:
+        await wait_readable(sock)
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.05)  # a slice of the timeout ends meanwhile
+
+    monkeypatch.setattr(anyio, "wait_readable", late)
+    monkeypatch.setattr(turns, "is_crowded", lambda _: True)
+    monkeypatch.setattr(turns, "wait", lambda _: anyio.lowlevel.checkpoint())
+
+    async def main() -> None:
+        left.setblocking(True)
+        await anyio.to_thread.run_sync(left.sendall, BODY[:1000])
+        assert isinstance(await aio.next_event(right, decoder(), timeout=0.2), HeaderReceived)
 
     run(main)
 
