@@ -1,6 +1,6 @@
 """One client in a process of its own: `python -m tests.benchmarks.client_program KIND URL NBYTES ROUNDS`.
 
-KIND is `streamcodec` or `tritonclient`. Sends an FP32 tensor to `identity` so often, after once for nothing, looks at
+KIND is a name of `CLIENTS`. Sends an FP32 tensor to `identity` so often, after once for nothing, looks at
 the answer, and prints one line of JSON: seconds of each round, and the peak of memory above what the process had when
 the tensor was there and nothing had been sent.
 """
@@ -8,47 +8,55 @@ the tensor was there and nothing had been sent.
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
 from tests.processes import forget_peak, peak_resident, resident
 
+MOST_CONNECTIONS: Final = 64
 _Array = np.ndarray[Any, Any]
 
 
-def ours(url: str, tensor: _Array) -> Callable[[], _Array]:
-    """Return one call of our client."""
-    from streamcodec.client import Client  # noqa: PLC0415 - memory and time of the other client shall not be ours
+def ours(address: str) -> Callable[[_Array], _Array]:
+    """Return a call of our client."""
+    from streamcodec.client import Client  # noqa: PLC0415 - memory and time of the other clients shall not be ours
 
-    client = Client(url)
-    return lambda: client.infer("identity", {"x": tensor})["x"]
+    client = Client(f"http://{address}", max_connections=MOST_CONNECTIONS)
+    return lambda tensor: client.infer("identity", {"x": tensor})["x"]
 
 
-def tritonclient(url: str, tensor: _Array) -> Callable[[], _Array]:
-    """Return one call of tritonclient, as its documentation has it."""
-    from tritonclient import http  # noqa: PLC0415 - memory and time of the other client shall not be its
+def theirs(package: str, address: str) -> Callable[[_Array], _Array]:
+    """Return a call of a package with tritonclient's names, as its documentation has it."""
+    http = importlib.import_module(f"{package}.http")  # memory and time of the other clients shall not be its
+    client = http.InferenceServerClient(address, concurrency=MOST_CONNECTIONS)
 
-    client = http.InferenceServerClient(url.removeprefix("http://"), network_timeout=60.0)
-
-    def call() -> _Array:
-        given = http.InferInput("x", list(tensor.shape), "FP32")
-        given.set_data_from_numpy(tensor)
+    def call(tensor: _Array) -> _Array:
+        given = http.InferInput("x", tensor.shape, "FP32").set_data_from_numpy(tensor)
         array: _Array = client.infer("identity", [given]).as_numpy("x")
         return array
 
     return call
 
 
+CLIENTS: Final[dict[str, Callable[[str], Callable[[_Array], _Array]]]] = {
+    "streamcodec": ours,
+    "drop-in": partial(theirs, "streamcodec.tritonclient"),
+    "tritonclient": partial(theirs, "tritonclient"),
+}
+
+
 def main(kind: str, url: str, nbytes: int, rounds: int) -> None:
     """Measure and print."""
     tensor = np.full(nbytes // 4, 1.5, np.float32)
-    call = {"streamcodec": ours, "tritonclient": tritonclient}[kind](url, tensor)
+    call = partial(CLIENTS[kind](url.removeprefix("http://")), tensor)
     call()
     gc.collect()
     pid = os.getpid()
