@@ -52,7 +52,7 @@ def _encoded() -> Iterator[Seed]:
             Tensor(name="c", array=np.array([["é"], ["\0"]], dtype=object), is_binary=False),
             Tensor(name="d", array=np.eye(2, dtype=np.bool_), parameters={"k": [1.5, None, {"deep": "é"}]}),
         ],
-        outputs=[RequestedOutput(name="y", binary_data=True), RequestedOutput(name="z")],
+        outputs=[RequestedOutput(name="y", binary_data=True), RequestedOutput(name="z", binary_data=None)],
         request_id="id",
         parameters={"binary_data_output": True},
     )

@@ -99,11 +99,11 @@ def test_what_is_asked_for_is_answered(kind: Kind, url: str) -> None:
 
 @KINDS
 def test_an_output_that_says_no_form_has_that_of_the_request(kind: Kind, url: str) -> None:
-    wanted = [RequestedOutput(name="a", parameters={"note": 1}), RequestedOutput(name="b", binary_data=False)]
+    wanted = [RequestedOutput(name=name, binary_data=form) for name, form in (("a", None), ("b", False), ("c", True))]
     with kind.client(url) as client:
         for is_binary in (True, False):
-            result = client.infer("identity", {"a": [1], "b": [2]}, outputs=wanted, is_binary=is_binary)
-            assert [tensor.is_binary for tensor in result.header.tensors] == [is_binary, False]
+            result = client.infer("identity", {"a": [1], "b": [2], "c": [3]}, outputs=wanted, is_binary=is_binary)
+            assert [tensor.is_binary for tensor in result.header.tensors] == [is_binary, False, True]
 
 
 @KINDS

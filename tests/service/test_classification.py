@@ -60,7 +60,7 @@ def test_the_answer_is_a_bytes_tensor_in_either_form() -> None:
     (entry,) = binary.document["outputs"]
     assert (entry["datatype"], entry["shape"]) == ("BYTES", [2])
     assert entry["parameters"] == {"binary_data_size": len(b"10.000000:2" + b"5.000000:1") + 8}
-    (entry,) = _ask(_service(SCORES), 2).document["outputs"]
+    (entry,) = _ask(_service(SCORES), 2, binary_data=None).document["outputs"]
     assert entry == {"name": "y", "datatype": "BYTES", "shape": [2], "data": ["10.000000:2", "5.000000:1"]}
 
 

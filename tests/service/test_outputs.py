@@ -71,7 +71,7 @@ def test_form_of_an_output(is_listed: bool, binary_data: bool | None, binary_dat
 def test_mixed_forms_in_the_order_of_the_request() -> None:
     service = service_of(_constant({"a": [1.0], "b": [2.0], "c": [3.0]}))
     outputs = [
-        RequestedOutput(name="c"),
+        RequestedOutput(name="c", binary_data=None),
         RequestedOutput(name="a", binary_data=False),
         RequestedOutput(name="b", binary_data=True),
     ]

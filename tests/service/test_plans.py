@@ -107,11 +107,11 @@ NO_WISH: list[RequestedOutput] = []
 WISHES: list[list[RequestedOutput] | None] = [
     None,
     NO_WISH,
-    [RequestedOutput(name="y")],
+    [RequestedOutput(name="y", binary_data=None)],
     [RequestedOutput(name="y", binary_data=True)],
     [RequestedOutput(name="z", binary_data=True), RequestedOutput(name="y", binary_data=False)],
-    [RequestedOutput(name="z"), RequestedOutput(name="z\u00e4", binary_data=True)],
-    [RequestedOutput(name="y", parameters={"classification": 1})],
+    [RequestedOutput(name="z", binary_data=None), RequestedOutput(name="z\u00e4", binary_data=True)],
+    [RequestedOutput(name="y", binary_data=None, parameters={"classification": 1})],
 ]
 
 

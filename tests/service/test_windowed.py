@@ -133,7 +133,7 @@ def test_rows_are_collected_to_be_classified() -> None:
     service = service_of(predict, classifies=True)
     from streamcodec import RequestedOutput  # noqa: PLC0415 - only here
 
-    reply = ask(service, outputs=[RequestedOutput(name="y", parameters={"classification": 1})])
+    reply = ask(service, outputs=[RequestedOutput(name="y", binary_data=False, parameters={"classification": 1})])
     assert reply.document["outputs"][0]["data"] == ["5.000000:1"]
 
 

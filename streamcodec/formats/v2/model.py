@@ -23,10 +23,11 @@ class RequestedOutput:
 
     name: str
     """Name of the output."""
-    binary_data: bool | None = None
-    """Whether the client wants the binary form; None if it does not say so."""
+    binary_data: bool | None = True
+    """Whether the client wants the binary form; None if it does not say so. In a received header, this is what was
+    sent."""
     parameters: Mapping[str, Any] = NOTHING
-    """The entry's `parameters`, as sent."""
+    """The entry's `parameters`, as sent. If `binary_data` is not None, it replaces the parameter of that name."""
 
 
 @record()

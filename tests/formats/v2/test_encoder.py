@@ -57,8 +57,8 @@ def test_request_by_hand() -> None:
             Tensor(name="b", array=np.array([True]), is_binary=False),
         ],
         outputs=[
-            RequestedOutput(name="y", binary_data=True, parameters={"classification": 3}),
-            RequestedOutput(name="z"),
+            RequestedOutput(name="y", parameters={"classification": 3}),
+            RequestedOutput(name="z", binary_data=None),
             RequestedOutput(name="w", binary_data=False),
         ],
         request_id="é",

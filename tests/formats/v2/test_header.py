@@ -45,7 +45,7 @@ def test_null_of_an_optional_member_means_absent() -> None:
     assert (header.outputs, header.id, dict(header.parameters)) == (None, None, {})
     assert dict(header.tensors[0].parameters) == {}
     header = header_of(request(binary("INT8", [0], 0, data=None), outputs=[{"name": "y", "parameters": None}]))
-    assert header.outputs == (RequestedOutput(name="y"),)
+    assert header.outputs == (RequestedOutput(name="y", binary_data=None),)
     assert header.tensors[0].is_binary
 
 
@@ -70,7 +70,7 @@ def test_unknown_parameters_are_kept_for_the_model() -> None:
     )
     assert dict(header.parameters) == parameters
     assert dict(header.tensors[0].parameters) == parameters
-    assert header.outputs == (RequestedOutput(name="y", parameters=parameters),)
+    assert header.outputs == (RequestedOutput(name="y", binary_data=None, parameters=parameters),)
 
 
 def test_parameters_cannot_be_changed() -> None:

@@ -144,7 +144,10 @@ def test_arrays_that_are_not_as_the_wire_wants_them(array: Values, is_binary: bo
 
 
 def test_everything_about_a_request() -> None:
-    outputs = [RequestedOutput(name="y", binary_data=True, parameters={"binary_data": True}), RequestedOutput(name="z")]
+    outputs = [
+        RequestedOutput(name="y", parameters={"binary_data": True}),
+        RequestedOutput(name="z", binary_data=None),
+    ]
     tensors = [
         Tensor(name=name, array=np.ones(2, datatype.dtype), parameters={"k": [None, 1.5, {"é": True}]})
         for name, datatype in DATATYPES.items()

@@ -51,7 +51,10 @@ def request_bytes(message: PlainMessage) -> Wire:
     """Encode a request."""
     outputs = None
     if message.outputs is not None:
-        outputs = [RequestedOutput(name=entry["name"], parameters=entry["parameters"]) for entry in message.outputs]
+        outputs = [
+            RequestedOutput(name=entry["name"], binary_data=None, parameters=entry["parameters"])
+            for entry in message.outputs
+        ]
     encoded = encode_request(
         map(_tensor, message.tensors), outputs=outputs, request_id=message.id, parameters=message.parameters
     )

@@ -114,7 +114,7 @@ def test_listed_output_without_a_form_comes_as_json_although_binary_data_output_
 ) -> None:
     message = encode_request(
         [Tensor(name="FP32", array=floats())],
-        outputs=[RequestedOutput(name="FP32")],
+        outputs=[RequestedOutput(name="FP32", binary_data=None)],
         parameters={"binary_data_output": True},
     )
     assert post(url, "identity/infer", message).forms() == {"FP32": "json"}
