@@ -22,7 +22,7 @@ from streamcodec.client.uploads.uploading import OnResume, Record, Uploading
 from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.elements.elements import Elements
-from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.errors import LocalProtocolError, kind_of
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Values
@@ -38,6 +38,7 @@ _MAX_FORMS: Final = 256
 _MAX_FORM_BYTES: Final = 1 << 10
 _KEPT_ID: Final = "resumable"
 """The id of a request that may go on after a restart of the client."""
+_OUTPUTS: Final = "outputs are a list of names or of RequestedOutput objects, as ['y']"
 
 
 class Calls:
@@ -119,11 +120,12 @@ class Calls:
         is_binary: bool,
     ) -> EncodedMessage:
         check_kind(inputs, Mapping, "inputs are arrays by name, as {'x': array}")
-        tensors = [Tensor(name=name, array=_array(value), is_binary=is_binary) for name, value in inputs.items()]
-        requested = [_with_form(output, is_binary=is_binary) for output in outputs or ()]
+        check_kind(parameters or {}, Mapping, "parameters are values by name, as {'temperature': 0.5}")
+        tensors = [Tensor(name=name, array=_array(value, name), is_binary=is_binary) for name, value in inputs.items()]
+        requested = _requested(outputs, is_binary=is_binary)
         return encode_request(
             tensors,
-            outputs=requested or None,
+            outputs=requested,
             request_id=self._request_id if request_id is None else request_id,
             parameters={**(parameters or {}), "binary_data_output": is_binary},
         )
@@ -151,7 +153,9 @@ class Calls:
             raise LocalProtocolError("a compressed request cannot be resumed; leave out request_compression")
         path = None if resumable is True else fspath(cast("str", resumable))
         # After a restart the client is another one, and the header has to be the same.
-        message = self._message(inputs, request_id=request_id or (None if path is None else _KEPT_ID), **others)
+        message = self._message(
+            inputs, request_id=_KEPT_ID if path is not None and request_id is None else request_id, **others
+        )
         return Uploading(
             origin=self._origin,
             target=f"{self._prefix}{model_path(model, version)}/infer",
@@ -168,7 +172,7 @@ class Calls:
     def infer_raw(self, model: str, tensor: Values, *, version: str | None, headers: Headers | None) -> ClientExchange:
         """Ask for inference with a raw binary request; see `Client.infer_raw` for the arguments."""
         # The server deduces the tensor from the length of the body, so the body is never compressed.
-        return self._post(model, version, headers, encode_raw_request(_array(tensor)), Placing())
+        return self._post(model, version, headers, encode_raw_request(_array(tensor, "tensor")), Placing())
 
     def _post(
         self, model: str, version: str | None, headers: Headers | None, message: EncodedMessage, placing: Placing
@@ -205,11 +209,16 @@ def model_path(model: str, version: str | None) -> str:
     """Return the path of a model, or of one of its versions.
 
     Raises:
-        LocalProtocolError: the name or version has a lone surrogate, or gives another path: it is empty, `.` or `..`.
+        LocalProtocolError: the name or version is no `str`, has a lone surrogate, or gives another path: it is empty,
+            `.` or `..`.
     """
+    check_kind(model, str, "the name of a model is a str, as 'resnet'")
     try:
         path = f"/v2/models/{_segment(model)}"
-        return path if version is None else f"{path}/versions/{_segment(version)}"
+        if version is None:
+            return path
+        check_kind(version, str, "the version of a model is a str, as '1'")
+        return f"{path}/versions/{_segment(version)}"
     except UnicodeEncodeError:
         raise LocalProtocolError("the name or version of a model has a lone surrogate, which no URL can hold") from None
 
@@ -221,12 +230,28 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _array(values: Values) -> np.ndarray[Any, Any] | Rows | Elements:
-    return values if isinstance(values, Rows | Elements) else np.asarray(values)
+def _array(values: Values, name: str) -> np.ndarray[Any, Any] | Rows | Elements:
+    if isinstance(values, Rows | Elements):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # nested lists of several lengths
+        raise LocalProtocolError(f"numpy makes no array of {name!r}: {error}") from None
+
+
+def _requested(outputs: Iterable[str | RequestedOutput] | None, *, is_binary: bool) -> list[RequestedOutput] | None:
+    """Return the entries of the requested outputs; None for all outputs."""
+    if outputs is None:
+        return None
+    if isinstance(outputs, str | bytes | Mapping):
+        raise LocalProtocolError(f"{_OUTPUTS}, not {kind_of(outputs)}")
+    check_kind(outputs, Iterable, _OUTPUTS)
+    return [_with_form(output, is_binary=is_binary) for output in outputs] or None
 
 
 def _with_form(output: str | RequestedOutput, *, is_binary: bool) -> RequestedOutput:
     """Give an output an explicit form: KServe and Triton ignore `binary_data_output` if outputs are listed."""
-    if not isinstance(output, RequestedOutput):
+    check_kind(output, (str, RequestedOutput), _OUTPUTS)
+    if isinstance(output, str):
         return RequestedOutput(name=output, binary_data=is_binary)
     return output if output.binary_data is not None else replaced(output, binary_data=is_binary)

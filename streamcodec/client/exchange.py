@@ -6,7 +6,7 @@ A client sends what `start` returns. It passes every event of the connection to 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from streamcodec.client.errors import Headers, ServerError
 from streamcodec.client.fields import Field
 from streamcodec.client.lane.tensors import Lane, LaneCall
 from streamcodec.client.uploads.rest import UploadRest
+from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.compression.inflate import checked_encoding
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import (
@@ -134,7 +135,15 @@ class Placing:
     """Chooses the memory for the outputs."""
 
     def __init__(self, out: Mapping[str, np.ndarray[Any, Any]] | None = None, place: Place | None = None) -> None:
-        """Receive outputs into the arrays of `out`, and place the others with `place`."""
+        """Receive outputs into the arrays of `out`, and place the others with `place`.
+
+        Raises:
+            LocalProtocolError: they are something else.
+        """
+        if out is not None:
+            check_kind(out, Mapping, "out are arrays by the names of outputs, as {'y': array}")
+        if place is not None:
+            check_kind(place, Callable, "place is a function from a TensorSpec to a placement, as new_array")
         self._out = out or {}
         self._others = place or new_array
 

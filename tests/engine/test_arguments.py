@@ -23,6 +23,7 @@ from streamcodec import (
     datatype_of,
     encode_raw_request,
     encode_request,
+    encode_response,
     format_decoder,
     message_of,
     parse_content_encoding,
@@ -77,6 +78,8 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "names of outputs": (lambda: encoded(outputs=["y"]), r"as \[RequestedOutput\(name='y'\)\], not str"),
     "an output": (lambda: encoded(outputs=ANYTHING), "outputs are RequestedOutput objects"),
     "parameters": (lambda: encoded(parameters=[1]), "parameters are a mapping of names to values, not list"),
+    "an id": (lambda: encoded(request_id=7), "an id is a str, as '7', not int"),
+    "an id of an answer": (lambda: encode_response({}, model_name="m", request_id=ANYTHING), "an id is a str"),
     "bytes to compress": (lambda: compress_message(BODY, "gzip"), "takes an EncodedMessage"),  # type: ignore[arg-type]
     "text of a field": (lambda: parse_header_length(["128"]), r"list of bytes, as \[b'128'\]; text.encode"),  # type: ignore[list-item]
     "a number of a field": (lambda: parse_header_length([5]), "list of bytes"),  # type: ignore[list-item]

@@ -178,6 +178,7 @@ def encode_request(
     """
     members: list[str] = []
     if request_id is not None:
+        check_kind(request_id, str, _ID)
         members.append(f'"id":{_json(request_id)},')
     if parameters:
         members.append(f'"parameters":{_json(_checked(parameters, "binary_data_output"))},')
@@ -242,6 +243,7 @@ def encode_response(
     if model_version is not None:
         members.append(f'"model_version":{_json(model_version)},')
     if request_id is not None:
+        check_kind(request_id, str, _ID)
         members.append(f'"id":{_json(request_id)},')
     if parameters:
         members.append(f'"parameters":{_json(_checked(parameters))},')
@@ -310,6 +312,7 @@ def _parameters(tensor: Tensor, size: int | None = None) -> str:
 
 
 _OUTPUTS: Final = "outputs are RequestedOutput objects, as [RequestedOutput(name='y')]"
+_ID: Final = "an id is a str, as '7'"
 _PARAMETERS: Final = "parameters are a mapping of names to values"
 
 _SEQUENCES = (list, tuple)
