@@ -5,6 +5,7 @@ from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import InferResult
 from streamcodec.client.lane.tensors import MemoryLane
+from streamcodec.client.management import CallOptions
 from streamcodec.client.sync import Client
 
-__all__ = ["AsyncClient", "Client", "InferResult", "MemoryLane", "ServerError", "Timeout"]
+__all__ = ["AsyncClient", "CallOptions", "Client", "InferResult", "MemoryLane", "ServerError", "Timeout"]

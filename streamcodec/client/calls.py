@@ -16,6 +16,7 @@ import numpy as np
 
 from streamcodec.client.connections.address import Address
 from streamcodec.client.exchange import ClientExchange, Compression, Placing
+from streamcodec.client.extensions import QueryParams, with_query
 from streamcodec.client.fields import Headers, RequestFields
 from streamcodec.client.raw import RawExchange, Receive
 from streamcodec.client.uploads.uploading import OnResume, Record, Uploading
@@ -30,6 +31,7 @@ from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
 from streamcodec.formats.v2.header import parse_response_header
 from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.json.output import dump_json
 from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
 from streamcodec.formats.v2.model import RequestedOutput
 from streamcodec.http.requests import RequestForm
@@ -38,6 +40,8 @@ _MAX_FORMS: Final = 256
 _MAX_FORM_BYTES: Final = 1 << 10
 _KEPT_ID: Final = "resumable"
 """The id of a request that may go on after a restart of the client."""
+_MODEL: Final = "the name of a model is a str, as 'resnet'"
+_VERSION: Final = "the version of a model is a str, as '1'"
 _OUTPUTS: Final = "outputs are a list of names or of RequestedOutput objects, as ['y']"
 
 
@@ -71,9 +75,20 @@ class Calls:
         self._headers = HeaderCache(parse_response_header, limits)
         self._forms: Cache[tuple[str, str | None, bool], RequestForm] = Cache(_MAX_FORMS, _MAX_FORM_BYTES)
 
-    def get(self, path: str, headers: Headers | None) -> ClientExchange:
-        """Ask for a document, or only for a status."""
-        return ClientExchange("GET", self._prefix + path, self._fields.of_call(headers), None, self._limits)
+    def document(
+        self, path: str, body: Mapping[str, Any] | None, *, headers: Headers | None, query_params: QueryParams | None
+    ) -> ClientExchange:
+        """Ask for a document, or only for a status; with a JSON object as the body, this is a POST.
+
+        Raises:
+            LocalProtocolError: a value has no form in JSON.
+        """
+        target, fields = with_query(self._prefix + path, query_params), self._fields.of_call(headers)
+        if body is None:
+            return ClientExchange("GET", target, fields, None, self._limits)
+        text = _json(body)
+        fields = [*fields, ("Content-Type", "application/json"), ("Content-Length", str(len(text)))]
+        return ClientExchange("POST", target, fields, None, self._limits, body=[text])
 
     def raw(
         self, method: str, path: str, headers: Headers, parts: Sequence[bytes | memoryview], receive: Receive
@@ -103,12 +118,17 @@ class Calls:
         is_binary: bool,
         placing: Placing,
         headers: Headers | None,
+        query_params: QueryParams | None,
     ) -> ClientExchange:
         """Ask for inference; see `Client.infer` for the arguments."""
         message = self._message(
-            inputs, outputs=outputs, request_id=request_id, parameters=parameters, is_binary=is_binary
+            inputs,
+            outputs=outputs,
+            request_id=request_id,
+            parameters=parameters,
+            is_binary=is_binary,
         )
-        return self._post(model, version, headers, message, placing)
+        return self._post(model, version, message, placing, headers=headers, query_params=query_params)
 
     def _message(
         self,
@@ -120,7 +140,6 @@ class Calls:
         is_binary: bool,
     ) -> EncodedMessage:
         check_kind(inputs, Mapping, "inputs are arrays by name, as {'x': array}")
-        check_kind(parameters or {}, Mapping, "parameters are values by name, as {'temperature': 0.5}")
         tensors = [Tensor(name=name, array=_array(value, name), is_binary=is_binary) for name, value in inputs.items()]
         requested = _requested(outputs, is_binary=is_binary)
         return encode_request(
@@ -139,6 +158,7 @@ class Calls:
         request_id: str | None,
         version: str | None,
         headers: Headers | None,
+        query_params: QueryParams | None,
         placing: Placing,
         outage: float,
         on_resume: OnResume | None,
@@ -158,7 +178,7 @@ class Calls:
         )
         return Uploading(
             origin=self._origin,
-            target=f"{self._prefix}{model_path(model, version)}/infer",
+            target=with_query(self._target(model, version), query_params),
             fields=self._fields.of_call(headers),
             message=message,
             media_type=self._media_type,
@@ -169,18 +189,34 @@ class Calls:
             on_resume=on_resume,
         )
 
-    def infer_raw(self, model: str, tensor: Values, *, version: str | None, headers: Headers | None) -> ClientExchange:
+    def infer_raw(
+        self,
+        model: str,
+        tensor: Values,
+        *,
+        version: str | None,
+        headers: Headers | None,
+        query_params: QueryParams | None,
+    ) -> ClientExchange:
         """Ask for inference with a raw binary request; see `Client.infer_raw` for the arguments."""
         # The server deduces the tensor from the length of the body, so the body is never compressed.
-        return self._post(model, version, headers, encode_raw_request(_array(tensor, "tensor")), Placing())
+        message = encode_raw_request(_array(tensor, "tensor"))
+        return self._post(model, version, message, Placing(), headers=headers, query_params=query_params)
 
     def _post(
-        self, model: str, version: str | None, headers: Headers | None, message: EncodedMessage, placing: Placing
+        self,
+        model: str,
+        version: str | None,
+        message: EncodedMessage,
+        placing: Placing,
+        *,
+        headers: Headers | None,
+        query_params: QueryParams | None,
     ) -> ClientExchange:
-        form = None if headers else self._form(model, version, message)
+        form = None if headers or query_params else self._form(model, version, message)
         return ClientExchange(
             "POST",
-            f"{self._prefix}{model_path(model, version)}/infer" if form is None else form.target,
+            with_query(self._target(model, version), query_params) if form is None else form.target,
             self._fields.of_call(headers),
             message,
             self._limits,
@@ -200,34 +236,46 @@ class Calls:
         form = self._forms.get(key)
         if form is None:
             fields = [*usual, message.headers[0]]
-            form = RequestForm(f"{self._prefix}{model_path(model, version)}/infer", fields)
+            form = RequestForm(self._target(model, version), fields)
             self._forms.put(key, form)
         return form
 
+    def _target(self, model: str, version: str | None) -> str:
+        return f"{self._prefix}{model_path(model, version)}/infer"
 
-def model_path(model: str, version: str | None) -> str:
+
+def model_path(model: str, version: str | None = None, *, within: str = "/v2") -> str:
     """Return the path of a model, or of one of its versions.
+
+    Args:
+        model: its name.
+        version: of the model.
+        within: the path before `/models`.
 
     Raises:
         LocalProtocolError: the name or version is no `str`, has a lone surrogate, or gives another path: it is empty,
             `.` or `..`.
     """
-    check_kind(model, str, "the name of a model is a str, as 'resnet'")
+    path = f"{within}/models/{_segment(model, _MODEL)}"
+    return path if version is None else f"{path}/versions/{_segment(version, _VERSION)}"
+
+
+def _segment(name: str, expected: str) -> str:
+    """Percent-encode a name. Servers and proxies interpret `.` and `..` as path steps, even if encoded."""
+    check_kind(name, str, expected)
+    if name in {"", ".", ".."}:
+        raise LocalProtocolError(f"{name!r} as the name or version of a model would be another path")
     try:
-        path = f"/v2/models/{_segment(model)}"
-        if version is None:
-            return path
-        check_kind(version, str, "the version of a model is a str, as '1'")
-        return f"{path}/versions/{_segment(version)}"
+        return quote(name, safe="")
     except UnicodeEncodeError:
         raise LocalProtocolError("the name or version of a model has a lone surrogate, which no URL can hold") from None
 
 
-def _segment(name: str) -> str:
-    """Percent-encode a name. Servers and proxies interpret `.` and `..` as path steps, even if encoded."""
-    if name in {"", ".", ".."}:
-        raise LocalProtocolError(f"{name!r} as the name or version of a model would be another path")
-    return quote(name, safe="")
+def _json(value: Mapping[str, Any]) -> bytes:
+    try:
+        return dump_json(dict(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise LocalProtocolError(f"a value has no form in JSON: {error}") from None
 
 
 def _array(values: Values, name: str) -> np.ndarray[Any, Any] | Rows | Elements:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcodec.client.documents import MAX_QUICK_BYTES, read_object
+from streamcodec.client.documents import MAX_QUICK_BYTES, DocumentT, read_document
 from streamcodec.client.errors import Headers, ServerError
 from streamcodec.client.fields import Field
 from streamcodec.client.lane.tensors import Lane, LaneCall
@@ -54,6 +54,7 @@ _TENSOR_NAME = TENSOR_FIELD.lower().encode()
 _SUCCESS: Final = range(200, 300)
 _FAILURE: Final = range(500, 600)
 _SHOWN_OUTPUTS: Final = 8
+_KINDS: Final[dict[type, str]] = {dict: "object", list: "array"}
 _tensor_received: Final = constructor(TensorReceived)
 Values = np.ndarray[Any, Any] | Elements
 """Of one output."""
@@ -197,6 +198,7 @@ class ClientExchange:
         rest: UploadRest | None = None,
         form: RequestForm | None = None,
         headers: HeaderCache[ResponseHeader] | None = None,
+        body: Sequence[bytes | memoryview] = (),
     ) -> None:
         """Prepare a call.
 
@@ -212,6 +214,7 @@ class ClientExchange:
             rest: of the message, if only that is sent.
             form: what the head has in common with those of other calls; None if its fields are its own.
             headers: reads the JSON header of the answer.
+            body: what is sent in the place of a message; the fields describe it.
         """
         self._method = method
         self._target = target
@@ -224,6 +227,7 @@ class ClientExchange:
         self._rest = rest
         self._form = form
         self._headers = headers
+        self._body = body
         self._head: ResponseHead | None = None
         self._collector: Collector | None = None
         self._header: ResponseHeader | None = None
@@ -272,7 +276,7 @@ class ClientExchange:
             message = self._message
             return connection.send_form(self._form, message.body_length, message.header_length, message.parts)
         fields = [*self._fields]
-        parts: tuple[Part, ...] = ()
+        parts: Sequence[Part] = self._body
         if self._rest is not None:
             fields += self._rest.fields
             parts = self._rest.parts()
@@ -385,23 +389,24 @@ class ClientExchange:
         """Whether `document` is quick enough for an event loop."""
         return self._collector is None or len(self._collector.data) <= MAX_QUICK_BYTES
 
-    def document(self, *, in_thread: bool = False) -> dict[str, Any]:
+    def document(self, kind: type[DocumentT], *, in_thread: bool = False) -> DocumentT:
         """Return the JSON document of the answer.
 
         Args:
+            kind: `dict` for an object, `list` for an array.
             in_thread: whether other threads should be able to run meanwhile; it then takes twenty times as long.
 
         Raises:
             LimitExceededError: the document is larger than `max_document_bytes`.
-            RemoteProtocolError: the answer is not a JSON object.
+            RemoteProtocolError: the answer is not JSON of that kind.
         """
         if self._collector is not None and self._collector.offset > len(self._collector.data):
             most = self._limits.max_document_bytes
             msg = f"the document has {self._collector.offset} bytes, {most} are allowed"
             raise LimitExceededError(msg, limit="max_document_bytes", offset=most)
-        document = read_object(self._text(), in_thread=in_thread)
+        document = read_document(self._text(), kind, in_thread=in_thread)
         if document is None:
-            raise RemoteProtocolError("the answer is not a JSON object", code=ErrorCode.INVALID_JSON)
+            raise RemoteProtocolError(f"the answer is not a JSON {_KINDS[kind]}", code=ErrorCode.INVALID_JSON)
         return document
 
     def _receive_body(self, connection: ClientConnection, head: ResponseHead) -> None:
@@ -490,5 +495,5 @@ class ClientExchange:
 
 def _error_text(text: str) -> str:
     """Return the server's text: the `error` member, or else the first bytes of the body."""
-    error = (read_object(text) or {}).get("error")
+    error = (read_document(text, dict) or {}).get("error")
     return (error if isinstance(error, str) else text)[:_MAX_ERROR_TEXT] or "no further text"

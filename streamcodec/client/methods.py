@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from os import PathLike
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from streamcodec.client.caller import Caller, Waits
-from streamcodec.client.calls import model_path
-from streamcodec.client.common import Common
 from streamcodec.client.connections.timeouts import Timeout, Times
-from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange, InferResult, Placing
+from streamcodec.client.extensions import QueryParams, with_scheduling
 from streamcodec.client.fields import Headers
+from streamcodec.client.management import Management
 from streamcodec.client.raw import Receive
 from streamcodec.client.uploads.uploading import OnResume, Uploading
 from streamcodec.engine.errors import MessageError
@@ -30,14 +27,8 @@ from streamcodec.engine.message import Values
 from streamcodec.formats.v2.model import Event, RequestedOutput
 
 
-class Methods:
+class Methods(Management):
     """The methods of a client."""
-
-    def __init__(self, common: Common, waits: Waits) -> None:
-        """Make the calls of one client."""
-        self._common = common
-        self._waits = waits
-        self._caller = Caller(common, waits)
 
     async def infer(
         self,
@@ -47,11 +38,16 @@ class Methods:
         outputs: Iterable[str | RequestedOutput] | None = None,
         request_id: str | None = None,
         parameters: Mapping[str, Any] | None = None,
+        sequence_id: int | str = 0,
+        sequence_start: bool = False,
+        sequence_end: bool = False,
+        priority: int = 0,
         version: str | None = None,
         is_binary: bool = True,
         out: Mapping[str, np.ndarray[Any, Any]] | None = None,
         place: Place | None = None,
         headers: Headers | None = None,
+        query_params: QueryParams | None = None,
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
         resumable: str | PathLike[str] | bool = False,
@@ -68,7 +64,11 @@ class Methods:
                 on the event loop, so each should be quick.
             outputs: the requested outputs, by name or as `RequestedOutput`, which may choose a form; None for all.
             request_id: returned in the answer; None for an id that is the same for all requests of the client.
-            parameters: of the request, for the model.
+            parameters: of the request, for the model; or for the server, as Triton's `timeout`, in microseconds.
+            sequence_id: of the sequence that the request belongs to, for models with a state; 0 or "" for none.
+            sequence_start: whether it is the first of its sequence.
+            sequence_end: whether it is the last of its sequence.
+            priority: for the server's queue, 1 for the highest; 0 for the model's default.
             version: of the model; None for the server's choice.
             is_binary: whether tensors are sent as bytes, in both directions, or as JSON.
             out: arrays, by output name, to receive outputs into. They must have the dtype and shape of the output, and
@@ -77,6 +77,7 @@ class Methods:
             place: chooses the memory for outputs that are not in `out`; None for new arrays. It cannot ask for windows;
                 see `stream`.
             headers: fields for this request, in addition to the client's; those with the same names win.
+            query_params: parameters of the URL; a list is several values of one name.
             timeout: for this call; None for the client's own, `math.inf` for none.
             total_timeout: seconds for this call; None for the client's own limit, `math.inf` for none.
             resumable: whether the request goes on at the byte where its connection broke, instead of failing. The
@@ -106,11 +107,14 @@ class Methods:
         arguments: dict[str, Any] = {
             "outputs": outputs,
             "request_id": request_id,
-            "parameters": parameters,
+            "parameters": with_scheduling(
+                parameters, sequence_id, sequence_start=sequence_start, sequence_end=sequence_end, priority=priority
+            ),
             "version": version,
             "is_binary": is_binary,
             "placing": Placing(out, place),
             "headers": headers,
+            "query_params": query_params,
         }
         if resumable is not False:
             return await self._upload(
@@ -131,10 +135,15 @@ class Methods:
         outputs: Iterable[str | RequestedOutput] | None = None,
         request_id: str | None = None,
         parameters: Mapping[str, Any] | None = None,
+        sequence_id: int | str = 0,
+        sequence_start: bool = False,
+        sequence_end: bool = False,
+        priority: int = 0,
         version: str | None = None,
         is_binary: bool = True,
         place: Place | None = None,
         headers: Headers | None = None,
+        query_params: QueryParams | None = None,
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> AsyncIterator[AsyncIterator[Event]]:
@@ -153,10 +162,15 @@ class Methods:
             outputs: as for `infer`.
             request_id: as for `infer`.
             parameters: as for `infer`.
+            sequence_id: as for `infer`.
+            sequence_start: as for `infer`.
+            sequence_end: as for `infer`.
+            priority: as for `infer`.
             version: as for `infer`.
             is_binary: as for `infer`.
             place: chooses the memory for each output, as for a decoder; None for new arrays.
             headers: as for `infer`.
+            query_params: as for `infer`.
             timeout: as for `infer`.
             total_timeout: as for `infer`; the time that the caller uses between two events does not count.
 
@@ -179,11 +193,14 @@ class Methods:
             inputs,
             outputs=outputs,
             request_id=request_id,
-            parameters=parameters,
+            parameters=with_scheduling(
+                parameters, sequence_id, sequence_start=sequence_start, sequence_end=sequence_end, priority=priority
+            ),
             version=version,
             is_binary=is_binary,
             placing=Placing(place=place),
             headers=headers,
+            query_params=query_params,
         )
         await self._compress(exchange, times)
         async with self._caller.events(exchange, times) as events:
@@ -196,6 +213,7 @@ class Methods:
         *,
         version: str | None = None,
         headers: Headers | None = None,
+        query_params: QueryParams | None = None,
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> InferResult:
@@ -209,6 +227,7 @@ class Methods:
             tensor: the input, with the datatype that the model declares; BYTES with one element.
             version: of the model; None for the server's choice.
             headers: as for `infer`.
+            query_params: as for `infer`.
             timeout: as for `infer`.
             total_timeout: as for `infer`.
 
@@ -218,7 +237,9 @@ class Methods:
             RemoteProtocolError: as from `infer`; so are `TimeoutError` and `OSError`.
         """
         times = self._common.times(timeout, total_timeout)
-        exchange = self._common.calls.infer_raw(model, tensor, version=version, headers=headers)
+        exchange = self._common.calls.infer_raw(
+            model, tensor, version=version, headers=headers, query_params=query_params
+        )
         return (await self._caller.call(exchange, times)).infer_result()
 
     async def request(
@@ -256,60 +277,6 @@ class Methods:
         await self._caller.call(exchange, times)
         return exchange.events
 
-    async def server_metadata(
-        self,
-        *,
-        headers: Headers | None = None,
-        timeout: float | Timeout | None = None,
-        total_timeout: float | None = None,
-    ) -> dict[str, Any]:
-        """Return the server's name, version and extensions; raises as `infer` does."""
-        return await self._document("/v2", headers, timeout, total_timeout)
-
-    async def model_metadata(
-        self,
-        model: str,
-        version: str | None = None,
-        *,
-        headers: Headers | None = None,
-        timeout: float | Timeout | None = None,
-        total_timeout: float | None = None,
-    ) -> dict[str, Any]:
-        """Return a model's inputs, outputs and versions; raises as `infer` does."""
-        return await self._document(model_path(model, version), headers, timeout, total_timeout)
-
-    async def is_server_live(
-        self,
-        *,
-        headers: Headers | None = None,
-        timeout: float | Timeout | None = None,
-        total_timeout: float | None = None,
-    ) -> bool:
-        """Tell whether the server answers; raises as `infer` does if there is none."""
-        return await self._is_success("/v2/health/live", headers, timeout, total_timeout)
-
-    async def is_server_ready(
-        self,
-        *,
-        headers: Headers | None = None,
-        timeout: float | Timeout | None = None,
-        total_timeout: float | None = None,
-    ) -> bool:
-        """Tell whether the server is ready for requests; raises as `infer` does if there is none."""
-        return await self._is_success("/v2/health/ready", headers, timeout, total_timeout)
-
-    async def is_model_ready(
-        self,
-        model: str,
-        version: str | None = None,
-        *,
-        headers: Headers | None = None,
-        timeout: float | Timeout | None = None,
-        total_timeout: float | None = None,
-    ) -> bool:
-        """Tell whether a model is ready for requests; raises as `infer` does if there is no server."""
-        return await self._is_success(f"{model_path(model, version)}/ready", headers, timeout, total_timeout)
-
     def close(self) -> None:
         """Close all connections; those in use are closed when their calls end. The next call makes a new one."""
         self._common.pool.close()
@@ -331,25 +298,6 @@ class Methods:
     def received_copied(self) -> int:
         """Bytes of answers so far that were copied in user space; all others were received in place."""
         return self._common.pool.traffic.copied
-
-    async def _document(
-        self, path: str, headers: Headers | None, timeout: float | Timeout | None, total_timeout: float | None
-    ) -> dict[str, Any]:
-        times = self._common.times(timeout, total_timeout)
-        exchange = await self._caller.call(self._common.calls.get(path, headers), times)
-        if exchange.is_quick or not self._waits.shares_thread:
-            return exchange.document()
-        return await self._waits.apart(partial(exchange.document, in_thread=True), times.limit)
-
-    async def _is_success(
-        self, path: str, headers: Headers | None, timeout: float | Timeout | None, total_timeout: float | None
-    ) -> bool:
-        times = self._common.times(timeout, total_timeout)
-        try:
-            await self._caller.call(self._common.calls.get(path, headers), times)
-        except ServerError:
-            return False
-        return True
 
     async def _compress(self, exchange: ClientExchange, times: Times) -> None:
         if self._common.compresses:  # this may take seconds

@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 
 from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.fields import Field
-from streamcodec.client.lane.tensors import Lane
 from streamcodec.engine.events import EndOfMessage
 from streamcodec.engine.limits import Limits
-from streamcodec.engine.message import Part
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.client import ClientConnection
@@ -37,16 +35,9 @@ class RawExchange(ClientExchange):
         receive: Receive,
     ) -> None:
         """Prepare a call."""
-        super().__init__(method, target, fields, None, limits)
-        self._parts = parts
+        super().__init__(method, target, fields, None, limits, body=parts)
         self._receive = receive
         self.events: list[Event] = []
-
-    def start(self, connection: ClientConnection, *, paced: bool = False, lane: Lane | None = None) -> list[Part]:  # noqa: ARG002 - as its base
-        """Begin on a connection; return the parts to send."""
-        self._paced = paced
-        parts: list[Part] = [*self._parts]
-        return connection.send_request(self._method, self._target, self._fields, parts)
 
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
         """Take an event of the connection; return it if it is one of the receiver."""

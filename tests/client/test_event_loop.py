@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from streamcodec import EncodedMessage, ProtocolError, Tensor, encode_response
 from streamcodec.client import AsyncClient
-from streamcodec.client.documents import read_object
+from streamcodec.client.documents import read_document
 from tests.client.scripted import response, scripted
 
 pytestmark = pytest.mark.quiet
@@ -140,10 +140,10 @@ def test_no_document_stops_the_event_loop(case: str, backend: str) -> None:
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_documents_are_read_alike_in_a_thread(in_thread: bool) -> None:
     text = '{"a": [1, 2.5e3, -0, null, true, {"b": "\\u00e4\\n"}], "a": {}, "c": NaN}'
-    found = read_object(text, in_thread=in_thread)
+    found = read_document(text, dict, in_thread=in_thread)
     assert str(found) == "{'a': {}, 'c': nan}"
     for bad in ("[]", "{", '{"a":}', "1", "", "[" * 100_000, "{} {}"):
-        assert read_object(bad, in_thread=in_thread) is None
+        assert read_document(bad, dict, in_thread=in_thread) is None
 
 
 def test_a_long_document_is_read_whole() -> None:

@@ -80,6 +80,7 @@ def whole_request(
         is_binary=is_binary,
         placing=Placing(),
         headers=None,
+        query_params=None,
     )
     exchange.compress()
     head, *parts = exchange.start(ClientConnection())

@@ -7,13 +7,13 @@ answer means. It sends nothing. The blocking and the asynchronous client make th
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
+from streamcodec.client.extensions import QueryParams, load_parameters, with_query
 from streamcodec.engine.compression.deflate import deflate
 from streamcodec.tritonclient.http.result import Answer
 from streamcodec.tritonclient.utils import raise_error
@@ -21,8 +21,7 @@ from streamcodec.tritonclient.utils import raise_error
 T = TypeVar("T")
 Headers = Mapping[str, Any] | None
 """Fields of a request; values become text."""
-Query = Mapping[str, Any] | None
-"""Parameters of a URL; a list is several values of one name."""
+Query = QueryParams | None
 Part = bytes | memoryview
 
 _NO_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -88,16 +87,6 @@ def _text(value: object) -> object:
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), default=_text)
 """To make one takes longer than a short text."""
-
-
-def with_query(path: str, query_params: Query) -> str:
-    """Return a path with parameters of the URL."""
-    if not query_params:
-        return path
-    pairs = [
-        (name, each) for name, value in query_params.items() for each in (value if isinstance(value, list) else [value])
-    ]
-    return f"{path}?{urlencode(pairs)}"
 
 
 def _model(model_name: str, model_version: object = "") -> str:
@@ -190,8 +179,7 @@ def load_model(
         config: the configuration of the model, as JSON; None for that of the repository.
         files: content by path, with `file:` before each; they replace the model's folder, and need a `config`.
     """
-    parameters = {} if config is None else {"config": config}
-    parameters |= {path: b64encode(content).decode() for path, content in (files or {}).items()}
+    parameters = load_parameters(config, files or {})
     document = {"parameters": parameters} if parameters else {}
     path = f"v2/repository/models/{quote(model_name)}/load"
     return _post(path, headers, query_params, _nothing, document=document, done=f"Loaded model '{model_name}'")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from streamcodec.tritonclient.http.calls import Call, Headers, Part, Query, to_json, versioned, with_query
+from streamcodec.client.extensions import with_query, with_scheduling
+from streamcodec.tritonclient.http.calls import Call, Headers, Part, Query, to_json, versioned
 from streamcodec.tritonclient.http.result import Answer, InferResult
 from streamcodec.tritonclient.http.tensors import InferInput, InferRequestedOutput
 from streamcodec.tritonclient.utils import (
@@ -111,13 +112,11 @@ def _message(
 ) -> tuple[bytes, list[Part]]:
     """Return the JSON header of an inference request, and the values of its binary inputs."""
     header: dict[str, Any] = {}
-    parameters: dict[str, Any] = {}
+    parameters = with_scheduling(
+        None, sequence_id, sequence_start=sequence_start, sequence_end=sequence_end, priority=priority
+    )
     if request_id != "":
         header["id"] = request_id
-    if sequence_id not in (0, ""):
-        parameters |= {"sequence_id": sequence_id, "sequence_start": sequence_start, "sequence_end": sequence_end}
-    if priority != 0:
-        parameters["priority"] = priority
     if timeout is not None:
         parameters["timeout"] = timeout
     header["inputs"] = [tensor.entry for tensor in inputs]
