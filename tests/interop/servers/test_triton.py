@@ -228,6 +228,30 @@ def test_server_metadata(client: Driver) -> None:
     assert {"binary_tensor_data", "classification"} <= set(metadata["extensions"])
 
 
+@pytest.mark.interop(feature="metadata and health")
+def test_documents_of_extensions(client: Driver) -> None:
+    assert client.call("model_config", "single", "1")["input"][0]["data_type"] == "TYPE_FP32"
+    (entry,) = client.call("statistics", "single", "1")["model_stats"]
+    assert (entry["name"], entry["version"]) == ("single", "1")
+    assert {"name": "single", "version": "1", "state": "READY"} in client.call("repository_index", ready=True)
+
+
+@pytest.mark.interop(feature="metadata and health")
+def test_settings_are_changed_and_returned(client: Driver) -> None:
+    assert client.call("trace_settings", "single", {"trace_rate": "7"})["trace_rate"] == "7"
+    assert client.call("trace_settings", "single")["trace_rate"] == "7"
+    usual = client.call("trace_settings")["trace_rate"]
+    assert client.call("trace_settings", "single", {"trace_rate": None})["trace_rate"] == usual
+    assert client.call("log_settings", {"log_verbose_level": 0}) == client.call("log_settings")
+
+
+@pytest.mark.interop(feature="errors")
+def test_a_server_that_polls_its_repository_loads_nothing_by_request(client: Driver) -> None:
+    for method, arguments in (("load", {"config": {}, "files": {"1/model.py": b""}}), ("unload", {"dependents": True})):
+        with pytest.raises(ServerError, match="explicit model load / unload is not allowed"):
+            client.call(method, "single", **arguments)
+
+
 @pytest.mark.interop(feature="versions")
 @pytest.mark.parametrize(("asked", "answered"), [(None, "2"), ("1", "1"), ("2", "2")])
 def test_version_of_a_model(client: Driver, asked: str | None, answered: str) -> None:
