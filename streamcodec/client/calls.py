@@ -23,7 +23,7 @@ from streamcodec.client.uploads.uploading import OnResume, Record, Uploading
 from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.elements.elements import Elements
-from streamcodec.engine.errors import LocalProtocolError, kind_of
+from streamcodec.engine.errors import LocalProtocolError, NotRepresentableError, kind_of
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Values
@@ -42,11 +42,16 @@ _KEPT_ID: Final = "resumable"
 """The id of a request that may go on after a restart of the client."""
 _MODEL: Final = "the name of a model is a str, as 'resnet'"
 _VERSION: Final = "the version of a model is a str, as '1'"
+NO_BINARY: Final = "the server reads no binary tensors: its metadata have no binary_tensor_data"
 _OUTPUTS: Final = "outputs are a list of names or of RequestedOutput objects, as ['y']"
 
 
 class Calls:
-    """Makes the exchanges with one server."""
+    """Makes the exchanges with one server.
+
+    Attributes:
+        reads_binary: whether the server reads tensors as bytes; None until that is known. If not, requests are JSON.
+    """
 
     def __init__(
         self,
@@ -71,6 +76,7 @@ class Calls:
         self._limits = limits
         self._compression = compression
         self._media_type = media_type
+        self.reads_binary: bool | None = None
         self._request_id = secrets.token_hex(4)
         self._headers = HeaderCache(parse_response_header, limits)
         self._forms: Cache[tuple[str, str | None, bool], RequestForm] = Cache(_MAX_FORMS, _MAX_FORM_BYTES)
@@ -140,14 +146,19 @@ class Calls:
         is_binary: bool,
     ) -> EncodedMessage:
         check_kind(inputs, Mapping, "inputs are arrays by name, as {'x': array}")
+        is_binary = is_binary and self.reads_binary is not False
         tensors = [Tensor(name=name, array=_array(value, name), is_binary=is_binary) for name, value in inputs.items()]
-        requested = _requested(outputs, is_binary=is_binary)
-        return encode_request(
-            tensors,
-            outputs=requested,
-            request_id=self._request_id if request_id is None else request_id,
-            parameters={**(parameters or {}), "binary_data_output": is_binary},
-        )
+        try:
+            return encode_request(
+                tensors,
+                outputs=_requested(outputs, is_binary=is_binary),
+                request_id=self._request_id if request_id is None else request_id,
+                parameters={**(parameters or {}), "binary_data_output": is_binary},
+            )
+        except NotRepresentableError as error:
+            if self.reads_binary is False:
+                error.add_note(NO_BINARY)
+            raise
 
     def upload(
         self,

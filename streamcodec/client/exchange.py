@@ -53,6 +53,8 @@ _MAX_ERROR_TEXT = 500
 _TENSOR_NAME = TENSOR_FIELD.lower().encode()
 _SUCCESS: Final = range(200, 300)
 _FAILURE: Final = range(500, 600)
+_NOT_UNDERSTOOD: Final = frozenset({400, 415, 422, 500})
+"""How servers have been seen to refuse a request whose tensors they take for JSON."""
 _SHOWN_OUTPUTS: Final = 8
 _KINDS: Final[dict[type, str]] = {dict: "object", list: "array"}
 _tensor_received: Final = constructor(TensorReceived)
@@ -374,6 +376,16 @@ class ClientExchange:
         """Whether the answer has a status of 2xx."""
         return self.status in _SUCCESS
 
+    @property
+    def is_binary(self) -> bool:
+        """Whether tensors are sent as bytes."""
+        return self._message is not None and self._message.header_length is not None
+
+    @property
+    def is_not_understood(self) -> bool:
+        """Whether a server may answer like this that does not read bytes: with an error that has no text of V2's."""
+        return self.is_binary and self.status in _NOT_UNDERSTOOD and _v2_text(self._text()) is None
+
     def infer_result(self) -> InferResult:
         """Return the answer to an inference request.
 
@@ -495,5 +507,11 @@ class ClientExchange:
 
 def _error_text(text: str) -> str:
     """Return the server's text: the `error` member, or else the first bytes of the body."""
+    error = _v2_text(text)
+    return (text if error is None else error)[:_MAX_ERROR_TEXT] or "no further text"
+
+
+def _v2_text(text: str) -> str | None:
+    """Return the `error` member of an answer; None if there is none."""
     error = (read_document(text, dict) or {}).get("error")
-    return (error if isinstance(error, str) else text)[:_MAX_ERROR_TEXT] or "no further text"
+    return error if isinstance(error, str) else None

@@ -197,7 +197,9 @@ class Management:
         self, kind: type[DocumentT], path: str, body: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> DocumentT:
         """Return the document of an answer, which is an object or a list."""
-        exchange, times = await self._ask(path, body, **options)
+        return await self._read(kind, *await self._ask(path, body, **options))
+
+    async def _read(self, kind: type[DocumentT], exchange: ClientExchange, times: Times) -> DocumentT:
         if exchange.is_quick or not self._waits.shares_thread:
             return exchange.document(kind)
         return await self._waits.apart(partial(exchange.document, kind, in_thread=True), times.limit)

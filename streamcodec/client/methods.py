@@ -6,15 +6,18 @@ for is waited for by its `Waits`, in the calling thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from streamcodec.client.calls import NO_BINARY
 from streamcodec.client.connections.timeouts import Timeout, Times
+from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange, InferResult, Placing
 from streamcodec.client.extensions import QueryParams, with_scheduling
 from streamcodec.client.fields import Headers
@@ -24,7 +27,10 @@ from streamcodec.client.uploads.uploading import OnResume, Uploading
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.memory.placement import Place
 from streamcodec.engine.message import Values
+from streamcodec.formats.v2.abilities import reads_binary
 from streamcodec.formats.v2.model import Event, RequestedOutput
+
+logger: Final = logging.getLogger(__name__)
 
 
 class Methods(Management):
@@ -70,7 +76,8 @@ class Methods(Management):
             sequence_end: whether it is the last of its sequence.
             priority: for the server's queue, 1 for the highest; 0 for the model's default.
             version: of the model; None for the server's choice.
-            is_binary: whether tensors are sent as bytes, in both directions, or as JSON.
+            is_binary: whether tensors are sent as bytes, in both directions, or as JSON. A server that reads JSON only
+                is noticed by its metadata, after its first error, and gets JSON.
             out: arrays, by output name, to receive outputs into. They must have the dtype and shape of the output, and
                 be C-contiguous and writable. They are then the outputs in the result. Not for BYTES. After an error,
                 their content is undefined.
@@ -121,10 +128,7 @@ class Methods(Management):
                 self._common.calls.upload(model, inputs, resumable, outage=outage, on_resume=on_resume, **arguments),
                 times,
             )
-        exchange = self._common.calls.infer(model, inputs, **arguments)
-        await self._compress(exchange, times)
-        exchange.use_lane()
-        return (await self._caller.call(exchange, times)).infer_result()
+        return await self._infer(model, inputs, arguments, times)
 
     @asynccontextmanager
     async def stream(
@@ -203,8 +207,13 @@ class Methods(Management):
             query_params=query_params,
         )
         await self._compress(exchange, times)
-        async with self._caller.events(exchange, times) as events:
-            yield events
+        try:
+            async with self._caller.events(exchange, times) as events:
+                yield events
+        except ServerError as error:
+            if await self._needs_json(exchange, times, headers=headers, query_params=query_params):
+                error.add_note(f"{NO_BINARY}; the next request of this client is JSON")
+            raise
 
     async def infer_raw(
         self,
@@ -298,6 +307,50 @@ class Methods(Management):
     def received_copied(self) -> int:
         """Bytes of answers so far that were copied in user space; all others were received in place."""
         return self._common.pool.traffic.copied
+
+    async def _infer(
+        self, model: str, inputs: Mapping[str, Values], arguments: Mapping[str, Any], times: Times
+    ) -> InferResult:
+        """Run an inference; in JSON, and once more, if it turns out that the server reads nothing else."""
+        calls = self._common.calls
+        exchange = calls.infer(model, inputs, **arguments)
+        await self._compress(exchange, times)
+        exchange.use_lane()
+        try:
+            result = (await self._caller.call(exchange, times)).infer_result()
+        except ServerError as error:
+            options = {name: arguments[name] for name in ("headers", "query_params")}
+            if not await self._needs_json(exchange, times, **options):
+                raise
+            if not exchange.is_repeatable:
+                error.add_note(f"{NO_BINARY}; the next request of this client is JSON")
+                raise
+            return await self._infer(model, inputs, arguments, times)
+        if exchange.is_binary:
+            calls.reads_binary = True
+        return result
+
+    async def _needs_json(
+        self, exchange: ClientExchange, times: Times, *, headers: Headers | None, query_params: QueryParams | None
+    ) -> bool:
+        """Tell whether a request was refused because the server reads JSON only.
+
+        Servers without the extension refuse in several ways, and some with it answer errors like that, too. So the
+        server's metadata decide. They are read after the first such answer, unless the server has read bytes before.
+        """
+        if not exchange.is_not_understood:
+            return False
+        calls = self._common.calls
+        if calls.reads_binary is None:
+            asked = calls.document("/v2", None, headers=headers, query_params=query_params)
+            try:
+                metadata = await self._read(dict, await self._caller.call(asked, times), times)
+            except (OSError, MessageError):
+                return False
+            calls.reads_binary = reads_binary(metadata)
+            if not calls.reads_binary:
+                logger.warning("%s: %s; requests of this client are JSON", self._common.address.authority, NO_BINARY)
+        return not calls.reads_binary
 
     async def _compress(self, exchange: ClientExchange, times: Times) -> None:
         if self._common.compresses:  # this may take seconds

@@ -205,7 +205,10 @@ def test_a_failure_whose_words_cannot_be_read_is_still_one(kind: Kind) -> None:
 @pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Service Unavailable"])
 def test_after_a_failure_of_the_server_its_connection_is_not_used_again(kind: Kind, status: str) -> None:
     # uvicorn, below KServe, closes it a moment later without having said so.
-    with scripted([response(b"{}", status=status), b""], [GOOD]) as server, kind.client(server.url) as client:
+    with (
+        scripted([response(b'{"error":"no"}', status=status), b""], [GOOD]) as server,
+        kind.client(server.url) as client,
+    ):
         with pytest.raises(ServerError):
             client.infer("m", INPUTS)
         client.infer("m", INPUTS)

@@ -34,6 +34,21 @@ def kserve_process(
         yield peer
 
 
+@pytest.fixture(scope="session")
+def mlserver_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    python = _interpreter("STREAMCODEC_MLSERVER_PYTHON", "MLServer")
+    with running(python, "tests.interop.servers.mlserver_program", tmp_path_factory.mktemp("mlserver")) as peer:
+        yield peer
+
+
+@pytest.fixture
+def mlserver(mlserver_process: Peer) -> Iterator[str]:
+    """URL of the MLServer; fails the test that finds it dead and the one after which it is."""
+    mlserver_process.check()
+    yield mlserver_process.url
+    mlserver_process.check()
+
+
 @pytest.fixture
 def triton(triton_process: Peer) -> Iterator[str]:
     """URL of the Triton server; fails the test that finds it dead and the one after which it is."""
