@@ -69,7 +69,8 @@ class Methods(Management):
                 `AsyncClient`, windows may be asynchronous, unless the request is `resumable`. Otherwise they are made
                 on the event loop, so each should be quick.
             outputs: the requested outputs, by name or as `RequestedOutput`, which may choose a form; None for all.
-            request_id: returned in the answer; None for an id that is the same for all requests of the client.
+            request_id: returned in the answer; None for an id that is the same for all requests of the client. A call has
+                one id, however often its request is sent.
             parameters: of the request, for the model; or for the server, as Triton's `timeout`, in microseconds.
             sequence_id: of the sequence that the request belongs to, for models with a state; 0 or "" for none.
             sequence_start: whether it is the first of its sequence.
