@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -32,7 +33,11 @@ from streamcodec import (
 from streamcodec.client import Client, ServerError
 from streamcodec.formats.frame import FrameReader, Kind, encode_frame, response_frame_decoder
 from streamcodec.testing import assert_split_invariant
+from tests.client.scripted import scripted
+from tests.client.test_answers import GOOD
 from tests.processes import announced, peak_resident
+from tests.server.models import models
+from tests.server.programs import server_here
 
 _EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 _TIMEOUT = 60
@@ -189,6 +194,40 @@ def test_embeddings() -> None:
         result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
         thread.join()
     assert (result.stderr, result.stdout) == ("", "(3,) 1.0 2.0 3.0\n(3,) 4.0 5.0 6.0\n")
+
+
+def test_httpx_client(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.int16).reshape(2, 3))
+    with server_here(models()) as (_, (host, port)):
+        command = [sys.executable, str(_EXAMPLES / "httpx_client.py"), f"http://{host}:{port}", "identity", "x.npy"]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    assert (result.stderr, result.stdout) == ("", "x int16 (2, 3) [0 1 2]\n")
+
+
+@pytest.fixture
+def httpx_infer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    monkeypatch.syspath_prepend(str(_EXAMPLES))
+    infer: Callable[..., dict[str, Any]] = importlib.import_module("httpx_client").infer
+    return infer
+
+
+def test_httpx_client_with_tensors_of_many_pieces(httpx_infer: Callable[..., dict[str, Any]]) -> None:
+    inputs = {"x": np.arange(1 << 20, dtype=np.float32), "y": np.array([b"a", b""], object), "z": np.empty((0, 3))}
+    with server_here(models()) as (_, (host, port)), httpx.Client(base_url=f"http://{host}:{port}") as client:
+        for _ in range(2):  # on the same connection
+            outputs = httpx_infer(client, "identity", inputs)
+            assert list(outputs) == list(inputs)
+            assert all(np.array_equal(outputs[name], array) for name, array in inputs.items())
+        with pytest.raises(httpx.HTTPStatusError, match="there is no model 'none'"):
+            httpx_infer(client, "none", inputs)
+        assert httpx_infer(client, "identity", {"x": np.ones(1)})["x"] == 1
+
+
+@pytest.mark.parametrize("wrong", [GOOD[:-1], GOOD.replace(b"FP32", b"FP64"), GOOD.replace(b"[3]", b"[2]")])
+def test_httpx_client_refuses(httpx_infer: Callable[..., dict[str, Any]], wrong: bytes) -> None:
+    refused = pytest.raises((RemoteProtocolError, httpx.RemoteProtocolError))
+    with scripted([wrong]) as server, httpx.Client(base_url=server.url) as client, refused:
+        httpx_infer(client, "m", {"x": np.ones(1)})
 
 
 _MakeDecoder = Callable[[str], Decoder[Any]]
