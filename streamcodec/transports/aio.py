@@ -14,12 +14,14 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final
 
 import anyio
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
 from streamcodec.transports import turns
+from streamcodec.transports.limited import within
 from streamcodec.transports.sockets.acknowledged import SLICES, Silence, unacknowledged_bytes
 from streamcodec.transports.sockets.system import send_some
 from streamcodec.transports.sockets.vectors import Parts, SendQueue, async_batches
@@ -85,6 +87,29 @@ async def next_event(
         event = source.next_event()  # the slice may have ended just after a read
     msg = f"nothing has moved for {timeout:g} seconds"
     raise TimeoutError(msg)
+
+
+async def read_once(
+    sock: Socket, source: EventSource[object], *, timeout: float | None = None, limit: TimeLimit | None = None
+) -> None:
+    """Wait for bytes, and read once. Arguments and errors are those of `next_event`; it reads nothing by a false alarm.
+
+    A small message mostly comes with one read. So this has one wait, and its limit is the cheapest.
+    """
+    allowed = math.inf if timeout is None else timeout / SLICES
+    limit = limit or TimeLimit(None)
+    silence: Silence | None = None
+    while silence is None or not silence.is_over():
+        try:
+            await within(min(allowed, limit.left), partial(_wait_readable, sock))
+        except TimeoutError:
+            silence = silence or Silence(sock)
+            continue
+        if turns.is_crowded(source):
+            await turns.wait(source)
+        _read(sock, source)
+        return
+    raise limit.too_long(timeout)
 
 
 def _read(sock: Socket, source: EventSource[object]) -> int:

@@ -210,9 +210,8 @@ class AsyncDuplex(Generic[EventT]):
         self._limit = aio.ProgressLimit(write_timeout)
         self._end = limit
         self._rest: Sequence[Part] | None = None
-        self._sending = anyio.CancelScope()
-        self._reading = anyio.CancelScope()
-        self._is_sending = False
+        self._sending: anyio.CancelScope | None = None
+        self._reading: anyio.CancelScope | None = None
         self._failure: Exception | None = None
         self.is_sent: bool = False
         self.lost: ConnectionError | None = None
@@ -224,8 +223,8 @@ class AsyncDuplex(Generic[EventT]):
         if not rest:
             yield
             return
-        self._is_sending = True
-        async with beside(partial(self._send, rest)):
+        self._sending = anyio.CancelScope()
+        async with beside(partial(self._send, rest, self._sending)):
             yield
 
     @property
@@ -235,7 +234,7 @@ class AsyncDuplex(Generic[EventT]):
 
     async def next_event(self) -> EventT:
         """Return the next event of the received bytes; the errors are those of `Duplex.next_event`."""
-        while self._is_sending:
+        while self._sending is not None:
             with anyio.CancelScope() as self._reading:
                 return await aio.next_event(self._socket, _Watched(self._source, self._limit), limit=self._end)
         failure, self._failure = self._failure, None  # its traceback refers to this object
@@ -252,12 +251,13 @@ class AsyncDuplex(Generic[EventT]):
         return self.is_sent
 
     async def move(self) -> None:
-        """Read once, when all is sent; the errors are those of `next_event`."""
-        await aio.next_event(self._socket, _OneRead(self._source), timeout=self._read_timeout, limit=self._end)
+        """Wait, and read once, when all is sent; the errors are those of `next_event`."""
+        await aio.read_once(self._socket, self._source, timeout=self._read_timeout, limit=self._end)
 
     def stop_sending(self) -> None:
         """Send nothing more. If the message was not complete, the connection cannot be used again."""
-        self._sending.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
 
     def _send_some(self) -> Sequence[Part]:
         """Send as much as possible without waiting; return the rest."""
@@ -277,9 +277,9 @@ class AsyncDuplex(Generic[EventT]):
         self.is_sent = not rest
         return rest
 
-    async def _send(self, parts: Sequence[Part]) -> None:
+    async def _send(self, parts: Sequence[Part], scope: anyio.CancelScope) -> None:
         """Send until everything is sent or an error occurs; then wake the reader, which raises the error."""
-        with self._sending:
+        with scope:
             try:
                 async with aclosing(async_batches(parts)) as coming:
                     async for batch in coming:
@@ -289,8 +289,9 @@ class AsyncDuplex(Generic[EventT]):
                         self.is_sent = True
             except Exception as failure:  # noqa: BLE001 - the reader raises any exception of a source of windows
                 self._failure = failure
-        self._is_sending = False
-        self._reading.cancel()
+        self._sending = None
+        if self._reading is not None:
+            self._reading.cancel()
 
     async def _send_batch(self, batch: list[memoryview]) -> bool:
         try:
@@ -298,28 +299,6 @@ class AsyncDuplex(Generic[EventT]):
         except ConnectionError as error:
             self.lost = error.with_traceback(None)
         return self.lost is None
-
-
-class _OneRead:
-    """Wraps a source so that one read of it is an event."""
-
-    def __init__(self, source: EventSource[object]) -> None:
-        self._source = source
-        self._has_read = False
-        self.get_buffer = source.get_buffer
-        self.get_buffers = source.get_buffers
-        self.work = source.work
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._has_read = True
-        self._source.buffer_updated(nbytes)
-
-    def receive_eof(self) -> None:
-        self._has_read = True
-        self._source.receive_eof()
-
-    def next_event(self) -> NeedData | NeedTurn | None:
-        return None if self._has_read else NEED_DATA
 
 
 class _Watched(Generic[EventT]):
