@@ -18,7 +18,7 @@ from streamcodec.client.connections.address import Address
 from streamcodec.client.exchange import ClientExchange, Compression, Placing
 from streamcodec.client.extensions import QueryParams, with_query
 from streamcodec.client.fields import Headers, RequestFields
-from streamcodec.client.raw import RawExchange, Receive
+from streamcodec.client.raw import RawExchange, Receive, TakeWhole
 from streamcodec.client.uploads.uploading import OnResume, Record, Uploading
 from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.cache import Cache
@@ -97,14 +97,27 @@ class Calls:
         return ClientExchange("POST", target, fields, None, self._limits, body=[text])
 
     def raw(
-        self, method: str, path: str, headers: Headers, parts: Sequence[bytes | memoryview], receive: Receive
+        self,
+        method: str,
+        path: str,
+        headers: Headers,
+        parts: Sequence[bytes | memoryview],
+        receive: Receive,
+        *,
+        take: TakeWhole | None = None,
     ) -> RawExchange:
-        """Ask for anything; see `Client.request` for the arguments."""
+        """Ask for anything; see `Client.request` for the arguments. `take` may take what has come as a whole."""
         own = [*(headers.items() if isinstance(headers, Mapping) else headers)]
         if parts or method != "GET":
             own.append(("Content-Length", str(sum(map(len, parts)))))
         return RawExchange(
-            method, self._prefix + path, self._fields.with_own(own), parts=parts, limits=self._limits, receive=receive
+            method,
+            self._prefix + path,
+            self._fields.with_own(own),
+            parts=parts,
+            limits=self._limits,
+            receive=receive,
+            take=take,
         )
 
     def open_lane(self) -> ClientExchange:

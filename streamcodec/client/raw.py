@@ -10,11 +10,14 @@ from streamcodec.engine.events import EndOfMessage
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.bodies.body import Receiver
-from streamcodec.http.client import ClientConnection
+from streamcodec.http.client import ClientConnection, WholeResponse
 from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 
 Receive = Callable[[ResponseHead, bool], Receiver]
 """Returns the receiver for the body of an answer. The second argument says whether to make a paced one."""
+
+TakeWhole = Callable[[WholeResponse], bool]
+"""Takes an answer that has come as a whole, or returns False to have it received. It keeps nothing of the memory."""
 
 
 class RawExchange(ClientExchange):
@@ -33,10 +36,12 @@ class RawExchange(ClientExchange):
         parts: Sequence[bytes | memoryview],
         limits: Limits,
         receive: Receive,
+        take: TakeWhole | None = None,
     ) -> None:
         """Prepare a call."""
         super().__init__(method, target, fields, None, limits, body=parts)
         self._receive = receive
+        self._take = take
         self.events: list[Event] = []
 
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
@@ -49,9 +54,15 @@ class RawExchange(ClientExchange):
             self.has_ended = True
         return None if isinstance(event, RequestHead | ConnectionClosed) else event
 
-    def take_whole(self, connection: ClientConnection) -> bool:  # noqa: ARG002 - as its base
-        """Return False: the receiver takes the answer in its own way."""
-        return False
+    def take_whole(self, connection: ClientConnection) -> bool:
+        """Have the answer taken, if it has come as a whole and somebody takes it; return whether it was taken."""
+        response = None if self._take is None else connection.whole_response()
+        if response is None or self._take is None or not self._take(response):
+            return False
+        self.status = response.status
+        connection.take_whole(response)
+        self.has_ended = True
+        return True
 
     def keep(self, event: Event) -> None:
         """Keep an event."""

@@ -70,8 +70,8 @@ def test_large_tensors_are_not_copied(kind: str, address: str) -> None:
     assert np.shares_memory(np.frombuffer(tensor.wire, np.uint8), array)
     with face(OURS, kind, address) as client:
         result = client.call("infer", "identity", [tensor])
-        inner = client.client._client  # noqa: SLF001 - it counts
-        assert inner.received_copied < 1 << 20
+        pool = client.client._common.pool  # noqa: SLF001 - it counts
+        assert pool.traffic.copied < 1 << 20
         assert np.array_equal(result.as_numpy("x"), array)
 
 

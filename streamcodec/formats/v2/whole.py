@@ -14,10 +14,10 @@ import numpy as np
 
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import MessageError
+from streamcodec.engine.events import HeaderT
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.memory.placement import ALIGNMENT, aligned_block, aligned_bytes
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats.v2.model import MessageT
 
 MAX_HEADER_BYTES: Final = 4 << 10
 """Most bytes of any JSON header that is read at once. A longer one may take too long for one turn of an event loop."""
@@ -32,8 +32,8 @@ Array = np.ndarray[Any, Any]
 
 
 def read_whole(
-    parse: Callable[[bytes, Limits], MessageT], header_length: int | None, body: memoryview, limits: Limits
-) -> tuple[MessageT, Mapping[str, Array | Elements]] | None:
+    parse: Callable[[bytes, Limits], HeaderT], header_length: int | None, body: memoryview, limits: Limits
+) -> tuple[HeaderT, Mapping[str, Array | Elements]] | None:
     """Read a whole body.
 
     Args:

@@ -51,11 +51,14 @@ class Call(Generic[T]):
         """The HTTP method."""
         return "GET" if self.body is None else "POST"
 
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The body, as it is sent unless it has to be compressed."""
+        return self.body or ()
+
     def compressed(self) -> Sequence[Part]:
-        """Return the body as it is sent; this takes long for a large body that has to be compressed."""
-        if self.encoding is None or self.body is None:
-            return self.body or ()
-        return list(deflate(self.body, self.encoding))
+        """Return the compressed body; this takes long for a large one."""
+        return list(deflate(self.parts, self.encoding or "identity"))
 
 
 def _is_success(answer: Answer, _: bool) -> bool:

@@ -9,12 +9,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
 
-from streamcodec.client import Client, Timeout
-from streamcodec.engine.errors import ProtocolError
+from streamcodec.client.blocking import Blocking
+from streamcodec.client.caller import run
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.tritonclient.http import calls, inference
 from streamcodec.tritonclient.http.calls import Call, T
-from streamcodec.tritonclient.http.face import Face, as_method, failure, too_slow
-from streamcodec.tritonclient.http.result import LIMITS, Answer, InferResult
+from streamcodec.tritonclient.http.face import Face, as_method
+from streamcodec.tritonclient.http.result import InferResult
 from streamcodec.tritonclient.utils import raise_error
 
 P = ParamSpec("P")
@@ -84,8 +85,6 @@ def _in_thread(
 class InferenceServerClient(Face):
     """A blocking client of one server. Any number of threads may use it at once."""
 
-    _client: Client
-
     def __init__(
         self,
         url: str,
@@ -116,27 +115,24 @@ class InferenceServerClient(Face):
         Raises:
             InferenceServerException: the URL has a scheme, or is not one of a server.
         """
-        super().__init__(url, verbose)
-        context = _context(ssl_options or {}, ssl_context_factory, insecure=insecure) if ssl else None
-        try:
-            timeout = Timeout(connect=connection_timeout, read=network_timeout, write=network_timeout, pool=None)
-            self._client = Client(
-                f"{'https' if ssl else 'http'}://{url}",
-                ssl_context=context,
-                timeout=timeout,
-                total_timeout=None,
-                max_connections=concurrency,
-                limits=LIMITS,
-            )
-        except ProtocolError as error:
-            raise failure(error) from None
+        super().__init__(
+            url,
+            verbose,
+            Blocking,
+            is_secure=ssl,
+            context=_context(ssl_options or {}, ssl_context_factory, insecure=insecure) if ssl else None,
+            timeout=Timeout(connect=connection_timeout, read=network_timeout, write=network_timeout, pool=None),
+            total_timeout=None,
+            max_connections=concurrency,
+            is_paced=False,
+        )
         self._threads = ThreadPoolExecutor(min(concurrency, max_greenlets or concurrency), "streamcodec infer")
 
     def close(self) -> None:
         """Wait for the requests of `async_infer`, and close all connections. There can be no other call after it."""
         self._threads.shutdown()
         self._is_closed = True
-        self._client.close()
+        self._common.pool.close()
 
     def __enter__(self) -> Self:
         """Use the client in a `with` statement."""
@@ -172,16 +168,7 @@ class InferenceServerClient(Face):
     async_infer = _in_thread(inference.infer)
 
     def _call(self, call: Call[T]) -> T:
-        answer = Answer(has_tensors=call.has_tensors)
-        fields = self._fields(call)
-        try:
-            parts = call.compressed()
-            events = self._client.request(call.method, f"/{call.path}", answer.receive, headers=fields, parts=parts)
-            return self._read(call, answer.take(events))
-        except ProtocolError as error:
-            raise failure(error) from None
-        except TimeoutError as error:
-            raise too_slow(error) from None
+        return run(self._result(call))
 
 
 def _context(

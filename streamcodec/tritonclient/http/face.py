@@ -1,17 +1,21 @@
-"""Face: what the blocking and the asynchronous client share: everything except waiting."""
+"""Face: what the blocking and the asynchronous client share: everything except how they wait."""
 
 from __future__ import annotations
 
 import inspect
+import ssl as tls
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_args
 
-from streamcodec.client import AsyncClient, Client
+from streamcodec.client.caller import Caller, Waits
+from streamcodec.client.common import Common
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.errors import ProtocolError
 from streamcodec.tritonclient.http import inference
 from streamcodec.tritonclient.http.calls import Call, T
 from streamcodec.tritonclient.http.plugin import InferenceServerClientPlugin, Request
-from streamcodec.tritonclient.http.result import Answer, InferResult
+from streamcodec.tritonclient.http.result import LIMITS, Answer, InferResult
 from streamcodec.tritonclient.utils import InferenceServerException, raise_error
 
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -20,27 +24,59 @@ _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 class Face:
     """A client of one server: its plugin, and what it does before and after each call."""
 
-    _client: Client | AsyncClient
-
     generate_request_body = staticmethod(inference.generate_request_body)
     parse_response_body = staticmethod(InferResult.from_response_body)
 
-    def __init__(self, url: str, verbose: bool) -> None:
-        """Begin without a plugin.
+    def __init__(
+        self,
+        url: str,
+        verbose: bool,
+        waits: Callable[[tls.SSLContext | None], Waits],
+        *,
+        is_secure: bool,
+        verify: bool = True,
+        context: tls.SSLContext | None,
+        timeout: Timeout | None,
+        total_timeout: float | None,
+        max_connections: int,
+        is_paced: bool,
+    ) -> None:
+        """Begin without a plugin; nothing is sent yet.
 
         Raises:
-            InferenceServerException: the URL has a scheme.
+            InferenceServerException: the URL has a scheme, or is not one of a server.
         """
         if url.startswith(("http://", "https://")):
             raise_error("url should not include the scheme")
+        try:
+            self._common = Common(
+                f"{'https' if is_secure else 'http'}://{url}",
+                headers=None,
+                auth=None,
+                verify=verify,
+                ssl_context=context,
+                timeout=timeout,
+                total_timeout=total_timeout,
+                max_connections=max_connections,
+                keepalive_expiry=60.0,
+                limits=LIMITS,
+                request_compression=None,
+                response_compression=None,
+                media_type=None,
+                is_paced=is_paced,
+            )
+        except ProtocolError as error:
+            raise failure(error) from None
+        self._waits = waits(self._common.context)
+        self._caller = Caller(self._common, self._waits)
         self._verbose = verbose
         self._plugin: InferenceServerClientPlugin | None = None
         self._is_closed = False
 
     def __del__(self) -> None:
         """Close the connections of a client that was forgotten; no call is under way, because it would refer to it."""
-        if "_client" in vars(self):
-            self._client.close()
+        if "_common" in vars(self):
+            self._common.pool.close()
 
     def register_plugin(self, plugin: InferenceServerClientPlugin) -> None:
         """Have a plugin called before each request.
@@ -69,6 +105,32 @@ class Face:
             raise_error("No plugin has been registered.")
         self._plugin = None
 
+    async def _result(self, call: Call[T]) -> T:
+        """Send a call, and return its result.
+
+        Raises:
+            RuntimeError: the client is closed.
+            InferenceServerException: the server refuses it, or the answer is wrong.
+            OSError: there is no connection, or it broke; `TimeoutError` is one.
+        """
+        fields = self._fields(call)
+        times = self._common.times(None, None)
+        answer = Answer(has_tensors=call.has_tensors)
+        try:
+            parts = call.parts if call.encoding is None else await self._waits.apart(call.compressed, times.limit)
+            exchange = self._common.calls.raw(
+                call.method, f"/{call.path}", fields, parts, answer.receive, take=answer.take_whole
+            )
+            await self._caller.call(exchange, times)
+            answer.take(exchange.events)
+            if answer.is_long:  # others run meanwhile
+                return await self._waits.apart(partial(self._read, call, answer), times.limit)
+            return self._read(call, answer)
+        except ProtocolError as error:
+            raise failure(error) from None
+        except TimeoutError as error:  # programs look for the two words
+            raise TimeoutError(f"timed out: {error}") from None
+
     def _fields(self, call: Call[Any]) -> list[tuple[str, str]]:
         """Return the fields of a request, as the plugin leaves them.
 
@@ -94,8 +156,8 @@ class Face:
     def _read(self, call: Call[T], answer: Answer) -> T:
         """Return the result of an answer."""
         if self._verbose:
-            fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.head.fields.items}
-            print(f"{answer.head.status}, headers {fields}")
+            fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.fields.items}
+            print(f"{answer.status}, headers {fields}")
         result = call.read(answer, self._verbose)
         if self._verbose and call.done is not None:
             print(call.done)
@@ -105,11 +167,6 @@ class Face:
 def failure(error: ProtocolError) -> InferenceServerException:
     """Return the error for a request that cannot be sent, or for an answer that breaks the protocol."""
     return InferenceServerException(msg=str(error))
-
-
-def too_slow(error: TimeoutError) -> TimeoutError:
-    """Return the error for a call that took too long, with the two words that programs look for."""
-    return TimeoutError(f"timed out: {error}")
 
 
 def as_method(

@@ -23,12 +23,15 @@ from streamcodec.engine.events import EndOfMessage, Event, HeaderReceived, Tenso
 from streamcodec.engine.format import format_decoder
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.reader import Reader, Reading
+from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats.v2.fields import header_length_of
+from streamcodec.formats.v2.fields import header_form, header_length_of
 from streamcodec.formats.v2.tensors import TensorReader
+from streamcodec.formats.v2.whole import read_whole
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.bodies.collector import Collector
-from streamcodec.http.heads.messages import ResponseHead
+from streamcodec.http.client import WholeResponse
+from streamcodec.http.heads.messages import Fields, ResponseHead
 from streamcodec.tritonclient.utils import Array, InferenceServerException, triton_to_np_dtype
 
 LIMITS: Final = Limits(max_header_bytes=1 << 30)
@@ -37,6 +40,7 @@ LIMITS: Final = Limits(max_header_bytes=1 << 30)
 _OK: Final = 200
 _LONG_BYTES: Final = 16 << 10
 _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
+_tensor_received: Final = constructor(TensorReceived)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +57,52 @@ class Answer:
     """What a server answers to one request.
 
     Attributes:
-        head: status and fields.
+        status: of the answer.
     """
 
-    head: ResponseHead
+    status: int
 
     def __init__(self, *, has_tensors: bool) -> None:
         """Begin before the answer; say whether a successful one is an inference answer."""
         self._has_tensors = has_tensors
+        self._fields: Fields | bytes = b""
         self._collector: Collector | None = None
         self._header: _Header | None = None
         self._tensors: dict[str, TensorReceived] = {}
 
     def receive(self, head: ResponseHead, is_paced: bool) -> Receiver:
         """Return the receiver of the body."""
-        self.head = head
+        self.status, self._fields = head.status, head.fields
         if self._has_tensors and self.is_success and (length := header_length_of(head.fields)) is not None:
             return _decoder(length, head.body_length, is_paced=is_paced)
         self._collector = Collector(LIMITS.max_header_bytes, max_dropped_bytes=0)
         return self._collector
+
+    def take_whole(self, response: WholeResponse) -> bool:
+        """Take an answer that has come as a whole, or return False to have it received."""
+        self.status, self._fields = response.status, response.text
+        length: int | None = None
+        if self._has_tensors and self.is_success:
+            try:
+                length = header_form(response.header_lengths, response.media_types)[0]
+            except MessageError:  # which `receive` will raise
+                return False
+        if length is not None:
+            return self._take_tensors(length, response.body)
+        if len(response.body) > _LONG_BYTES:
+            return False
+        self._collector = Collector(LIMITS.max_header_bytes, max_dropped_bytes=0)
+        self._collector.feed(response.body)
+        return True
+
+    def _take_tensors(self, header_length: int, body: memoryview) -> bool:
+        found = read_whole(_parse_header, header_length, body, LIMITS)
+        if found is None:
+            return False
+        self._header, values = found
+        for spec in self._header.tensors:
+            self._tensors[spec.name] = _tensor_received(spec=spec, values=values[spec.name])
+        return True
 
     def take(self, events: Iterable[Event]) -> Self:
         """Take what the receiver reports."""
@@ -94,9 +125,14 @@ class Answer:
         return self
 
     @property
+    def fields(self) -> Fields:
+        """The fields."""
+        return Fields.of_accepted(self._fields) if isinstance(self._fields, bytes) else self._fields
+
+    @property
     def is_success(self) -> bool:
         """Whether the status is 200, as tritonclient wants it."""
-        return self.head.status == _OK
+        return self.status == _OK
 
     @property
     def text(self) -> bytes:
@@ -131,7 +167,7 @@ class Answer:
             InferenceServerException: the status is not 200.
         """
         if not self.is_success:
-            raise refusal(self.head.status, self.text)
+            raise refusal(self.status, self.text)
 
 
 def refusal(status: int, text: bytes) -> InferenceServerException:
@@ -217,10 +253,19 @@ def _read_header(length: int, reader: Reader) -> Reading[_Header]:
     text = yield from reader.read(length)
     if length > _LONG_BYTES:
         yield from reader.turn()
+    return _parse_header(text, reader.limits)
+
+
+def _parse_header(text: bytes | memoryview, limits: Limits) -> _Header:
+    """Return a JSON header.
+
+    Raises:
+        RemoteProtocolError: it is not JSON, or says wrong things about binary outputs.
+    """
     root = _parsed(text)
     outputs = root.get("outputs") or ()
     binary = [output for output in outputs if _is_binary(output)]
-    reading = TensorReader("outputs", start=length, limits=reader.limits, is_tolerant=True)
+    reading = TensorReader("outputs", start=len(text), limits=limits, is_tolerant=True)
     return _Header(root, reading.read_all({"outputs": binary}) if binary else ())
 
 

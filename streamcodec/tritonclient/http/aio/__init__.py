@@ -7,16 +7,13 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
 
-from anyio import to_thread
-
-from streamcodec.client import AsyncClient
-from streamcodec.engine.errors import ProtocolError
+from streamcodec.client.awaiting import Awaiting
 from streamcodec.tritonclient.http import calls, inference
 from streamcodec.tritonclient.http.calls import Call, T
 from streamcodec.tritonclient.http.client import InferAsyncRequest
-from streamcodec.tritonclient.http.face import Face, as_method, failure, too_slow
+from streamcodec.tritonclient.http.face import Face, as_method
 from streamcodec.tritonclient.http.plugin import InferenceServerClientPlugin, Request
-from streamcodec.tritonclient.http.result import LIMITS, Answer, InferResult
+from streamcodec.tritonclient.http.result import InferResult
 from streamcodec.tritonclient.http.tensors import InferInput, InferRequestedOutput
 from streamcodec.tritonclient.utils import InferenceServerException
 
@@ -42,7 +39,7 @@ def _awaiting(
     """Make the method that sends a call and awaits its answer."""
 
     async def method(self: InferenceServerClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._call(describe(*args, **kwargs))
+        return await self._result(describe(*args, **kwargs))
 
     as_method(method, describe)
     return method
@@ -50,8 +47,6 @@ def _awaiting(
 
 class InferenceServerClient(Face):
     """An asynchronous client of one server. Any number of tasks of one event loop may use it at once."""
-
-    _client: AsyncClient
 
     def __init__(
         self,
@@ -75,24 +70,23 @@ class InferenceServerClient(Face):
         Raises:
             InferenceServerException: the URL has a scheme, or is not one of a server.
         """
-        super().__init__(url, verbose)
-        try:
-            self._client = AsyncClient(
-                f"{'https' if ssl else 'http'}://{url}",
-                verify=ssl_context is not False,
-                ssl_context=ssl_context if isinstance(ssl_context, tls.SSLContext) else None,
-                timeout=None,
-                total_timeout=conn_timeout,
-                max_connections=conn_limit or _MOST_CONNECTIONS,
-                limits=LIMITS,
-            )
-        except ProtocolError as error:
-            raise failure(error) from None
+        super().__init__(
+            url,
+            verbose,
+            Awaiting,
+            is_secure=ssl,
+            verify=ssl_context is not False,
+            context=ssl_context if isinstance(ssl_context, tls.SSLContext) else None,
+            timeout=None,
+            total_timeout=conn_timeout,
+            max_connections=conn_limit or _MOST_CONNECTIONS,
+            is_paced=True,
+        )
 
     async def close(self) -> None:
         """Close all connections. There can be no other call after it."""
         self._is_closed = True
-        self._client.close()
+        self._common.pool.close()
 
     async def __aenter__(self) -> Self:
         """Use the client in an `async with` statement."""
@@ -126,21 +120,14 @@ class InferenceServerClient(Face):
     unregister_cuda_shared_memory = _awaiting(calls.unregister_cuda_shared_memory)
     infer = _awaiting(inference.infer)
 
-    async def _call(self, call: Call[T]) -> T:
-        answer = Answer(has_tensors=call.has_tensors)
-        fields = self._fields(call)
+    def _fields(self, call: Call[Any]) -> list[tuple[str, str]]:
+        """Return the fields of a request; one with a body has a media type, as aiohttp does, and the other client not.
+
+        Raises:
+            RuntimeError: the client is closed.
+            InferenceServerException: a field is not supported.
+        """
+        fields = super()._fields(call)
         if call.body is not None and not any(name.lower() == "content-type" for name, _ in fields):
-            fields.append(("Content-Type", "application/octet-stream"))  # as aiohttp does, and the other client not
-        try:
-            parts = call.compressed() if call.encoding is None else await to_thread.run_sync(call.compressed)
-            events = await self._client.request(
-                call.method, f"/{call.path}", answer.receive, headers=fields, parts=parts
-            )
-            answer.take(events)
-            if answer.is_long:  # others run meanwhile
-                return await to_thread.run_sync(self._read, call, answer)
-            return self._read(call, answer)
-        except ProtocolError as error:
-            raise failure(error) from None
-        except TimeoutError as error:
-            raise too_slow(error) from None
+            fields.append(("Content-Type", "application/octet-stream"))
+        return fields
