@@ -46,6 +46,7 @@ from streamcodec.formats.v2.whole import read_whole
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.bodies.collector import Collector
 from streamcodec.http.client import ClientConnection, WholeResponse
+from streamcodec.http.connection import Incoming
 from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 from streamcodec.http.requests import RequestForm
 
@@ -55,6 +56,7 @@ _SUCCESS: Final = range(200, 300)
 _FAILURE: Final = range(500, 600)
 _NOT_UNDERSTOOD: Final = frozenset({400, 415, 422, 500})
 """How servers have been seen to refuse a request whose tensors they take for JSON."""
+_READ_ONLY: Final = {"GET", "HEAD"}
 _SHOWN_OUTPUTS: Final = 8
 _KINDS: Final[dict[type, str]] = {dict: "object", list: "array"}
 _tensor_received: Final = constructor(TensorReceived)
@@ -184,6 +186,7 @@ class ClientExchange:
     Attributes:
         has_ended: whether the whole response has been received.
         status: of the response; None before it.
+        on_answer: called with the status when the response begins.
     """
 
     def __init__(
@@ -230,14 +233,21 @@ class ClientExchange:
         self._form = form
         self._headers = headers
         self._body = body
-        self._head: ResponseHead | None = None
-        self._collector: Collector | None = None
-        self._header: ResponseHeader | None = None
-        self._outputs: dict[str, TensorReceived] = {}
         self._paced = False
         self._uses_lane = False
         self._lane: Lane | None = None
         self._lane_call: LaneCall | None = None
+        self.on_answer: Callable[[int], object] = _ignore
+        self.forget()
+
+    def forget(self) -> None:
+        """Go back to before the first `start`, for another attempt."""
+        self._incoming: Incoming | None = None
+        self._received_before = 0
+        self._head: ResponseHead | None = None
+        self._collector: Collector | None = None
+        self._header: ResponseHeader | None = None
+        self._outputs: dict[str, TensorReceived] = {}
         self.has_ended: bool = False
         self.status: int | None = None
 
@@ -264,6 +274,21 @@ class ClientExchange:
         parts = () if self._message is None else self._message.parts
         return not any(isinstance(part, Rows) and isinstance(part.windows, Iterator | AsyncIterator) for part in parts)
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it changes nothing on the server (RFC 9110, section 9.2.1)."""
+        return self._method in _READ_ONLY
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether something of the request may have been sent."""
+        return self._incoming is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing of an answer has arrived."""
+        return self._incoming is None or self._incoming.received == self._received_before
+
     def start(self, connection: ClientConnection, *, paced: bool = False, lane: Lane | None = None) -> list[Part]:
         """Begin on a connection on which nothing has been received yet; return the parts to send.
 
@@ -272,7 +297,7 @@ class ClientExchange:
             paced: whether to decode the answer in turns; the connection should then be paced too.
             lane: of the connection.
         """
-        self._paced = paced
+        self._begin(connection, paced=paced)
         self._lane, self._lane_call = lane, None
         if self._form is not None and self._message is not None and lane is None and not self._message.content_encoding:
             message = self._message
@@ -293,11 +318,16 @@ class ClientExchange:
             parts = message.parts
         return connection.send_request(self._method, self._target, fields, parts)
 
+    def _begin(self, connection: ClientConnection, *, paced: bool) -> None:
+        self._paced = paced
+        self._incoming, self._received_before = connection.incoming, connection.incoming.received
+
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
         """Take an event of the connection; return it if it belongs to a successful answer."""
         match event:
             case ResponseHead():
                 self._head, self.status = event, event.status
+                self.on_answer(event.status)
                 self._receive_body(connection, event)
                 return None
             case HeaderReceived(header=ResponseHeader() as header):
@@ -334,6 +364,7 @@ class ClientExchange:
             for spec in self._header.tensors:
                 self._outputs[spec.name] = _tensor_received(spec=spec, values=values[spec.name])
         self.status = response.status
+        self.on_answer(response.status)
         connection.take_whole(response)
         self.has_ended = True
         return True
@@ -503,6 +534,10 @@ class ClientExchange:
 
     def _text(self) -> str:
         return "" if self._collector is None else self._collector.data.decode("utf-8", "replace")
+
+
+def _ignore(_: int) -> None:
+    """Nobody waits for the beginning of an answer."""
 
 
 def _error_text(text: str) -> str:

@@ -42,6 +42,10 @@ class RawExchange(ClientExchange):
         super().__init__(method, target, fields, None, limits, body=parts)
         self._receive = receive
         self._take = take
+
+    def forget(self) -> None:
+        """Go back to before the first `start`, for another attempt."""
+        super().forget()
         self.events: list[Event] = []
 
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:

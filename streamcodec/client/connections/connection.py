@@ -68,12 +68,10 @@ class Connection:
         self.sending: Sending | None = None
         self.lane: Lane | None = None
         self._is_paced = is_paced
-        self._received = 0
         self._sent = 0
 
     def start(self, exchange: ClientExchange) -> list[Part]:
         """Begin an exchange; return the parts to send."""
-        self._received = self.http.incoming.received
         return exchange.start(self.http, paced=self._is_paced, lane=self.lane)
 
     @property
@@ -83,7 +81,7 @@ class Connection:
 
     def may_have_died(self, exchange: ClientExchange) -> bool:
         """Tell whether an exchange that has failed here can be repeated on another connection."""
-        return self.is_kept and exchange.is_repeatable and self._is_silent
+        return self.is_kept and exchange.is_repeatable and exchange.is_silent
 
     def failure(self, exchange: ClientExchange, error: Exception, lost: ConnectionError | None) -> Exception:
         """Return what to raise for an error that has ended an exchange early.
@@ -98,7 +96,7 @@ class Connection:
             return refusal
         if lost is not None:
             return lost
-        if isinstance(error, MessageError) and self._expects_tls(error):
+        if isinstance(error, MessageError) and self._expects_tls(exchange, error):
             return RemoteProtocolError(f"{error.message}; the server may expect TLS: https://", code=error.code)
         return error
 
@@ -119,14 +117,9 @@ class Connection:
         """Close the socket."""
         self.socket.close()
 
-    @property
-    def _is_silent(self) -> bool:
-        """Whether nothing has arrived since the exchange began."""
-        return self.http.incoming.received == self._received
-
-    def _expects_tls(self, error: MessageError) -> bool:
+    def _expects_tls(self, exchange: ClientExchange, error: MessageError) -> bool:
         """Tell whether a server that has not answered in HTTP behaves like one that expects TLS."""
         if isinstance(self.socket, TlsSocket) or self.socket.family == AF_UNIX or self.is_kept:
             return False
-        has_hung_up = error.code is ErrorCode.CONNECTION_CLOSED and self._is_silent
+        has_hung_up = error.code is ErrorCode.CONNECTION_CLOSED and exchange.is_silent
         return has_hung_up or self.http.incoming.begun(len(_ALERT)) == _ALERT
