@@ -45,6 +45,7 @@ class AsyncClient(Methods):
         request_compression: str | None = None,
         response_compression: str | None = None,
         media_type: str | None = None,
+        retries: int = 0,
     ) -> None:
         """Prepare to talk to a server; the arguments are those of `Client`. A function as `auth` should be quick."""
         common = Common(
@@ -62,6 +63,7 @@ class AsyncClient(Methods):
             response_compression=response_compression,
             media_type=media_type,
             is_paced=True,
+            retries=retries,
         )
         super().__init__(common, Awaiting(common.context))
 

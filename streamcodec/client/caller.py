@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from streamcodec.client.common import Common
@@ -22,6 +23,8 @@ from streamcodec.client.connections.timeouts import Times
 from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.lane.opening import send_opening
 from streamcodec.client.lane.tensors import MemoryLane
+from streamcodec.client.repeating.hedging import hedged
+from streamcodec.client.repeating.retries import ONCE, Retries
 from streamcodec.engine.errors import MessageError
 from streamcodec.engine.message import Part
 from streamcodec.formats.v2.model import Event
@@ -118,8 +121,11 @@ class Caller:
         self._common = common
         self._waits = waits
 
-    async def call(self, exchange: ClientExchange, times: Times) -> ClientExchange:
-        """Send a request, and keep what the answer has for the result.
+    async def call(self, exchange: ClientExchange, times: Times, retries: Retries = ONCE) -> ClientExchange:
+        """Send a request, and keep what the answer has for the result; several times, as `retries` permit.
+
+        Returns:
+            The exchange, or one like it that was answered sooner.
 
         Raises:
             ServerError: the answer is one.
@@ -127,7 +133,24 @@ class Caller:
             OSError: the connection could not be made, or broke.
             MessageError: the answer breaks a rule.
         """
-        await self.enter(times)
+        failures = 0
+        while True:
+            await self.enter(times)
+            try:
+                if retries.hedge is None:
+                    return await self._attempt(exchange, times)
+                attempt = partial(self._attempt, times=times)
+                return await hedged(attempt, partial(self._beside, times=times), exchange, retries.hedge)
+            except (OSError, MessageError) as error:
+                failures += 1
+                seconds = retries.pause(exchange, error, failures, times)
+                if seconds is None:
+                    raise
+            await self._waits.sleep(seconds)
+
+    async def _attempt(self, exchange: ClientExchange, times: Times) -> ClientExchange:
+        """Make a call once, in the place that it has entered; leave the place."""
+        exchange.forget()
         try:
             kept = self._common.take_kept()
             if kept is None or not await self._perform(kept, exchange, times):
@@ -136,6 +159,11 @@ class Caller:
             self._common.pool.leave()
         exchange.check_status()
         return exchange
+
+    async def _beside(self, exchange: ClientExchange, times: Times) -> None:
+        """Make a call beside another one, in a place of its own."""
+        await self.enter(times)
+        await self._attempt(exchange, times)
 
     @asynccontextmanager
     async def events(self, exchange: ClientExchange, times: Times) -> AsyncIterator[AsyncIterator[Event]]:
@@ -223,6 +251,7 @@ class Caller:
                             exchange.keep(event)
             except (ConnectionError, MessageError) as error:
                 if connection.may_have_died(exchange):
+                    exchange.forget()
                     return False
                 raise connection.failure(exchange, error, duplex.lost) from None
             return True

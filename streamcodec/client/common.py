@@ -15,6 +15,7 @@ from streamcodec.client.connections.timeouts import Timeout, Times
 from streamcodec.client.exchange import ClientExchange, Compression
 from streamcodec.client.fields import Auth, Headers, RequestFields
 from streamcodec.client.lane.tensors import MemoryLane
+from streamcodec.client.repeating.retries import Retries
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
 from streamcodec.formats.v2.fields import checked_media_type
@@ -32,6 +33,7 @@ class Common:
         pool: the connections.
         compresses: whether to compress requests.
         memory_lane: the memory to share with the server.
+        retries: how calls are made again, unless they say otherwise.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Common:
         media_type: str | None,
         is_paced: bool,
         memory_lane: MemoryLane | None = None,
+        retries: int = 0,
     ) -> None:
         """Prepare; nothing is sent yet.
 
@@ -71,6 +74,7 @@ class Common:
         if memory_lane is not None and self.address.socket_path is None:
             raise LocalProtocolError("memory_lane: only the server of a Unix socket shares memory: http+unix://PATH")
         self.memory_lane: MemoryLane | None = memory_lane
+        self.retries: Retries = Retries(most=retries)
         self._timeout = Timeout.of(timeout)
         self._total_timeout = total_timeout
         self._limits = limits

@@ -217,4 +217,4 @@ class Management:
         """Send a request, with a JSON object if it has a body; return it with its answer and its times."""
         times = self._common.times(timeout, total_timeout)
         exchange = self._common.calls.document(path, body, headers=headers, query_params=query_params)
-        return await self._caller.call(exchange, times), times
+        return await self._caller.call(exchange, times, self._common.retries), times

@@ -23,8 +23,9 @@ from streamcodec.client.extensions import QueryParams, with_scheduling
 from streamcodec.client.fields import Headers
 from streamcodec.client.management import Management
 from streamcodec.client.raw import Receive
+from streamcodec.client.repeating.retries import Retries
 from streamcodec.client.uploads.uploading import OnResume, Uploading
-from streamcodec.engine.errors import MessageError
+from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.engine.memory.placement import Place
 from streamcodec.engine.message import Values
 from streamcodec.formats.v2.abilities import reads_binary
@@ -56,6 +57,9 @@ class Methods(Management):
         query_params: QueryParams | None = None,
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
+        retries: int | None = None,
+        idempotent: bool = False,
+        hedge: float | None = None,
         resumable: str | PathLike[str] | bool = False,
         outage: float = 60.0,
         on_resume: OnResume | None = None,
@@ -69,8 +73,8 @@ class Methods(Management):
                 `AsyncClient`, windows may be asynchronous, unless the request is `resumable`. Otherwise they are made
                 on the event loop, so each should be quick.
             outputs: the requested outputs, by name or as `RequestedOutput`, which may choose a form; None for all.
-            request_id: returned in the answer; None for an id that is the same for all requests of the client. A call has
-                one id, however often its request is sent.
+            request_id: returned in the answer; None for an id that is the same for all requests of the client. A call
+                has one id, however often its request is sent.
             parameters: of the request, for the model; or for the server, as Triton's `timeout`, in microseconds.
             sequence_id: of the sequence that the request belongs to, for models with a state; 0 or "" for none.
             sequence_start: whether it is the first of its sequence.
@@ -88,6 +92,10 @@ class Methods(Management):
             query_params: parameters of the URL; a list is several values of one name.
             timeout: for this call; None for the client's own, `math.inf` for none.
             total_timeout: seconds for this call; None for the client's own limit, `math.inf` for none.
+            retries: how often to make the call again if it fails; None for the client's own number. See `Client`.
+            idempotent: whether the server may run the request twice. Then `retries` cover more failures.
+            hedge: seconds without an answer after which an `AsyncClient` sends an `idempotent` request once more, on
+                another connection. The first answer wins, and the other connection is closed. None not to do so.
             resumable: whether the request goes on at the byte where its connection broke, instead of failing. The
                 server has to offer this (`serve --resumable-uploads`). A path names a file that keeps the name of the
                 upload, which is a secret: then the same request goes on after a restart of this program, too. It is
@@ -111,6 +119,7 @@ class Methods(Management):
                 before any byte of the answer has arrived, the request is sent again once on a new connection, and the
                 server may receive it twice. This is not done for `Rows` whose windows can be made only once.
         """
+        rule = self._retries(retries, hedge, is_idempotent=idempotent)
         times = self._common.times(timeout, total_timeout)
         arguments: dict[str, Any] = {
             "outputs": outputs,
@@ -129,7 +138,7 @@ class Methods(Management):
                 self._common.calls.upload(model, inputs, resumable, outage=outage, on_resume=on_resume, **arguments),
                 times,
             )
-        return await self._infer(model, inputs, arguments, times)
+        return await self._infer(model, inputs, arguments, times, rule)
 
     @asynccontextmanager
     async def stream(
@@ -226,6 +235,9 @@ class Methods(Management):
         query_params: QueryParams | None = None,
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
+        retries: int | None = None,
+        idempotent: bool = False,
+        hedge: float | None = None,
     ) -> InferResult:
         """Run the inference of a model with one input by a raw binary request.
 
@@ -240,17 +252,21 @@ class Methods(Management):
             query_params: as for `infer`.
             timeout: as for `infer`.
             total_timeout: as for `infer`.
+            retries: as for `infer`.
+            idempotent: as for `infer`.
+            hedge: as for `infer`.
 
         Raises:
             ServerError: the server answered with an error, for example if the bytes do not fill the model's input.
             LocalProtocolError: the tensor cannot be sent in this protocol.
             RemoteProtocolError: as from `infer`; so are `TimeoutError` and `OSError`.
         """
+        rule = self._retries(retries, hedge, is_idempotent=idempotent)
         times = self._common.times(timeout, total_timeout)
         exchange = self._common.calls.infer_raw(
             model, tensor, version=version, headers=headers, query_params=query_params
         )
-        return (await self._caller.call(exchange, times)).infer_result()
+        return (await self._caller.call(exchange, times, rule)).infer_result()
 
     async def request(
         self,
@@ -310,7 +326,7 @@ class Methods(Management):
         return self._common.pool.traffic.copied
 
     async def _infer(
-        self, model: str, inputs: Mapping[str, Values], arguments: Mapping[str, Any], times: Times
+        self, model: str, inputs: Mapping[str, Values], arguments: Mapping[str, Any], times: Times, rule: Retries
     ) -> InferResult:
         """Run an inference; in JSON, and once more, if it turns out that the server reads nothing else."""
         calls = self._common.calls
@@ -318,7 +334,7 @@ class Methods(Management):
         await self._compress(exchange, times)
         exchange.use_lane()
         try:
-            result = (await self._caller.call(exchange, times)).infer_result()
+            result = (await self._caller.call(exchange, times, rule)).infer_result()
         except ServerError as error:
             options = {name: arguments[name] for name in ("headers", "query_params")}
             if not await self._needs_json(exchange, times, **options):
@@ -326,7 +342,7 @@ class Methods(Management):
             if not exchange.is_repeatable:
                 error.add_note(f"{NO_BINARY}; the next request of this client is JSON")
                 raise
-            return await self._infer(model, inputs, arguments, times)
+            return await self._infer(model, inputs, arguments, times, rule)
         if exchange.is_binary:
             calls.reads_binary = True
         return result
@@ -352,6 +368,19 @@ class Methods(Management):
             if not calls.reads_binary:
                 logger.warning("%s: %s; requests of this client are JSON", self._common.address.authority, NO_BINARY)
         return not calls.reads_binary
+
+    def _retries(self, most: int | None, hedge: float | None = None, *, is_idempotent: bool = False) -> Retries:
+        """Return how a call is made again.
+
+        Raises:
+            LocalProtocolError: an argument is invalid, or a client that blocks should wait for two connections at once.
+        """
+        usual = self._common.retries
+        if most is None and hedge is None and not is_idempotent:
+            return usual
+        if hedge is not None and not self._waits.shares_thread:
+            raise LocalProtocolError("hedge needs an AsyncClient: a Client waits for one connection at a time")
+        return Retries(most=usual.most if most is None else most, is_idempotent=is_idempotent, hedge=hedge)
 
     async def _compress(self, exchange: ClientExchange, times: Times) -> None:
         if self._common.compresses:  # this may take seconds

@@ -113,6 +113,7 @@ class Client:
         response_compression: str | None = None,
         media_type: str | None = None,
         memory_lane: MemoryLane | None = None,
+        retries: int = 0,
     ) -> None:
         """Prepare to talk to a server; nothing is sent yet.
 
@@ -147,6 +148,11 @@ class Client:
                 The client reads answers in both forms.
             memory_lane: memory to share with the server of a Unix socket, so that the tensors of `infer` are not sent;
                 see `MemoryLane`. A server that offers no memory lane gets them as usual.
+            retries: how often a call that has failed is made again, after growing pauses, if the server has not run it:
+                there was no connection, or the answer is 429 or 503 with `Retry-After`. A request that only reads, or
+                that is `idempotent`, is made again, too, if its connection ends or stalls before a byte of the answer.
+                Health checks and `stream` are not made again, and a `resumable` request has a rule of its own. Each
+                pause counts for `total_timeout`, and none is longer than `timeout`.
 
         Raises:
             LocalProtocolError: the URL is not that of an HTTP server, a field cannot be sent, there is no such
@@ -168,6 +174,7 @@ class Client:
             media_type=media_type,
             is_paced=False,
             memory_lane=memory_lane,
+            retries=retries,
         )
         self._methods = Methods(common, Blocking(common.context))
 

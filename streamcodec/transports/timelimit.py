@@ -29,6 +29,10 @@ class TimeLimit:
         """Whether no time is left, as seen when a timer that was set for it has ended."""
         return time.monotonic() >= self._end - _EARLY_SECONDS
 
+    def allows(self, seconds: float) -> bool:
+        """Whether more than so many seconds are left."""
+        return time.monotonic() + seconds < self._end
+
     @property
     def left(self) -> float:
         """Seconds that are left; infinity if there is no limit.

@@ -1,0 +1,1 @@
+"""Making a call again: after a failure, or beside an attempt that is slow."""
