@@ -61,7 +61,7 @@ def _follow(listener: socket.socket, server: Scripted, connections: Sequence[Seq
 
 def _do(sock: socket.socket, step: Step, server: Scripted) -> None:
     if isinstance(step, bytes):
-        server.requests.append(_request(sock))
+        server.requests.append(read_request(sock))
         sock.sendall(step)
     elif callable(step):
         step(sock)
@@ -93,7 +93,7 @@ def stalling() -> Iterator[Scripted]:
             has_ended.set()
 
 
-def _request(sock: socket.socket) -> bytes:
+def read_request(sock: socket.socket) -> bytes:
     """Read one request with `Content-Length`, or none."""
     data = b""
     while b"\r\n\r\n" not in data:
