@@ -22,7 +22,7 @@ class Busy(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         left, memory = int(self.headers["Content-Length"]), memoryview(bytearray(MIB))
         while left:
-            left -= self.rfile.readinto(memory[: min(left, MIB)])  # type: ignore[attr-defined]  # it is buffered
+            left -= self.rfile.readinto(memory[: min(left, MIB)])
         Busy.count += 1
         is_busy = Busy.count % 3 > 0
         outputs = b'[{"name":"y","shape":[1],"datatype":"FP32","data":[1.5]}]'

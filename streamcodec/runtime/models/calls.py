@@ -27,7 +27,7 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.json.values import LargeValues
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.http.heads.messages import HttpEvent
-from streamcodec.runtime.batches.queue import QueuedMember, do_nothing, queue_of
+from streamcodec.runtime.batches.queue import QueuedMember, queue_of
 from streamcodec.runtime.models.failures import is_ending
 from streamcodec.runtime.models.pace import late_reply, run
 from streamcodec.runtime.models.threads import current_loop
@@ -283,7 +283,7 @@ class ModelCaller:
         self._member = self._model = None
         try:
             if member is None:
-                member = QueuedMember(request, self._reservation, do_nothing, inference.seat)
+                member = QueuedMember(request, self._reservation, lambda: None, inference.seat)
                 if inference.watch is not None:
                     member.is_watched = True
                     inference.watch.call_begun(request)
