@@ -396,6 +396,7 @@ def test_all_examples_are_tested() -> None:
         "frames_websocket.py",
         "frames_zmq.py",
         "gpu_upload.py",
+        "httpx_client.py",
         "kserve_model.py",
         "micropython_sender.py",
         "pipe_to_npy.py",
