@@ -36,13 +36,15 @@ from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
 from streamcodec.formats.v2.model import RequestedOutput
 from streamcodec.http.requests import RequestForm
 
+NO_BINARY: Final = "the server reads no binary tensors: its metadata have no binary_tensor_data"
+"""What is said if requests are JSON for that reason."""
+
 _MAX_FORMS: Final = 256
 _MAX_FORM_BYTES: Final = 1 << 10
 _KEPT_ID: Final = "resumable"
 """The id of a request that may go on after a restart of the client."""
 _MODEL: Final = "the name of a model is a str, as 'resnet'"
 _VERSION: Final = "the version of a model is a str, as '1'"
-NO_BINARY: Final = "the server reads no binary tensors: its metadata have no binary_tensor_data"
 _OUTPUTS: Final = "outputs are a list of names or of RequestedOutput objects, as ['y']"
 
 
@@ -92,7 +94,7 @@ class Calls:
         target, fields = with_query(self._prefix + path, query_params), self._fields.of_call(headers)
         if body is None:
             return ClientExchange("GET", target, fields, None, self._limits)
-        text = _json(body)
+        text = json_of(body)
         fields = [*fields, ("Content-Type", "application/json"), ("Content-Length", str(len(text)))]
         return ClientExchange("POST", target, fields, None, self._limits, body=[text])
 
@@ -141,11 +143,7 @@ class Calls:
     ) -> ClientExchange:
         """Ask for inference; see `Client.infer` for the arguments."""
         message = self._message(
-            inputs,
-            outputs=outputs,
-            request_id=request_id,
-            parameters=parameters,
-            is_binary=is_binary,
+            inputs, outputs=outputs, request_id=request_id, parameters=parameters, is_binary=is_binary
         )
         return self._post(model, version, message, placing, headers=headers, query_params=query_params)
 
@@ -295,7 +293,12 @@ def _segment(name: str, expected: str) -> str:
         raise LocalProtocolError("the name or version of a model has a lone surrogate, which no URL can hold") from None
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
+def json_of(value: Mapping[str, Any]) -> bytes:
+    """Return a JSON object.
+
+    Raises:
+        LocalProtocolError: a value has no form in JSON.
+    """
     try:
         return dump_json(dict(value))
     except (TypeError, ValueError, RecursionError) as error:

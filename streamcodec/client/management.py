@@ -5,13 +5,12 @@ Each method is one request without tensors. Its answer is a JSON document, retur
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, TypedDict, Unpack
 
 from streamcodec.client.caller import Caller, Waits
-from streamcodec.client.calls import model_path
+from streamcodec.client.calls import json_of, model_path
 from streamcodec.client.common import Common
 from streamcodec.client.connections.timeouts import Timeout, Times
 from streamcodec.client.documents import DocumentT
@@ -116,7 +115,7 @@ class Management:
         if config is not None:
             check_kind(config, Mapping, "config is a mapping, as {'max_batch_size': 8}; json.loads makes one of text")
         parameters = load_parameters(
-            None if config is None else json.dumps(config),
+            None if config is None else json_of(config).decode(),
             {f"file:{path}": content for path, content in (files or {}).items()},
         )
         await self._ask(f"{model_path(model, within=_REPOSITORY)}/load", {"parameters": parameters}, **options)

@@ -7,11 +7,11 @@ for is waited for by its `Waits`, in the calling thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from streamcodec.engine.message import Values
 from streamcodec.formats.v2.abilities import reads_binary
 from streamcodec.formats.v2.model import Event, RequestedOutput
 
+_NEXT_IS_JSON: Final = f"{NO_BINARY}; the next request of this client is JSON"
+T = TypeVar("T")
 logger: Final = logging.getLogger(__name__)
 
 
@@ -122,7 +124,7 @@ class Methods(Management):
         rule = self._retries(retries, hedge, is_idempotent=idempotent)
         times = self._common.times(timeout, total_timeout)
         arguments: dict[str, Any] = {
-            "outputs": outputs,
+            "outputs": _repeatable(outputs),
             "request_id": request_id,
             "parameters": with_scheduling(
                 parameters, sequence_id, sequence_start=sequence_start, sequence_end=sequence_end, priority=priority
@@ -130,7 +132,7 @@ class Methods(Management):
             "version": version,
             "is_binary": is_binary,
             "placing": Placing(out, place),
-            "headers": headers,
+            "headers": _repeatable(headers),
             "query_params": query_params,
         }
         if resumable is not False:
@@ -222,7 +224,7 @@ class Methods(Management):
                 yield events
         except ServerError as error:
             if await self._needs_json(exchange, times, headers=headers, query_params=query_params):
-                error.add_note(f"{NO_BINARY}; the next request of this client is JSON")
+                error.add_note(_NEXT_IS_JSON)
             raise
 
     async def infer_raw(
@@ -340,7 +342,7 @@ class Methods(Management):
             if not await self._needs_json(exchange, times, **options):
                 raise
             if not exchange.is_repeatable:
-                error.add_note(f"{NO_BINARY}; the next request of this client is JSON")
+                error.add_note(_NEXT_IS_JSON)
                 raise
             return await self._infer(model, inputs, arguments, times, rule)
         if exchange.is_binary:
@@ -399,3 +401,8 @@ class Methods(Management):
                 continue
             if uploading.succeeded(exchange):
                 return exchange.infer_result()
+
+
+def _repeatable(values: T) -> T | list[Any]:
+    """Return values that can be iterated more than once: a request may be made again in another form."""
+    return [*values] if isinstance(values, Iterator) else values

@@ -27,11 +27,16 @@ class JsonServer:
     """Method and path of each request; of inference requests also the form."""
     ids: list[str] = field(default_factory=list)
     """Those of the inference requests."""
+    outputs: list[list[str]] = field(default_factory=list)
+    """The outputs that they list."""
+    headers: list[str | None] = field(default_factory=list)
+    """The field X-A of each request."""
 
     def infer(self, body: bytes, *, is_binary: bool) -> tuple[int, bytes]:
         """Answer an inference request with its inputs."""
         request, _ = json.JSONDecoder().raw_decode(body.decode("latin-1"))
         self.ids.append(request["id"])
+        self.outputs.append([output["name"] for output in request.get("outputs", ())])
         if is_binary:
             return self.status, self.text
         request = json.loads(body)
@@ -50,12 +55,14 @@ def json_server(**options: Any) -> Iterator[JsonServer]:  # noqa: ANN401 - the f
 
         def do_GET(self) -> None:
             server.requests.append(f"GET {self.path}")
+            server.headers.append(self.headers["X-A"])
             known = server.metadata is not None
             self._answer(200 if known else 404, json.dumps(server.metadata).encode() if known else b"")
 
         def do_POST(self) -> None:
             is_binary = "Inference-Header-Content-Length" in self.headers
             server.requests.append(f"POST {self.path} {'bytes' if is_binary else 'JSON'}")
+            server.headers.append(self.headers["X-A"])
             body = self.rfile.read(int(self.headers["Content-Length"]))
             self._answer(*server.infer(body, is_binary=is_binary))
 

@@ -55,6 +55,14 @@ def test_fields_and_the_query_of_a_call_are_those_of_the_question_too(kind: Kind
 
 
 @KINDS
+def test_what_can_be_iterated_once_is_sent_twice(kind: Kind) -> None:
+    with json_server() as server, kind.client(server.url) as client:
+        client.infer("echo", {"x": X}, outputs=iter(["x"]), headers=iter([("X-A", "1")]))
+    assert server.headers == ["1", "1", "1"]
+    assert server.outputs == [["x"], ["x"]]
+
+
+@KINDS
 def test_who_asks_for_json_asks_nothing_else(kind: Kind) -> None:
     with json_server() as server, kind.client(server.url) as client:
         client.infer("echo", {"x": X}, is_binary=False)

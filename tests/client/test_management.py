@@ -86,7 +86,7 @@ def test_load_and_unload(kind: Kind) -> None:
         client.call("load", "ä", config={"max_batch_size": 8}, files={"1/model.onnx": b"\0\xff"})
         client.call("unload", "m")
         client.call("unload", "m", dependents=True)
-    contents = {"config": '{"max_batch_size": 8}', "file:1/model.onnx": b64encode(b"\0\xff").decode()}
+    contents = {"config": '{"max_batch_size":8}', "file:1/model.onnx": b64encode(b"\0\xff").decode()}
     assert [_sent(request) for request in server.requests] == [
         ("POST /v2/repository/models/m/load HTTP/1.1", {"parameters": {}}),
         ("POST /v2/repository/models/%C3%A4/load HTTP/1.1", {"parameters": contents}),
@@ -127,6 +127,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         {"settings": [1]},
         "settings are values by name, as {'log_verbose_level': 1}, not list",
     ),
+    "a value of a config": ("load", {"model": "m", "config": {"a": np.ones(1)}}, "a value has no form in JSON"),
     "a setting": ("log_settings", {"settings": {"a": np.ones(1)}}, "a value has no form in JSON"),
     "a model": ("unload", {"model": 5}, "the name of a model is a str, as 'resnet', not int"),
 }
