@@ -46,8 +46,10 @@ def with_scheduling(
     Raises:
         LocalProtocolError: the others are no mapping.
     """
-    check_kind(parameters or {}, Mapping, "parameters are values by name, as {'temperature': 0.5}")
-    found = {**(parameters or {})}
+    found: dict[str, Any] = {}
+    if parameters is not None:
+        check_kind(parameters, Mapping, "parameters are values by name, as {'temperature': 0.5}")
+        found |= parameters
     if sequence_id not in (0, ""):
         found |= {"sequence_id": sequence_id, "sequence_start": sequence_start, "sequence_end": sequence_end}
     if priority != 0:

@@ -124,7 +124,7 @@ class Methods(Management):
         rule = self._retries(retries, hedge, is_idempotent=idempotent)
         times = self._common.times(timeout, total_timeout)
         arguments: dict[str, Any] = {
-            "outputs": _repeatable(outputs),
+            "outputs": None if outputs is None else _repeatable(outputs),
             "request_id": request_id,
             "parameters": with_scheduling(
                 parameters, sequence_id, sequence_start=sequence_start, sequence_end=sequence_end, priority=priority
@@ -132,7 +132,7 @@ class Methods(Management):
             "version": version,
             "is_binary": is_binary,
             "placing": Placing(out, place),
-            "headers": _repeatable(headers),
+            "headers": None if headers is None else _repeatable(headers),
             "query_params": query_params,
         }
         if resumable is not False:
