@@ -197,7 +197,7 @@ def main() -> None:
     if triton is None:
         sys.exit("STREAMCODEC_TRITON_PYTHON is not set: a Python that has nvidia-pytriton")
     programs = [program for program in PROGRAMS if options.only in program.title]
-    print(f"{'':60} {'tritonclient':>14} {'ours':>10}")
+    print(f"{'':66} {'tritonclient':>14} {'ours':>10}")
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         work.chmod(0o755)  # nginx reads it as another user
@@ -213,7 +213,7 @@ def main() -> None:
                     theirs, ours = (
                         runner.run(program, port, secured_port, is_ours=is_ours) for is_ours in (False, True)
                     )
-                    print(f"{program.title:60} {theirs[0]:>14} {ours[0]:>10}", flush=True)
+                    print(f"{program.title:66} {theirs[0]:>14} {ours[0]:>10}", flush=True)
                     if options.log is not None:
                         _note(options.log, program, theirs[1], ours[1])
                     peer.check()
