@@ -34,7 +34,7 @@ class Busy(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_request(self, *_: object) -> None:
         pass
 
 

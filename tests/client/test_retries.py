@@ -77,7 +77,7 @@ def test_a_stalled_server_is_asked_again(kind: Kind) -> None:
         else:
             sock.sendall(GOOD)
 
-    with counting(stall_first) as server, kind.client(server.url, timeout=Timeout(read=0.3)) as client:
+    with counting(stall_first) as server, kind.client(server.url, timeout=Timeout(read=1)) as client:
         assert client.infer("m", INPUTS, retries=1, idempotent=True)["y"] is not None
         assert len(server.requests) == 2
 
@@ -125,8 +125,8 @@ def test_pauses_count_for_the_time_of_the_call(kind: Kind) -> None:
         assert len(server.requests) == 2
     with counting(answers(BUSY)) as server, kind.client(server.url, retries=99) as client:
         with pytest.raises(ServerError, match="busy") as caught:
-            client.infer("m", INPUTS, total_timeout=0.5)
-        assert 1 < len(server.requests) < 6
+            client.infer("m", INPUTS, total_timeout=2)
+        assert 1 < len(server.requests) < 9
         assert caught.value.__notes__ == [f"{len(server.requests)} attempts were made"]
 
 

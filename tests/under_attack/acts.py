@@ -119,7 +119,7 @@ def send_and_go(message: bytes) -> Act:
 
     async def act(sock: socket.socket) -> None:
         await _send(sock, message)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
     return act
 
