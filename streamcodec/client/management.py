@@ -18,6 +18,7 @@ from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.extensions import QueryParams, load_parameters
 from streamcodec.client.fields import Headers
+from streamcodec.client.repeating.retries import ONCE, Retries
 from streamcodec.engine.arguments import check_kind
 
 _REPOSITORY: Final = "/v2/repository"
@@ -187,7 +188,7 @@ class Management:
 
     async def _is_success(self, path: str, **options: Unpack[CallOptions]) -> bool:
         try:
-            await self._ask(path, **options)
+            await self._ask(path, rule=ONCE, **options)
         except ServerError:
             return False
         return True
@@ -208,12 +209,16 @@ class Management:
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
+        rule: Retries | None = None,
         headers: Headers | None = None,
         query_params: QueryParams | None = None,
         timeout: float | Timeout | None = None,
         total_timeout: float | None = None,
     ) -> tuple[ClientExchange, Times]:
-        """Send a request, with a JSON object if it has a body; return it with its answer and its times."""
+        """Send a request, with a JSON object if it has a body; return it with its answer and its times.
+
+        It is made again as the client does it; for a state, which is to be told as it is, there is another rule.
+        """
         times = self._common.times(timeout, total_timeout)
         exchange = self._common.calls.document(path, body, headers=headers, query_params=query_params)
-        return await self._caller.call(exchange, times, self._common.retries), times
+        return await self._caller.call(exchange, times, rule or self._common.retries), times
