@@ -109,14 +109,14 @@ TOLD: list[tuple[Callable[[str], MessageError | None], str, str, str | None, int
     (
         _npy,
         "objects",
-        "descr '|O' is no dtype of plain, little-endian values; objects and structures are not read",
+        "descr '|O' is no dtype of plain values; objects and structures are not read",
         "descr",
         None,
     ),
     (
         _npy,
         "a structure",
-        "descr of several fields is no dtype of plain, little-endian values; objects and structures are not read",
+        "descr of several fields is no dtype of plain values; objects and structures are not read",
         "descr",
         None,
     ),
