@@ -6,6 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -25,6 +26,12 @@ _LESS = "cuts and examples: STREAMCODEC_EXHAUSTIVE=1 tries all of them"
 _FEWER = "parameter sets of tests with many: so does a round of one folder or file, as in `pytest tests/http`"
 _ORDINARY = "not slow and not quiet"
 _SLOW_TESTS = "tests that take long: -m 'not quiet' runs them, too; those that want a quiet machine: -m quiet"
+
+
+@pytest.fixture
+def ml_dtypes() -> Any:  # noqa: ANN401 - a module
+    """The package, which not every processor has."""
+    return pytest.importorskip("ml_dtypes")
 
 
 @pytest.fixture(params=["standard", "msgspec"], scope="module")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -200,7 +199,7 @@ def test_what_follows_the_tensors_is_the_formats_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "bfloat16"])
-def test_a_datatype_of_ones_own(name: str) -> None:
+def test_a_datatype_of_ones_own(name: str, ml_dtypes: Any) -> None:  # noqa: ANN401 - a module
     dtype = np.dtype(getattr(ml_dtypes, name))
     datatype = Datatype(name.upper(), dtype)
 

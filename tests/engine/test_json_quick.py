@@ -23,6 +23,8 @@ from streamcodec.testing import describe_error, describe_header
 from tests.effort import examples
 from tests.formats.v2.messages import jsonic, message
 
+pytest.importorskip("msgspec", reason="not every processor has the quick parser")
+
 
 def by(parser: str, text: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
     """Parse a text, and describe what came of it; floats with their signs, errors with all they say."""

@@ -70,7 +70,7 @@ def test_bytes_that_are_not_utf8(value: bytes, offset: int) -> None:
 def test_other_encodings_and_byte_order_marks_are_not_guessed(encoding: str) -> None:
     error = refuse(message('{"inputs":[]}'.encode(encoding)))
     assert error.code in {ErrorCode.INVALID_UTF8, ErrorCode.INVALID_JSON}
-    assert error.offset in {0, 1}
+    assert error.offset in {0, 1, 2}  # 2 for UTF-32 on a big-endian machine, whose mark begins with two zeros
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ from tests.formats.v2.messages import AnyDecoder, Message, binary, jsonic, reque
 Values = np.ndarray[Any, Any]
 
 FIXED = [name for name, datatype in DATATYPES.items() if not datatype.is_bytes]
-VALUES = np.arange(6, dtype="<i4").reshape(2, 3)
+INT32 = np.dtype("<i4")
+VALUES = np.arange(6, dtype=INT32).reshape(2, 3)
 GOOD = request(binary("INT32", [2, 3], 24), payload=VALUES.tobytes())
 JSON = request(jsonic("INT32", [2, 3], VALUES.tolist()))
 
@@ -172,11 +173,11 @@ def read_only() -> Values:
 @pytest.mark.parametrize(
     ("mine", "complaint"),
     [
-        pytest.param(np.full((3, 2), -1, "<i4"), r"array is int32 \[3, 2\], the tensor is int32 \[2, 3\]", id="shape"),
+        pytest.param(np.full((3, 2), -1, "<i4"), rf"is {INT32} \[3, 2\], the tensor is {INT32} \[2, 3\]", id="shape"),
         pytest.param(np.full(6, -1, "<i4"), r"\[6\]", id="flat"),
-        pytest.param(np.full((2, 3), 7, "<u4"), "array is uint32", id="sign"),
-        pytest.param(np.full((2, 3), -1, "<f4"), "array is float32", id="kind"),
-        pytest.param(np.full((2, 3), -1, ">i4"), "array is >i4", id="big-endian"),
+        pytest.param(np.full((2, 3), 7, "<u4"), f"array is {np.dtype('<u4')}", id="sign"),
+        pytest.param(np.full((2, 3), -1, "<f4"), f"array is {np.dtype('<f4')}", id="kind"),
+        pytest.param(np.full((2, 3), -1, ">i4"), f"array is {np.dtype('>i4')}", id="big-endian"),
         pytest.param(np.full((2, 3), -1, object), "array is object", id="object"),
         pytest.param(read_only(), "writable", id="read-only"),
         pytest.param(np.full((3, 2), -1, "<i4").T, "C-contiguous", id="fortran"),
