@@ -264,7 +264,7 @@ def test_a_check_of_the_header() -> None:
 
 @pytest.mark.parametrize("checksum", Checksum)
 def test_nothing_is_joined_and_nothing_copied(checksum: Checksum) -> None:
-    array = np.arange(1000)
+    array = np.arange(1000, dtype="<i8")
     message = encode_request({"x": array})
     frame = encode_frame(message, Kind.REQUEST, checksum)
     assert frame.parts[1:3] == message.parts
