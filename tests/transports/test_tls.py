@@ -178,7 +178,7 @@ def _end(server: TlsSocket, how: str) -> None:
 ENDS: dict[str, tuple[type[Exception], str]] = {
     "said": (RemoteProtocolError, "end"),
     "cut": (ConnectionResetError, "close_notify"),
-    "damaged": (ConnectionAbortedError, "TLS failed: .*MAC"),
+    "damaged": (ConnectionAbortedError, "TLS failed: .*(MAC|RECORD_LAYER_FAILURE)"),
 }
 
 

@@ -148,6 +148,8 @@ class TlsSocket:
             return self._socket.recv_into(buffer, nbytes)
         except _BUSY:
             raise BlockingIOError from None
+        except BrokenPipeError:  # of OpenSSL 3.6, which answers a cut with an alert that nobody takes
+            raise _cut() from None
         except ssl.SSLError as error:
             raise _broken(error) from None
 
@@ -261,10 +263,14 @@ def is_cut(error: BaseException) -> bool:
     return isinstance(error, ssl.SSLEOFError) or getattr(error, "reason", None) == "UNEXPECTED_EOF_WHILE_READING"
 
 
+def _cut() -> ConnectionResetError:
+    return ConnectionResetError("the connection ended without the end of TLS (close_notify); it may have been cut")
+
+
 def _broken(error: ssl.SSLError) -> ConnectionError:
     """Return the connection error for a TLS error in the middle of a connection."""
     if is_cut(error):
-        return ConnectionResetError("the connection ended without the end of TLS (close_notify); it may have been cut")
+        return _cut()
     reason = error.reason or str(error)
     if "ALERT_CERTIFICATE_REQUIRED" in reason:
         reason += ": the server requires a certificate of the client; ssl_context.load_cert_chain() gives it one"
