@@ -103,6 +103,8 @@ NUMBERS = [name for name in DATATYPES if name not in {"BOOL", "BYTES"}]
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_every_type_of_number(name: str) -> None:
+    if name == "BF16":
+        pytest.importorskip("ml_dtypes", reason="not every processor has it")
     scores = np.array([0, 2, 1]).astype(DATATYPES[name].dtype)
     expected = ["2.000000:1", "1.000000:2"] if DATATYPES[name].kind == "f" else ["2:1", "1:2"]
     assert _classes(scores, 2) == expected

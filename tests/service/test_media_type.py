@@ -21,7 +21,9 @@ from tests.service.requests import Answer, answer, head, post, service_of
 
 TARGET = "/v2/models/m/infer"
 MEDIA_TYPES = pytest.mark.parametrize("media_type", [SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE])
-MESSAGE = encode_request([Tensor(name="x", array=np.arange(3))], parameters={"binary_data_output": True})
+MESSAGE = encode_request(
+    [Tensor(name="x", array=np.arange(3, dtype=np.int64))], parameters={"binary_data_output": True}
+)
 INPUT = TensorMetadata(name="x", datatype="INT64", shape=(-1,))
 
 
@@ -45,7 +47,7 @@ def says(found: Answer, media_type: str) -> int | None:
 
 
 def test_sagemakers_answer_has_it_in_the_media_type_alone(service: Service) -> None:
-    for message in (MESSAGE, encode_raw_request(np.arange(3))):
+    for message in (MESSAGE, encode_raw_request(np.arange(3, dtype=np.int64))):
         found = ask(service, message, SAGEMAKER_MEDIA_TYPE)
         assert found.status == 200
         assert says(found, SAGEMAKER_MEDIA_TYPE) is None
@@ -59,7 +61,10 @@ def test_vertex_ais_answer_has_it_in_both_places(service: Service) -> None:
 
 @MEDIA_TYPES
 def test_answers_without_binary_tensors_are_as_ever(service: Service, media_type: str) -> None:
-    for message, status in ((encode_request({"x": np.arange(3)}), 200), (encode_request({"y": np.arange(3)}), 400)):
+    for message, status in (
+        (encode_request({"x": np.arange(3, dtype=np.int64)}), 200),
+        (encode_request({"y": np.arange(3, dtype=np.int64)}), 400),
+    ):
         wanted, found = ask(service, message, None), ask(service, message, media_type)
         assert found.status == wanted.status == status
         assert (found.fields, found.body) == (wanted.fields, wanted.body)
